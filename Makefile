@@ -1,0 +1,64 @@
+# Everything a developer runs. `make help` lists it; CI runs `make test`.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install java fmt lint types layers test unit sim sim-short check demo bench docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+install: $(STAMP) ## make .venv with everything in it; does nothing when up to date
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "headwater needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1,<27"
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable ".[zookeeper,testing]"
+	@touch $(STAMP)
+
+java:
+	@scripts/ensure-java.sh
+
+fmt: install ## format the code
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lint: install ## formatting and lint
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: install ## mypy, strict
+	@$(BIN)/mypy
+
+layers: install ## imports point down only
+	@$(BIN)/lint-imports
+
+unit: install java ## the tests alone
+	@$(BIN)/python -m pytest
+
+test: install java lint types layers unit sim-short ## all that CI runs
+
+sim-short: install
+	@$(BIN)/python -m headwater.testing.sim --short
+
+sim: install ## every scenario and mutant, exhaustively; under two minutes
+	@$(BIN)/python -m headwater.testing.sim
+
+check: fmt test ## format, then all that CI runs
+
+demo: install java ## show what works today
+	@$(BIN)/python examples/kernel_demo.py
+
+bench: install ## the benchmarks, each beside its floor
+	@for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+
+docs: install ## regenerate the reference pages
+	@$(BIN)/python -m headwater.config.reference > docs/reference/options.md
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

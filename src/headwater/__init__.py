@@ -1,0 +1,58 @@
+"""Headwater: many writers and services on one Apache Hudi table."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import (
+    AlreadyExistsError,
+    CommitUnknownError,
+    ConflictError,
+    CorruptTableError,
+    ErrorKind,
+    FencedError,
+    HeadwaterError,
+    InternalError,
+    InvalidInputError,
+    NotFoundError,
+    Retry,
+    StorageError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    from headwater.table import Table, create_table, open_table
+
+__version__ = version("headwater")
+
+__all__ = [
+    "AlreadyExistsError",
+    "CommitUnknownError",
+    "ConflictError",
+    "CorruptTableError",
+    "ErrorKind",
+    "FencedError",
+    "HeadwaterError",
+    "InternalError",
+    "InvalidInputError",
+    "NotFoundError",
+    "Retry",
+    "StorageError",
+    "Table",
+    "UnsupportedError",
+    "__version__",
+    "create_table",
+    "open_table",
+]
+
+# Found when first asked for: a Python worker of Spark, and the kernel under the simulator, import
+# this package without the facade, and so without pyspark.
+_FACADE = ("Table", "create_table", "open_table")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FACADE:
+        return getattr(import_module("headwater.table"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

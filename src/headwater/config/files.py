@@ -1,0 +1,139 @@
+"""How data files are written: formats, sizes, and how much a task may hold in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from typing import Any, Self
+
+from headwater.config.option import NON_BLANK, TEXT_LIST, Option, OptionReader, integer
+
+
+@unique
+class LogBlockFormat(StrEnum):
+    PARQUET = "parquet"
+    AVRO = "avro"
+
+
+@unique
+class Compression(StrEnum):
+    UNCOMPRESSED = "uncompressed"
+    SNAPPY = "snappy"
+    GZIP = "gzip"
+    ZSTD = "zstd"
+
+
+LOG_BLOCK_FORMAT = Option(
+    "hoodie.logfile.data.block.format",
+    LogBlockFormat,
+    default=LogBlockFormat.PARQUET,
+    doc="Format of the data blocks in new log files. Parquet blocks are written and read faster.",
+)
+COMPRESSION = Option(
+    "hoodie.parquet.compression.codec",
+    Compression,
+    default=Compression.ZSTD,
+    doc="Compression of new Parquet files and blocks. Hudi's own default, gzip, costs several "
+    "times as much for files of about the same size as zstd.",
+)
+FILE_SIZE_MAX = Option(
+    "hoodie.parquet.max.file.size",
+    integer(minimum=1),
+    default=120 * 1024 * 1024,
+    doc="Bytes at which a base file is full. A bucket is one file group and may grow beyond it.",
+)
+SMALL_FILE_LIMIT = Option(
+    "hoodie.parquet.small.file.limit",
+    integer(minimum=0),
+    default=100 * 1024 * 1024,
+    doc="Base files below this many bytes are filled up by inserts. 0 never fills a file up.",
+)
+RECORD_SIZE_ESTIMATE = Option(
+    "hoodie.copyonwrite.record.size.estimate",
+    integer(minimum=1),
+    default=1024,
+    doc="Bytes of a record in a base file, until earlier commits of the table tell.",
+)
+BULK_INSERT_SORT_COLUMNS: Option[tuple[str, ...], tuple[str, ...]] = Option(
+    "hoodie.bulkinsert.user.defined.partitioner.sort.columns",
+    TEXT_LIST,
+    default=(),
+    doc="Columns by which bulk_insert sorts the rows of each file.",
+)
+PARALLELISM = Option(
+    "headwater.write.tasks",
+    integer(minimum=1),
+    default=None,
+    doc="Tasks of a distributed write. Default: three for each core of the cluster.",
+)
+TASK_MEMORY = Option(
+    "headwater.write.task.memory.bytes",
+    integer(minimum=1024 * 1024),
+    default=256 * 1024 * 1024,
+    doc="Bytes of incoming rows that a task holds before it moves them to local disk.",
+)
+INLINE_BYTES = Option(
+    "headwater.write.inline.bytes",
+    integer(minimum=0),
+    default=64 * 1024 * 1024,
+    doc="A DataFrame of at most this many bytes is written by the driver, without a Spark job. 0 "
+    "sends every DataFrame through Spark.",
+)
+MERGE_FUNCTION = Option(
+    "headwater.merge.function",
+    NON_BLANK,
+    default=None,
+    doc="`module:function` that merges records of a table with merge mode CUSTOM. It is taken from "
+    "the options of whoever opens the table and never from the table itself.",
+)
+
+FILE_OPTIONS: tuple[Option[Any, Any], ...] = (
+    LOG_BLOCK_FORMAT,
+    COMPRESSION,
+    FILE_SIZE_MAX,
+    SMALL_FILE_LIMIT,
+    RECORD_SIZE_ESTIMATE,
+    BULK_INSERT_SORT_COLUMNS,
+    PARALLELISM,
+    TASK_MEMORY,
+    INLINE_BYTES,
+    MERGE_FUNCTION,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileConfig:
+    log_block_format: LogBlockFormat = LOG_BLOCK_FORMAT.default
+    compression: Compression = COMPRESSION.default
+    file_size_max: int = FILE_SIZE_MAX.default
+    small_file_limit: int = SMALL_FILE_LIMIT.default
+    record_size_estimate: int = RECORD_SIZE_ESTIMATE.default
+    sort_columns: tuple[str, ...] = BULK_INSERT_SORT_COLUMNS.default
+    task_count: int | None = PARALLELISM.default
+    task_memory_bytes: int = TASK_MEMORY.default
+    inline_bytes: int = INLINE_BYTES.default
+    merge_function: str | None = MERGE_FUNCTION.default
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Return the config that `options` describe; keys of other subjects are left alone.
+
+        Raises:
+            InvalidInputError: kind INVALID_OPTION, naming every malformed option.
+        """
+        reader = OptionReader(options)
+        config = cls(
+            log_block_format=reader.read(LOG_BLOCK_FORMAT),
+            compression=reader.read(COMPRESSION),
+            file_size_max=reader.read(FILE_SIZE_MAX),
+            small_file_limit=reader.read(SMALL_FILE_LIMIT),
+            record_size_estimate=reader.read(RECORD_SIZE_ESTIMATE),
+            sort_columns=reader.read(BULK_INSERT_SORT_COLUMNS),
+            task_count=reader.read(PARALLELISM),
+            task_memory_bytes=reader.read(TASK_MEMORY),
+            inline_bytes=reader.read(INLINE_BYTES),
+            merge_function=reader.read(MERGE_FUNCTION),
+        )
+        reader.finish()
+        return config

@@ -1,0 +1,194 @@
+"""All options in one list, and the check that every mapping of options goes through.
+
+What becomes of a key, in this order:
+
+    known, well-formed               kept, under its own name if an alias was given
+    known, malformed                 a problem
+    set by Headwater alone           a problem
+    Hudi's, but not implemented      refused with `UnsupportedError`
+    `hoodie.*`, unknown              kept and warned about: other engines may read it
+    anything else                    a problem, with the nearest known key
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.config.files import FILE_OPTIONS, FileConfig
+from headwater.config.lock_options import LOCK_OPTIONS, lock_config_from_options
+from headwater.config.option import (
+    Option,
+    OptionAliasWarning,
+    OptionPrefix,
+    UnknownOptionWarning,
+    problem_list,
+)
+from headwater.config.table_options import TABLE_OPTIONS, TABLE_PREFIXES
+from headwater.config.unsupported import UNSUPPORTED_OPTIONS
+from headwater.config.write import WRITE_OPTIONS, WriteConfig
+from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
+
+STORAGE_PREFIX = OptionPrefix(
+    "headwater.storage.", "Settings of the storage client; the rest of the key is the client's own."
+)
+
+OPTION_GROUPS: Mapping[str, tuple[Option[Any, Any], ...]] = {
+    "Table": TABLE_OPTIONS,
+    "Writers": WRITE_OPTIONS,
+    "Files": FILE_OPTIONS,
+    "Locks": LOCK_OPTIONS,
+}
+OPTION_PREFIXES = (*TABLE_PREFIXES, STORAGE_PREFIX)
+ALL_OPTIONS = tuple(option for group in OPTION_GROUPS.values() for option in group)
+
+_CONFIG_BUILDERS = (
+    WriteConfig.from_options,
+    FileConfig.from_options,
+    lock_config_from_options,
+)
+"""Each knows the rules that bind several of its options."""
+
+_BY_NAME: Mapping[str, Option[Any, Any]] = {
+    name: option for option in ALL_OPTIONS for name in (option.key, *option.aliases)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedOptions:
+    """Options that passed `check_options`, all as text."""
+
+    known: Mapping[str, str]
+    unknown: Mapping[str, str]
+    """Keys that nothing here reads."""
+
+    @property
+    def all(self) -> dict[str, str]:
+        return {**self.known, **self.unknown}
+
+
+def check_options(given: Mapping[str, Any] | None) -> CheckedOptions:
+    """Return the options as text under their own names, having checked every key and value.
+
+    Values may be text, numbers or booleans.
+
+    Raises:
+        InvalidInputError: kind INVALID_OPTION, with every problem in one message.
+        UnsupportedError: kind UNSUPPORTED_OPTION, if unsupported options are the only problem.
+    """
+    known: dict[str, str] = {}
+    unknown: dict[str, str] = {}
+    invalid: list[str] = []
+    unsupported: list[str] = []
+    for key, value in (given or {}).items():
+        text = _text(value)
+        option = _BY_NAME.get(key)
+        refusal = None if text is None else _refusal(key, text)
+        if text is None:
+            invalid.append(f"{key} must be text, a number or a boolean, got {value!r}")
+        elif option is not None:
+            problem = _problem_of_known(option, key, text, known)
+            if problem is not None:
+                invalid.append(problem)
+            else:
+                known[option.key] = text
+        elif refusal is None and _is_of_a_family(key):
+            known[key] = text
+        elif refusal is None and key.startswith("hoodie."):
+            unknown[key] = text
+        elif refusal is None:
+            advice = _suggestion(key) or "; options begin with hoodie. or headwater."
+            invalid.append(f"{key} is no option{advice}")
+        if refusal is not None:
+            unsupported.append(refusal)
+    if not invalid:
+        invalid = _cross_option_problems(known)
+    _raise_problems(invalid, unsupported)
+    if unknown:
+        warnings.warn(
+            "Nothing here reads these options; they are kept: "
+            + ", ".join(f"{key}{_suggestion(key)}" for key in sorted(unknown)),
+            UnknownOptionWarning,
+            stacklevel=3,
+        )
+    return CheckedOptions(known=known, unknown=unknown)
+
+
+def check_supported(options: Mapping[str, str]) -> None:
+    """Raise if any option asks for what this release does not implement.
+
+    Raises:
+        UnsupportedError: kind UNSUPPORTED_OPTION, naming all of them.
+    """
+    refusals = (_refusal(key, text) for key, text in options.items())
+    _raise_problems([], [refusal for refusal in refusals if refusal is not None])
+
+
+def _refusal(key: str, text: str) -> str | None:
+    for option in UNSUPPORTED_OPTIONS:
+        if option.refuses(key, text):
+            return f"{key}={text} is not supported ({option.limits}): {option.advice}"
+    return None
+
+
+def _text(value: Any) -> str | None:
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return str(value)
+        case _:
+            return None
+
+
+def _problem_of_known(
+    option: Option[Any, Any], key: str, text: str, known: Mapping[str, str]
+) -> str | None:
+    if option.is_managed:
+        return f"{key} is set by Headwater and cannot be passed as an option"
+    try:
+        value = option.parse(text)
+    except InvalidInputError as error:
+        return error.message
+    if option.key in known and option.parse(known[option.key]) != value:
+        names = " and ".join((option.key, *option.aliases))
+        return f"{names} are one option, but were given different values"
+    if key != option.key:
+        warnings.warn(f"{key} is an older name; use {option.key}", OptionAliasWarning, stacklevel=4)
+    return None
+
+
+def _cross_option_problems(known: Mapping[str, str]) -> list[str]:
+    problems = []
+    for build in _CONFIG_BUILDERS:
+        try:
+            build(known)
+        except InvalidInputError as error:
+            problems.append(error.message)
+    return problems
+
+
+def _is_of_a_family(key: str) -> bool:
+    return any(key.startswith(family.prefix) for family in OPTION_PREFIXES)
+
+
+def _suggestion(key: str) -> str:
+    nearest = difflib.get_close_matches(key, list(_BY_NAME), n=1, cutoff=0.8)
+    return f" (did you mean {nearest[0]}?)" if nearest else ""
+
+
+def _raise_problems(invalid: list[str], unsupported: list[str]) -> None:
+    if invalid:
+        raise InvalidInputError(
+            problem_list("Invalid options", [*invalid, *unsupported]),
+            kind=ErrorKind.INVALID_OPTION,
+        )
+    if unsupported:
+        raise UnsupportedError(
+            problem_list("Unsupported options", unsupported), kind=ErrorKind.UNSUPPORTED_OPTION
+        )

@@ -1,0 +1,96 @@
+"""Hudi's options that would change what happens, and that this release does not implement.
+
+To accept one of them in silence would be to promise what is not done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedOption:
+    """A key of which only some values can be honoured."""
+
+    key: str
+    """Ends in `*` for a family of keys."""
+    honoured: tuple[str, ...]
+    """Values that change nothing here, in upper case. Empty: the key is refused altogether."""
+    advice: str
+
+    def refuses(self, key: str, text: str) -> bool:
+        is_meant = (
+            key.startswith(self.key.removesuffix("*"))
+            if self.key.endswith("*")
+            else key == self.key
+        )
+        return is_meant and text.strip().upper() not in self.honoured
+
+    @property
+    def limits(self) -> str:
+        """What may be given instead, for people."""
+        return f"only {' or '.join(self.honoured)}" if self.honoured else "not at all"
+
+
+UNSUPPORTED_OPTIONS = (
+    UnsupportedOption(
+        "hoodie.table.base.file.format", ("PARQUET",), "Base files of data tables are Parquet"
+    ),
+    UnsupportedOption(
+        "hoodie.datasource.write.drop.partition.columns",
+        ("FALSE",),
+        "Data files keep the partition columns",
+    ),
+    UnsupportedOption(
+        "hoodie.populate.meta.fields", ("TRUE",), "New data files carry the meta columns"
+    ),
+    UnsupportedOption(
+        "hoodie.table.multiple.base.file.formats.enable", ("FALSE",), "Base files are Parquet"
+    ),
+    UnsupportedOption(
+        "hoodie.partition.metafile.use.base.format",
+        ("FALSE",),
+        "Partition metafiles are properties files",
+    ),
+    UnsupportedOption("hoodie.bootstrap.*", (), "Write the data into a new table instead"),
+    UnsupportedOption(
+        "hoodie.schema.on.read.enable", ("FALSE",), "Schemas evolve by adding columns"
+    ),
+    UnsupportedOption(
+        "hoodie.write.table.version", ("9",), "Headwater writes table version 9 only"
+    ),
+    UnsupportedOption(
+        "hoodie.record.merge.mode",
+        ("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"),
+        "Java mergers cannot run here; choose one of the two orderings",
+    ),
+    UnsupportedOption(
+        "hoodie.datasource.write.payload.class", (), "Use hoodie.record.merge.mode instead"
+    ),
+    UnsupportedOption(
+        "hoodie.write.record.merge.custom.implementation.classes",
+        (),
+        "Java mergers cannot run here; use hoodie.record.merge.mode instead",
+    ),
+    UnsupportedOption(
+        "hoodie.table.partial.update.mode", ("NONE",), "Updates replace whole records"
+    ),
+    UnsupportedOption("hoodie.table.cdc.enabled", ("FALSE",), "Change data is not written"),
+    UnsupportedOption(
+        "hoodie.index.type", ("BUCKET",), "Tables of this release have a bucket index"
+    ),
+    UnsupportedOption("hoodie.index.bucket.engine", ("SIMPLE",), "The number of buckets is fixed"),
+    UnsupportedOption(
+        "hoodie.table.keygenerator.type",
+        ("SIMPLE", "COMPLEX", "NON_PARTITION"),
+        "Leave the key out; it follows from the record key and partition columns",
+    ),
+    UnsupportedOption(
+        "hoodie.datasource.write.keygenerator.class",
+        (),
+        "Leave the key out; it follows from the record key and partition columns",
+    ),
+    UnsupportedOption(
+        "hoodie.keygen.timebased.*", (), "Compute the partition column before writing"
+    ),
+)

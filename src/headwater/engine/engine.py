@@ -1,0 +1,70 @@
+"""The engine seam: where tasks run and how rows reach them.
+
+An engine runs independent, picklable tasks and returns their results in task order. A task may run
+more than once, also at the same time on two machines (retries, speculation), so whatever it writes
+carries its own write token, and only what its returned result lists counts.
+
+`Rows` are the rows of one write, wherever they are. `run` brings them to tasks such that all rows
+with the same route come to the same task, and lets each task consume its rows as Arrow batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """Which task this is, of how many, and which try of it."""
+
+    task: int
+    task_attempt: int
+    task_count: int
+
+
+@unique
+class RouteKind(StrEnum):
+    ANYWHERE = "anywhere"  # Rows may go to any task.
+    BY_FILE_GROUP = "by_file_group"  # Rows of one file group come to one task.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """How rows find their tasks.
+
+    `group_numbers` gives every row of a batch a number; equal numbers come to the same task.
+    `simple_key` and `simple_partition` name the columns when the number is no more than Hudi's
+    bucket of one key column plus a hash of partition columns, which an engine may compute natively.
+    """
+
+    kind: RouteKind
+    group_numbers: Callable[[pa.RecordBatch], pa.Array] | None = None
+    bucket_count: int | None = None
+    simple_key: str | None = None
+    simple_partition: tuple[str, ...] = ()
+
+
+RowsTask = Callable[[TaskContext, Iterator[pa.RecordBatch]], list[R]]
+
+
+class Rows(Protocol):
+    """The rows of one write."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def run(self, route: Route, task: RowsTask[R]) -> list[R]:
+        """Bring the rows to tasks and return all their results, in task order."""
+        ...
+
+
+class Engine(Protocol):
+    def run(self, function: Callable[[A], R], tasks: Sequence[A]) -> list[R]: ...

@@ -1,0 +1,219 @@
+"""Record keys and partition paths of rows, as the table's key generator makes them (rule 6.4).
+
+| type | record key | partition path |
+|---|---|---|
+| SIMPLE | the value of one column | one column |
+| COMPLEX | `f1:v1,f2:v2`, also for one column | columns joined with `/` |
+| NON_PARTITION | one column as SIMPLE, several as COMPLEX | "" |
+| TIMESTAMP | as NON_PARTITION | one column, formatted as a time |
+| CUSTOM | as NON_PARTITION | columns, each `name:SIMPLE` or `name:TIMESTAMP` |
+
+In `f1:v1,f2:v2` a null is `__null__` and an empty text `__empty__`; at least one must be neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.config.table import TableConfig
+from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError, check
+from headwater.kernel.arrow.buckets import EMPTY_PLACEHOLDER, NULL_PLACEHOLDER
+from headwater.kernel.arrow.key_text import column_text
+from headwater.kernel.arrow.partition_paths import PartitionField, PartitionPathRule
+from headwater.kernel.arrow.time_partition import TimePartition
+
+Rows: TypeAlias = Any
+"""A `pa.RecordBatch` or a `pa.Table`."""
+
+_TYPES = ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")
+_CONSISTENT_TIMESTAMPS = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyGenerator:
+    """Makes the keys of one table. A value: it pickles, and holds no rows."""
+
+    record_key_fields: tuple[str, ...]
+    """None for a table whose keys are generated: see `meta_columns.sequence_numbers`."""
+    names_fields: bool
+    """Whether record keys are `f1:v1,f2:v2` or plain values."""
+    partition: PartitionPathRule
+
+    @classmethod
+    def from_config(cls, config: TableConfig) -> Self:
+        """Return the key generator that a table's config describes.
+
+        Raises:
+            InvalidInputError: kind INVALID_OPTION, if the config contradicts itself.
+            UnsupportedError: kind UNSUPPORTED_OPTION, if the table's keys come from a type or
+                setting that this release does not know.
+        """
+        kind = _type_of(config)
+        if config.raw.get(_CONSISTENT_TIMESTAMPS, "").strip().lower() == "true":
+            raise UnsupportedError(
+                f"Table {config.name} has {_CONSISTENT_TIMESTAMPS}=true, so its keys depend on the "
+                "zone of each writer's Java runtime. This release cannot make such keys",
+                kind=ErrorKind.UNSUPPORTED_OPTION,
+            )
+        keys, fields = config.record_key_fields, _partition_fields(kind, config)
+        if kind == "SIMPLE" and len(keys) > 1:
+            raise _contradiction(config, kind, "has one record key field", keys)
+        if kind in ("SIMPLE", "TIMESTAMP") and len(fields) != 1:
+            raise _contradiction(config, kind, "has one partition field", config.partition_fields)
+        return cls(
+            record_key_fields=keys,
+            names_fields=kind == "COMPLEX" or len(keys) > 1,
+            partition=PartitionPathRule(
+                fields=fields,
+                is_hive_style=config.is_hive_style,
+                is_url_encoded=config.is_url_encoded,
+            ),
+        )
+
+    @property
+    def generates_keys(self) -> bool:
+        """Whether rows have no key of their own."""
+        return not self.record_key_fields
+
+    def record_keys(self, rows: Rows) -> pa.StringArray:
+        """Return the record key of every row.
+
+        Raises:
+            InvalidInputError: a key column is missing or has a type without text, or a row has no
+                key.
+        """
+        check(not self.generates_keys, "A table without key columns was asked for its keys")
+        texts = [_column_text(rows, column) for column in self.record_key_fields]
+        if not self.names_fields:
+            is_missing = _is_missing(texts[0])
+            self._check_keys(is_missing, texts[0])
+            return texts[0]
+        parts: list[Any] = []
+        is_missing = None
+        for column, text in zip(self.record_key_fields, texts, strict=True):
+            parts.append(pa.scalar(f",{column}:" if parts else f"{column}:"))
+            without_null = pc.fill_null(text, NULL_PLACEHOLDER)
+            parts.append(pc.if_else(pc.equal(without_null, ""), EMPTY_PLACEHOLDER, without_null))
+            own = _is_missing(text)
+            is_missing = own if is_missing is None else pc.and_(is_missing, own)
+        self._check_keys(is_missing, texts[0])
+        return pc.binary_join_element_wise(*parts, pa.scalar(""))
+
+    def partition_paths(self, rows: Rows) -> pa.StringArray:
+        """Return the partition path of every row, "" in a table without partitions.
+
+        Raises:
+            InvalidInputError: a partition column is missing, or a value cannot be part of a path.
+        """
+        return self.partition_dictionary(rows).dictionary_decode()
+
+    def partition_dictionary(self, rows: Rows) -> pa.DictionaryArray:
+        """Return the same as `partition_paths`, with every path once and a number per row."""
+        columns = [_column(rows, field.column) for field in self.partition.fields]
+        return self.partition.paths(columns, rows.num_rows)
+
+    def partition_values(self, path: str) -> dict[str, str | None]:
+        """Return what a partition path tells about its rows; see `PartitionPathRule.values`."""
+        return self.partition.values(path)
+
+    def _check_keys(self, is_missing: pa.Array, text: pa.Array) -> None:
+        count = pc.sum(is_missing).as_py() or 0
+        if count == 0:
+            return
+        row = pc.index(is_missing, True).as_py()
+        columns = self.record_key_fields
+        if len(columns) == 1:
+            value = "null" if text[row].as_py() is None else "empty"
+            problem = f"Column {columns[0]} is the record key, but it is null or empty"
+            detail = f"the first is row {row}, where it is {value}"
+        else:
+            problem = f"Columns {', '.join(columns)} are the record key, but all null or empty"
+            detail = f"the first is row {row}"
+        raise InvalidInputError(
+            f"{problem} in {count} of {len(is_missing)} row(s); {detail}. Give each row a key"
+        )
+
+
+def _type_of(config: TableConfig) -> str:
+    stored = config.key_generator_type
+    if stored is None:
+        if not config.partition_fields:
+            return "NON_PARTITION"
+        is_simple = len(config.record_key_fields) <= 1 and len(config.partition_fields) == 1
+        return "SIMPLE" if is_simple else "COMPLEX"
+    kind = stored.strip().upper().removesuffix("_AVRO")
+    if kind not in _TYPES:
+        raise UnsupportedError(
+            f"Table {config.name} has the key generator {stored}; this release makes keys of the "
+            f"types {', '.join(_TYPES)}",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
+    return kind
+
+
+def _partition_fields(kind: str, config: TableConfig) -> tuple[PartitionField, ...]:
+    if kind == "NON_PARTITION":
+        if config.partition_fields:
+            raise _contradiction(config, kind, "has no partition fields", config.partition_fields)
+        return ()
+    if kind == "TIMESTAMP":
+        time = TimePartition.from_properties(config.raw)
+        return tuple(PartitionField(column, time) for column in config.partition_fields)
+    if kind != "CUSTOM":
+        return tuple(PartitionField(column) for column in config.partition_fields)
+    return tuple(_custom_field(stated, config) for stated in config.partition_fields)
+
+
+def _custom_field(stated: str, config: TableConfig) -> PartitionField:
+    column, _, kind = stated.partition(":")
+    match kind.strip().upper():
+        case "SIMPLE":
+            return PartitionField(column.strip())
+        case "TIMESTAMP":
+            return PartitionField(column.strip(), TimePartition.from_properties(config.raw))
+        case _:
+            raise _contradiction(
+                config, "CUSTOM", "wants name:SIMPLE or name:TIMESTAMP", config.partition_fields
+            )
+
+
+def _contradiction(
+    config: TableConfig, kind: str, rule: str, found: tuple[str, ...]
+) -> InvalidInputError:
+    return InvalidInputError(
+        f"Table {config.name} has the key generator {kind}, which {rule}, but its config says "
+        f"{', '.join(found) or 'none'}. Correct hoodie.properties",
+        kind=ErrorKind.INVALID_OPTION,
+    )
+
+
+def _column(rows: Rows, column: str) -> pa.Array:
+    """Return a column, or the field of a struct as `column.field`, in one array."""
+    name, *inner = (column,) if column in rows.schema.names else column.split(".")
+    if rows.schema.names.count(name) != 1:
+        known = ", ".join(rows.schema.names)
+        raise InvalidInputError(
+            f"Column {column} is part of the table's key or partition path, but the rows have the "
+            f"columns {known}. Add the column"
+        )
+    values = rows.column(name)
+    for field in inner:
+        if not pa.types.is_struct(values.type) or values.type.get_field_index(field) < 0:
+            raise InvalidInputError(
+                f"Column {column} is part of the table's key or partition path, but {name} has the "
+                f"type {rows.schema.field(name).type}. Add the field"
+            )
+        values = pc.struct_field(values, field)
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def _column_text(rows: Rows, column: str) -> pa.Array:
+    return column_text(_column(rows, column), column)
+
+
+def _is_missing(texts: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.equal(texts, ""), True)

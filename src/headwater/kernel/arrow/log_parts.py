@@ -1,0 +1,43 @@
+"""What the logs of a file slice hold, as values the merge works on.
+
+A list of parts is in merge order: a later part was written later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headwater.model.instant import InstantTime
+
+
+@dataclass(frozen=True, slots=True)
+class DataPart:
+    """Rows of one data block: meta columns, then the data columns that were read.
+
+    In a partial part a column that is absent keeps the older value of the row.
+    """
+
+    instant_time: InstantTime
+    rows: pa.Table
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePart:
+    """Keys of one delete block.
+
+    `ordering` has one array per ordering field, as long as `record_keys`. A row whose values are
+    all null, like every row of a part whose `ordering` is None, is a commit-time delete: it removes
+    whatever came before it. The arrays have the types of the block, which may be narrower than the
+    ordering columns, or the plain numbers of timestamps.
+    """
+
+    instant_time: InstantTime
+    record_keys: pa.Array
+    partition_paths: pa.Array
+    ordering: tuple[pa.Array, ...] | None = None
+
+
+LogPart = DataPart | DeletePart

@@ -1,0 +1,308 @@
+"""The survivors of the logs merged with the base file, batch by batch.
+
+One function serves snapshot reads, copy-on-write upserts (the incoming batch is one `DataPart`) and
+compaction. Base rows keep their order; updated rows take their place with `keep_order`, else they
+follow at the end; new rows always do. The rows are the same for every division into batches. Base
+files may be read with dictionaries: the schema says which columns have them.
+
+If a base file holds a key twice, each of its rows is merged by itself.
+
+Compaction and answers (INV-49). Compacting any prefix of the parts into the base first, and putting
+the tombstones it kept (`keep_tombstones`, INV-50) in front of the other parts, gives the same rows
+
+- under COMMIT_TIME_ORDERING, always;
+- under CUSTOM, if the function is associative;
+- under EVENT_TIME_ORDERING, except in these cases, which the format leaves no room to repair:
+
+  1. A record or an ordered delete follows a commit-time delete of its key in the logs, and a base
+     row below both has a larger ordering value. Merged at once, logs meet each other first, so the
+     base row wins (format rule 7.1); with a compaction between, the delete has removed it.
+  2. Records that bring only some columns arrive late, with a smaller ordering value than the row
+     has. A row has one ordering value for all columns, so what filled its gaps is no longer told
+     from what it had: of several late records, which one filled a gap depends on what met first.
+
+Only ordered tombstones of EVENT_TIME_ORDERING are kept: every other delete counts as the smallest
+value, or as older than whatever comes, so it hides nothing that arrives later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.errors import CorruptTableError, check
+from headwater.kernel.arrow.align import align_batch, align_table, plain_schema
+from headwater.kernel.arrow.fold import (
+    Folded,
+    Tombstones,
+    call_custom,
+    check_merge_columns,
+    ordering_columns_of,
+    take_rows,
+)
+from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate, resolve_custom
+from headwater.kernel.arrow.meta_columns import META_COLUMNS, OPERATION, RECORD_KEY
+from headwater.kernel.arrow.ordering import Mask, Positions, is_not_less, to_numpy
+from headwater.kernel.arrow.record_marks import provided_rows, whole
+
+MERGE_BATCH_ROWS = 262_144
+"""Rows per batch of a base file: large enough that looking up the keys of the logs, whose hash
+table is built per batch, costs little, and small enough for a task's memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeCounts:
+    """What a merge did to the base file."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+
+class MergedBatches(Iterator[pa.RecordBatch]):
+    """The merged rows, and when all of them have been taken, what was done."""
+
+    def __init__(self, merge: _Merge, base_batches: Iterable[pa.RecordBatch]) -> None:
+        self._merge = merge
+        self._batches = merge.run(base_batches)
+        self._is_done = False
+
+    def __next__(self) -> pa.RecordBatch:
+        for batch in self._batches:
+            return batch
+        self._is_done = True
+        raise StopIteration
+
+    @property
+    def counts(self) -> MergeCounts:
+        check(self._is_done, "Merge counts were asked for before the last batch was taken")
+        return self._merge.counts()
+
+    @property
+    def tombstones(self) -> Tombstones:
+        """The deletes that compaction must keep; empty unless `keep_tombstones`."""
+        check(self._is_done, "Tombstones were asked for before the last batch was taken")
+        return self._merge.tombstones()
+
+
+def merge_batches(
+    base_batches: Iterable[pa.RecordBatch],
+    folded: Folded,
+    rule: MergeRule,
+    *,
+    schema: pa.Schema,
+    keep_order: bool = False,
+    keep_tombstones: bool = False,
+) -> MergedBatches:
+    """Merge the survivors of the logs with the rows of a base file.
+
+    Args:
+        base_batches: about `MERGE_BATCH_ROWS` rows each, with the columns of `schema`, the record
+            key, and the ordering fields if ordering values decide.
+        folded: made by the same rule, with at least the columns of `schema`.
+        schema: the columns of the result. Partial updates and custom functions need all columns
+            that they look at.
+
+    Raises:
+        InvalidInputError: a column that merging needs is missing, or columns cannot become what the
+            schema says; while batches are taken.
+        CorruptTableError: ordering values of the base file cannot be compared; likewise.
+        UnsupportedError: the rule cannot be honoured.
+    """
+    return MergedBatches(
+        _Merge(folded, rule, schema, keep_order=keep_order, keep_tombstones=keep_tombstones),
+        base_batches,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Matches:
+    """Base rows of one batch whose keys have survivors."""
+
+    base_rows: Positions
+    survivors: Positions
+    ordering: list[pa.Array]
+    """Of the base rows, as the types they have in the survivors."""
+    is_winning: Mask
+    """The survivor wins over the base row."""
+
+    def filter(self, is_wanted: Mask) -> _Matches:
+        return _Matches(
+            self.base_rows[is_wanted],
+            self.survivors[is_wanted],
+            [column.filter(pa.array(is_wanted)) for column in self.ordering],
+            self.is_winning[is_wanted],
+        )
+
+
+class _Merge:
+    """One run over a base file; it remembers which survivors it has met."""
+
+    def __init__(
+        self,
+        folded: Folded,
+        rule: MergeRule,
+        schema: pa.Schema,
+        *,
+        keep_order: bool,
+        keep_tombstones: bool,
+    ) -> None:
+        self._folded = folded
+        self._rule = rule
+        self._schema = schema
+        self._plain = plain_schema(schema)
+        self._keep_order = keep_order
+        self._keep_tombstones = keep_tombstones
+        self._rows = align_table(folded.rows, self._plain)
+        self._is_met = np.zeros(folded.key_count, np.bool_)
+        self._is_beaten = np.zeros(folded.key_count, np.bool_)
+        self._updated = self._deleted = 0
+        self._changed: list[pa.Table] = []
+
+    def run(self, base_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in base_batches:
+            merged = self._merge_batch(batch)
+            if merged.num_rows:
+                yield merged
+        new = take_rows(self._rows, self._folded.row_numbers[self._is_new()])
+        rows = pa.concat_tables([*self._changed, new])
+        self._changed.clear()
+        for start in range(0, rows.num_rows, MERGE_BATCH_ROWS):
+            piece = rows.slice(start, MERGE_BATCH_ROWS).combine_chunks()
+            for batch in piece.to_batches():
+                yield align_batch(batch, self._schema)
+
+    def counts(self) -> MergeCounts:
+        return MergeCounts(int(np.count_nonzero(self._is_new())), self._updated, self._deleted)
+
+    def tombstones(self) -> Tombstones:
+        is_kept = self._folded.is_tombstone & ~self._folded.is_commit_time & ~self._is_beaten
+        return self._folded.tombstones_of(is_kept & self._keep_tombstones)
+
+    def _is_new(self) -> Mask:
+        return ~self._folded.is_tombstone & ~self._is_met
+
+    def _merge_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        matches = self._match(batch)
+        base = align_batch(batch, self._schema)
+        if not len(matches.base_rows):
+            return base
+        self._is_met[matches.survivors] = True
+        self._is_beaten[matches.survivors[~matches.is_winning]] = True
+        is_removed = matches.is_winning & self._folded.is_tombstone[matches.survivors]
+        self._deleted += int(np.count_nonzero(is_removed))
+        changed_rows, changed = self._changes(base, matches)
+        self._updated += len(changed_rows)
+        is_kept = np.ones(base.num_rows, np.bool_)
+        is_kept[matches.base_rows[is_removed]] = False
+        if self._keep_order:
+            return _with_changes(base, is_kept, changed_rows, changed)
+        is_kept[changed_rows] = False
+        self._changed.append(changed)
+        return base if is_kept.all() else base.filter(pa.array(is_kept))
+
+    def _match(self, batch: pa.RecordBatch) -> _Matches:
+        check_merge_columns(batch.schema, self._rule)
+        folded = self._folded
+        keys = batch.column(RECORD_KEY).cast(folded.record_keys.type)
+        found = pc.index_in(keys, value_set=folded.record_keys)
+        base_rows = np.nonzero(to_numpy(found.is_valid()))[0]
+        survivors = to_numpy(found.drop_null()).astype(np.int64)
+        old = self._ordering(batch, base_rows)
+        new = [column.take(survivors) for column in folded.ordering]
+        is_winning = is_not_less(new, old, len(base_rows)) | folded.is_commit_time[survivors]
+        return _Matches(base_rows, survivors, old, is_winning)
+
+    def _ordering(self, batch: pa.RecordBatch, rows: Positions) -> list[pa.Array]:
+        values = []
+        for name, column in zip(
+            ordering_columns_of(self._rule), self._folded.ordering, strict=True
+        ):
+            try:
+                values.append(batch.column(name).take(rows).cast(column.type))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise CorruptTableError(
+                    f"Ordering column {name} of a base file has values of type "
+                    f"{batch.column(name).type} that cannot be compared as {column.type}: {error}"
+                ) from error
+        return values
+
+    def _changes(self, base: pa.RecordBatch, matches: _Matches) -> tuple[Positions, pa.Table]:
+        """Return which base rows become others, in ascending order, and what they become."""
+        is_record = ~self._folded.is_tombstone[matches.survivors]
+        is_filling = self._rule.partial is not PartialUpdate.NONE
+        is_changed = is_record & (matches.is_winning | is_filling)
+        changes = matches.filter(is_changed)
+        rows = self._folded.row_numbers[changes.survivors]
+        new = take_rows(self._rows, rows)
+        if self._rule.mode is not MergeMode.CUSTOM and not self._folded.provided and not is_filling:
+            return changes.base_rows, new
+        old = align_table(pa.Table.from_batches([base.take(changes.base_rows)]), self._plain)
+        lends = self._lends(changes, rows)
+        if self._rule.mode is MergeMode.CUSTOM:
+            return changes.base_rows, self._call_custom(old, new, lends)
+        return changes.base_rows, self._combine(old, new, rows, lends, changes.is_winning)
+
+    def _lends(self, changes: _Matches, rows: Positions) -> Mask:
+        """Return which base rows were still there when the survivor's records came."""
+        barriers = self._folded.barriers
+        if barriers is None:
+            return np.ones(len(rows), np.bool_)
+        limits = [column.take(rows) for column in barriers.ordering]
+        is_hidden = is_not_less(limits, changes.ordering, len(rows)) | barriers.is_commit_time[rows]
+        return ~(barriers.is_there[rows] & is_hidden)
+
+    def _call_custom(self, old: pa.Table, new: pa.Table, lends: Mask) -> pa.Table:
+        if not lends.any():
+            return new
+        merged = call_custom(
+            resolve_custom(self._rule.custom),
+            old.filter(pa.array(lends)),
+            new.filter(pa.array(lends)),
+        )
+        places = np.arange(len(lends))
+        places[lends] = len(lends) + np.arange(np.count_nonzero(lends))
+        return take_rows(pa.concat_tables([new, merged]), places)
+
+    def _combine(
+        self, old: pa.Table, new: pa.Table, rows: Positions, lends: Mask, is_winning: Mask
+    ) -> pa.Table:
+        """Return the rows column by column: the winner's value, else the loser's."""
+        unit = ordering_columns_of(self._rule)
+        provided = self._folded.provided
+        count = len(rows)
+        columns = []
+        for name in self._plain.names:
+            if name in META_COLUMNS or name == OPERATION:
+                columns.append(whole(new[name]))
+                continue
+            takes_new = is_winning.copy()
+            if name not in unit:
+                new_brings = provided[name][rows] if name in provided else np.ones(count, np.bool_)
+                takes_new &= new_brings | ~lends
+                old_brings = provided_rows(old[name], self._rule)
+                if old_brings is not None:
+                    takes_new |= ~is_winning & new_brings & ~old_brings
+            places = np.arange(count) + np.where(takes_new, count, 0)
+            columns.append(pa.concat_arrays([whole(old[name]), whole(new[name])]).take(places))
+        return pa.Table.from_arrays(columns, schema=self._plain)
+
+
+def _with_changes(
+    base: pa.RecordBatch, is_kept: Mask, changed_rows: Positions, changed: pa.Table
+) -> pa.RecordBatch:
+    """Return the kept rows of the batch in their order, with changed rows in place."""
+    if not len(changed_rows):
+        return base.filter(pa.array(is_kept))
+    places = np.arange(base.num_rows)
+    places[changed_rows] = base.num_rows + np.arange(len(changed_rows))
+    aligned = align_table(changed, base.schema)
+    columns = [
+        pa.concat_arrays([column, *aligned[name].chunks]).take(places[is_kept])
+        for name, column in zip(base.schema.names, base.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=base.schema)

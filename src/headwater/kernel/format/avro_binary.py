@@ -1,0 +1,62 @@
+"""Numbers, lengths and counts in Avro's binary encoding.
+
+A reader takes an offset and returns what it read with the offset behind it.
+"""
+
+from __future__ import annotations
+
+
+class MalformedAvroError(ValueError):
+    """Bytes that are no Avro, or not the Avro expected. Callers add the path."""
+
+
+def append_long(value: int, out: bytearray) -> None:
+    """Append a number of at most 64 bits as zigzag varint."""
+    zigzag = (value << 1) ^ (value >> 63)
+    while zigzag > 0x7F:
+        out.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    out.append(zigzag)
+
+
+def read_long(data: bytes, at: int) -> tuple[int, int]:
+    """Read a zigzag varint."""
+    byte = data[at]
+    if byte <= 0x7F:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    start = at
+    zigzag = byte & 0x7F
+    shift = 7
+    while byte > 0x7F:
+        at += 1
+        byte = data[at]
+        zigzag |= (byte & 0x7F) << shift
+        shift += 7
+        if zigzag >> 64 or shift > 70:
+            raise MalformedAvroError(f"a number of more than 64 bits at offset {start}")
+    return (zigzag >> 1) ^ -(zigzag & 1), at + 1
+
+
+def read_span(data: bytes, at: int) -> tuple[int, int]:
+    """Read the length before a string or byte sequence; return start and end of its bytes."""
+    length, start = read_long(data, at)
+    end = start + length
+    if not start <= end <= len(data):
+        raise MalformedAvroError(f"a length of {length} bytes at offset {at}")
+    return start, end
+
+
+def read_count(data: bytes, at: int) -> tuple[int, int]:
+    """Read the number of items in the next block of an array or map; 0 ends the collection."""
+    byte = data[at]
+    if byte <= 0x7F and not byte & 1:
+        return byte >> 1, at + 1
+    count, after = read_long(data, at)
+    if count < 0:
+        # A negative count announces the size of the block too, for readers that skip it.
+        count = -count
+        _, after = read_long(data, after)
+    # Bounds the loop over items that take no bytes, which only a damaged file has so many of.
+    if count > len(data):
+        raise MalformedAvroError(f"a count of {count} items at offset {at}")
+    return count, after

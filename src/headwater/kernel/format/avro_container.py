@@ -1,0 +1,90 @@
+"""The frame around a timeline record: an Avro object container file with one block of one record.
+
+    magic `Obj` 0x01 | map of metadata | sync marker (16 bytes)
+    record count | byte size | record | sync marker
+
+Hudi writes one metadata entry, `avro.schema`, and no codec. The marker only has to be unlikely
+inside the data, so ours is a digest of it: equal records give equal files, by which a writer may
+recognise its own file after a lost reply.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from headwater.kernel.format.avro_binary import (
+    MalformedAvroError,
+    append_long,
+    read_count,
+    read_long,
+    read_span,
+)
+
+MAGIC = b"Obj\x01"
+SYNC_SIZE_BYTES = 16
+
+
+def encode_header(schema_text: str) -> bytes:
+    """Encode magic and metadata of a file with a schema."""
+    out = bytearray(MAGIC)
+    append_long(1, out)
+    for text in ("avro.schema", schema_text):
+        encoded = text.encode()
+        append_long(len(encoded), out)
+        out += encoded
+    append_long(0, out)
+    return bytes(out)
+
+
+def encode_container(header: bytes, record: bytes | bytearray) -> bytes:
+    """Put an encoded record behind a header."""
+    marker = blake2b(header + record, digest_size=SYNC_SIZE_BYTES).digest()
+    out = bytearray(header + marker)
+    append_long(1, out)
+    append_long(len(record), out)
+    return bytes(out + record + marker)
+
+
+def find_header_end(data: bytes) -> int:
+    """Return the offset of the sync marker behind the metadata, without decoding the metadata."""
+    if not data.startswith(MAGIC):
+        raise MalformedAvroError("it does not start like an Avro file")
+    count, at = read_count(data, len(MAGIC))
+    while count:
+        for _ in range(count):
+            _, at = read_span(data, at)
+            _, at = read_span(data, at)
+        count, at = read_count(data, at)
+    return at
+
+
+def decode_header(header: bytes) -> dict[str, bytes]:
+    """Decode the metadata of a header that ends where `find_header_end` says."""
+    metadata = {}
+    count, at = read_count(header, len(MAGIC))
+    while count:
+        for _ in range(count):
+            key_start, key_end = read_span(header, at)
+            value_start, at = read_span(header, key_end)
+            metadata[header[key_start:key_end].decode()] = header[value_start:at]
+        count, at = read_count(header, at)
+    return metadata
+
+
+def find_block(data: bytes, header_end: int) -> tuple[int, int]:
+    """Return start and end of the record, once the frame is whole and the record the only one."""
+    body = header_end + SYNC_SIZE_BYTES
+    if len(data) == body:
+        raise MalformedAvroError("it holds no record")
+    count, at = read_long(data, body)
+    size, start = read_long(data, at)
+    end = start + size
+    if count != 1:
+        raise MalformedAvroError(f"its first block holds {count} records where one is expected")
+    if size < 0 or len(data) < end + SYNC_SIZE_BYTES:
+        raise MalformedAvroError(f"its block of {size} bytes at offset {start} is cut short")
+    if len(data) > end + SYNC_SIZE_BYTES:
+        raise MalformedAvroError(f"its only block should end at offset {end + SYNC_SIZE_BYTES}")
+    if data[end:] != data[header_end:body]:
+        raise MalformedAvroError(f"the sync marker at offset {end} is not that of the header")
+    return start, end

@@ -1,0 +1,398 @@
+"""What log blocks hold: rows, deletes, and commands about other blocks.
+
+Data blocks are Parquet files or Avro records. HFile blocks belong to the metadata table and have a
+reader of their own. Record positions are not used: merging by key is always right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.config.files import Compression, LogBlockFormat
+from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
+from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
+from headwater.kernel.format.avro_binary import MalformedAvroError
+from headwater.kernel.format.avro_columns import conform, decode_records, encode_records
+from headwater.kernel.format.avro_schema import parse_avro_schema
+from headwater.kernel.format.delete_records import decode_delete_records, encode_delete_records
+from headwater.kernel.format.log_file import (
+    BlockType,
+    HeaderKey,
+    LogBlock,
+    encode_block,
+    iter_blocks,
+)
+from headwater.kernel.format.parquet_columns import (
+    codec_name,
+    compression_level,
+    encoded_as,
+    low_cardinality_columns,
+    with_dictionaries,
+)
+from headwater.model.files import LogFile
+from headwater.model.instant import InstantTime
+from headwater.seams.storage import Storage
+
+DATA_VERSION = 3
+DELETE_VERSION = 3
+ROLLBACK = "0"
+
+_TWO_INTS = Struct(">ii")
+# Version 2 differs in how its footer was meant to be used, not in its records.
+_READABLE_DATA_VERSIONS = (2, 3)
+
+
+def encode_data_block(
+    table: pa.Table,
+    *,
+    instant_time: InstantTime,
+    avro_schema_json: str,
+    block_format: LogBlockFormat = LogBlockFormat.PARQUET,
+    is_partial: bool = False,
+    compacted_block_times: Sequence[InstantTime] = (),
+    compression: Compression = Compression.ZSTD,
+) -> bytes:
+    """Encode rows, whose meta columns are filled in, as one data block.
+
+    `avro_schema_json` names the columns of the block, meta columns first; in a partial block it
+    has the changed columns only. `compacted_block_times` are the instants whose blocks this one
+    stands for, after log compaction.
+
+    Raises:
+        InvalidInputError: the rows do not fit the schema.
+    """
+    header = _header(instant_time, avro_schema_json)
+    if is_partial:
+        header[HeaderKey.IS_PARTIAL] = "true"
+    if compacted_block_times:
+        header[HeaderKey.COMPACTED_BLOCK_TIMES] = ",".join(compacted_block_times)
+    if block_format is LogBlockFormat.AVRO:
+        prefix = _TWO_INTS.pack(DATA_VERSION, table.num_rows)
+        content = b"".join((prefix, encode_records(table, avro_schema_json)))
+        return encode_block(BlockType.AVRO_DATA, header, content)
+    rows = encoded_as(table, with_dictionaries(parse_avro_schema(avro_schema_json), table))
+    return encode_block(BlockType.PARQUET_DATA, header, _parquet_bytes(rows, compression))
+
+
+def encode_delete_block(
+    record_keys: pa.Array,
+    partition_paths: pa.Array,
+    ordering: Sequence[pa.Array] | None,
+    *,
+    instant_time: InstantTime,
+    avro_schema_json: str,
+    compacted_block_times: Sequence[InstantTime] = (),
+) -> bytes:
+    """Encode deletes as one block; without ordering values they remove whatever came before.
+
+    Raises:
+        InvalidInputError: as `encode_delete_records`.
+    """
+    payload = encode_delete_records(record_keys, partition_paths, ordering)
+    header = _header(instant_time, avro_schema_json)
+    if compacted_block_times:
+        header[HeaderKey.COMPACTED_BLOCK_TIMES] = ",".join(compacted_block_times)
+    prefix = _TWO_INTS.pack(DELETE_VERSION, len(payload))
+    return encode_block(BlockType.DELETE, header, prefix + payload)
+
+
+def log_file_bytes(blocks: Iterable[bytes]) -> bytes:
+    """Return the whole content of a log file."""
+    return b"".join(blocks)
+
+
+def read_log_parts(
+    storage: Storage,
+    logs: Sequence[LogFile],
+    *,
+    columns: Collection[str] | None = None,
+    is_visible_instant: Callable[[InstantTime], bool],
+    skip_corrupt: bool = False,
+) -> list[LogPart]:
+    """Load what the logs of a file slice, given in merge order, add to it.
+
+    `columns` are all that the merge and the query need, meta columns included; those that a block
+    lacks are missing in its part. A log of a completed instant is complete, so bytes in it that are
+    no block are an error unless `skip_corrupt` is set.
+
+    Raises:
+        CorruptTableError: a log is missing, or its bytes break the format.
+        UnsupportedError: a block of a kind this release does not read.
+    """
+    found: list[_FoundBlock] = []
+    contents = storage.read_many([log.path for log in logs])
+    for log, data in zip(logs, contents, strict=True):
+        if data is None:
+            raise CorruptTableError(
+                f"The log file {storage.uri}/{log.path} of a completed instant does not exist. "
+                "Restore it from a copy",
+                kind=ErrorKind.CORRUPT_LOG,
+                path=log.path,
+            )
+        for block in iter_blocks(data, path=log.path):
+            if block.type is not BlockType.CORRUPT:
+                found.append(_FoundBlock(block, log.path))
+            elif not skip_corrupt:
+                raise _corrupt_span(block, log.path, len(data))
+    kept = _without_retries(_after_rollbacks(found, is_visible_instant))
+    return [decode_part(each.block, columns, path=each.path) for each in _stand_ins(kept)]
+
+
+def decode_part(block: LogBlock, columns: Collection[str] | None = None, *, path: str) -> LogPart:
+    """Decode a data or delete block.
+
+    Raises:
+        CorruptTableError: its content is malformed.
+        UnsupportedError: it is no data or delete block, or one of a version that is not read.
+    """
+    if block.type is BlockType.DELETE:
+        return _decode_delete_block(block, path)
+    rows = decode_rows(block, columns, path=path)
+    is_partial = block.header.get(HeaderKey.IS_PARTIAL, "").lower() == "true"
+    return DataPart(instant_time_of(block, path=path), rows, is_partial)
+
+
+def decode_rows(block: LogBlock, columns: Collection[str] | None = None, *, path: str) -> pa.Table:
+    """Decode the rows of a Parquet, Avro or CDC block: the columns asked for, if it has them.
+
+    Raises:
+        CorruptTableError: its content is malformed.
+        UnsupportedError: it is another kind of block.
+    """
+    try:
+        match block.type:
+            case BlockType.PARQUET_DATA:
+                return _decode_parquet(block, columns)
+            case BlockType.AVRO_DATA | BlockType.CDC_DATA:
+                return _decode_avro(block, columns, path)
+            case _:
+                raise UnsupportedError(
+                    f"The block at offset {block.offset} of {path} is of type {block.type.name}, "
+                    "which holds no rows of a table",
+                    path=path,
+                    offset=block.offset,
+                )
+    except (pa.ArrowException, MalformedAvroError, InvalidInputError, OSError) as error:
+        raise _malformed(block, path, str(error)) from error
+
+
+def instant_time_of(block: LogBlock, *, path: str) -> InstantTime:
+    """Return the instant that wrote a block.
+
+    Raises:
+        CorruptTableError: the header does not tell.
+    """
+    return InstantTime(_required(block, HeaderKey.INSTANT_TIME, path))
+
+
+def _header(instant_time: InstantTime, avro_schema_json: str) -> dict[HeaderKey, str]:
+    return {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: avro_schema_json}
+
+
+def _parquet_bytes(rows: pa.Table, compression: Compression) -> memoryview:
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        rows.unify_dictionaries(),
+        sink,
+        compression=codec_name(compression),
+        compression_level=compression_level(compression),
+        use_dictionary=low_cardinality_columns(rows),
+        store_schema=False,
+    )
+    return memoryview(sink.getvalue())
+
+
+def _decode_parquet(block: LogBlock, columns: Collection[str] | None) -> pa.Table:
+    with pq.ParquetFile(pa.BufferReader(pa.py_buffer(block.content))) as file:
+        names = [name for name in file.schema_arrow.names if columns is None or name in columns]
+        rows = file.read(names)
+    text = block.header.get(HeaderKey.SCHEMA)
+    if text is None:
+        return rows
+    # Other writers name the elements of lists differently, or keep wider types than the schema.
+    schema = parse_avro_schema(text)
+    typed = pa.schema(
+        [schema.field(name) if name in schema.names else rows.field(name) for name in names]
+    )
+    return conform(rows, typed)
+
+
+def _decode_avro(block: LogBlock, columns: Collection[str] | None, path: str) -> pa.Table:
+    version, row_count = _content_start(block, path)
+    if version not in _READABLE_DATA_VERSIONS:
+        raise _old_version(block, path, version)
+    schema = _required(block, HeaderKey.SCHEMA, path)
+    return decode_records(block.content[_TWO_INTS.size :], row_count, schema, columns)
+
+
+def _decode_delete_block(block: LogBlock, path: str) -> DeletePart:
+    version, length = _content_start(block, path)
+    if version != DELETE_VERSION:
+        raise _old_version(block, path, version)
+    payload = block.content[_TWO_INTS.size :]
+    if length != len(payload):
+        raise _malformed(block, path, f"its payload should have {length} bytes")
+    try:
+        keys, partitions, ordering = decode_delete_records(payload)
+    except MalformedAvroError as error:
+        raise _malformed(block, path, str(error)) from error
+    return DeletePart(instant_time_of(block, path=path), keys, partitions, ordering)
+
+
+def _content_start(block: LogBlock, path: str) -> tuple[int, int]:
+    if len(block.content) < _TWO_INTS.size:
+        raise _malformed(block, path, "its content is cut short")
+    first, second = _TWO_INTS.unpack_from(block.content)
+    return first, second
+
+
+def _required(block: LogBlock, key: HeaderKey, path: str) -> str:
+    value = block.header.get(key)
+    if value is None:
+        raise _malformed(block, path, f"its header has no {key.name}")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundBlock:
+    """A block and the log it was found in."""
+
+    block: LogBlock
+    path: str
+
+    @property
+    def instant_time(self) -> InstantTime:
+        return instant_time_of(self.block, path=self.path)
+
+    @property
+    def compacted_block_times(self) -> list[InstantTime]:
+        text = self.block.header.get(HeaderKey.COMPACTED_BLOCK_TIMES, "")
+        return [InstantTime(time) for time in text.split(",") if time]
+
+
+def _after_rollbacks(
+    found: Iterable[_FoundBlock], is_visible_instant: Callable[[InstantTime], bool]
+) -> list[_FoundBlock]:
+    """Keep the visible blocks that no later command rolls back."""
+    kept: list[_FoundBlock] = []
+    for each in found:
+        if each.block.type is BlockType.COMMAND:
+            target = _rollback_target(each)
+            kept = [earlier for earlier in kept if earlier.instant_time != target]
+        elif is_visible_instant(each.instant_time):
+            kept.append(each)
+    return kept
+
+
+def _rollback_target(command: _FoundBlock) -> str:
+    kind = _required(command.block, HeaderKey.COMMAND_BLOCK_TYPE, command.path)
+    if kind != ROLLBACK:
+        raise UnsupportedError(
+            f"The command {kind!r} at offset {command.block.offset} of {command.path} is unknown",
+            path=command.path,
+            offset=command.block.offset,
+        )
+    return _required(command.block, HeaderKey.TARGET_INSTANT_TIME, command.path)
+
+
+def _without_retries(found: list[_FoundBlock]) -> list[_FoundBlock]:
+    """Keep one set of the blocks that a retried append wrote more than once.
+
+    An identifier is `<attempt>,<number of the block>`. Of several attempts in one instant the one
+    with the most blocks is complete; among equals the last one is taken.
+    """
+    counts: dict[InstantTime, dict[str, int]] = {}
+    for each in found:
+        identifier = each.block.header.get(HeaderKey.BLOCK_IDENTIFIER)
+        if identifier is not None:
+            attempts = counts.setdefault(each.instant_time, {})
+            attempt = identifier.partition(",")[0]
+            attempts[attempt] = attempts.get(attempt, 0) + 1
+    chosen = {
+        time: max(reversed(attempts), key=lambda attempt: attempts[attempt])
+        for time, attempts in counts.items()
+    }
+    kept = []
+    seen: set[tuple[InstantTime, str]] = set()
+    for each in found:
+        identifier = each.block.header.get(HeaderKey.BLOCK_IDENTIFIER)
+        if identifier is not None:
+            time = each.instant_time
+            if identifier.partition(",")[0] != chosen[time] or (time, identifier) in seen:
+                continue
+            seen.add((time, identifier))
+        kept.append(each)
+    return kept
+
+
+def _stand_ins(found: list[_FoundBlock]) -> list[_FoundBlock]:
+    """Put log-compacted blocks in the place of the blocks they stand for, also transitively.
+
+    That place is the newest input's, not the end: a log written while the inputs were compacted
+    comes after all of them. Where the inputs are gone, it is before the first block that is newer.
+    """
+    replaced = {time for each in found for time in each.compacted_block_times}
+    kept = [each for each in found if each.instant_time not in replaced]
+    newest_input = _newest_inputs(found)
+    plain = [each for each in kept if not each.compacted_block_times]
+    for each in kept:
+        if not each.compacted_block_times:
+            continue
+        newest = newest_input[each.instant_time]
+        later = (
+            at
+            for at, other in enumerate(plain)
+            if newest_input.get(other.instant_time, other.instant_time) > newest
+        )
+        plain.insert(next(later, len(plain)), each)
+    return plain
+
+
+def _newest_inputs(found: list[_FoundBlock]) -> dict[InstantTime, InstantTime]:
+    """Return, for each log compaction, the newest instant that it stands for in the end."""
+    inputs = {each.instant_time: each.compacted_block_times for each in found}
+    newest: dict[InstantTime, InstantTime] = {}
+    # A log compaction comes after its inputs, so those are resolved when it is met.
+    for time in sorted(time for time, times in inputs.items() if times):
+        newest[time] = max(newest.get(input_time, input_time) for input_time in inputs[time])
+    return newest
+
+
+def _corrupt_span(block: LogBlock, path: str, file_size: int) -> CorruptTableError:
+    end = block.offset + len(block.content)
+    what = (
+        f"{path} ends with {len(block.content)} bytes at offset {block.offset} that are no block"
+        if end == file_size
+        else f"{path} has no block at offset {block.offset}; the next one begins at {end}"
+    )
+    return CorruptTableError(
+        f"{what}. The log of a completed instant is complete, so rows may be lost: restore the "
+        "file from a copy, or read without what is damaged by setting skip_corrupt",
+        kind=ErrorKind.CORRUPT_LOG,
+        path=path,
+        offset=block.offset,
+    )
+
+
+def _malformed(block: LogBlock, path: str, problem: str) -> CorruptTableError:
+    return CorruptTableError(
+        f"The {block.type.name} block at offset {block.offset} of {path} is malformed: {problem}. "
+        "Restore the file from a copy",
+        kind=ErrorKind.CORRUPT_LOG,
+        path=path,
+        offset=block.offset,
+    )
+
+
+def _old_version(block: LogBlock, path: str, version: int) -> UnsupportedError:
+    return UnsupportedError(
+        f"The {block.type.name} block at offset {block.offset} of {path} has version {version}, "
+        "which releases of Hudi before 0.14 wrote. Compact the table with such a release first",
+        path=path,
+        offset=block.offset,
+    )

@@ -1,0 +1,49 @@
+"""Where things are inside a table: one place for every path the protocol uses.
+
+All paths are relative to the table's base. Folders that stock Hudi knows keep its names;
+`.attempts` and `.cancel` are ours, and other engines ignore them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.model.instant import InstantTime
+
+HOODIE = ".hoodie"
+PROPERTIES = f"{HOODIE}/hoodie.properties"
+PROPERTIES_BACKUP = f"{HOODIE}/hoodie.properties.backup"
+ATTEMPTS = f"{HOODIE}/.attempts"
+HEARTBEATS = f"{HOODIE}/.heartbeat"
+CANCELS = f"{HOODIE}/.cancel"
+MARKERS = f"{HOODIE}/.temp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLayout:
+    """What table config may change about the places and digits of a timeline."""
+
+    timeline: str = f"{HOODIE}/timeline"
+    history: str = f"{HOODIE}/timeline/history"
+    is_utc: bool = True  # Whether instant times are UTC digits, or local ones of each writer.
+
+
+def attempt_folder(time: InstantTime) -> str:
+    return f"{ATTEMPTS}/{time}"
+
+
+def attempt_path(time: InstantTime, attempt: int) -> str:
+    return f"{ATTEMPTS}/{time}/{attempt:05d}.json"
+
+
+def heartbeat_path(time: InstantTime) -> str:
+    """The plain heartbeat file, whose modification time stock Hudi's lazy cleaning looks at."""
+    return f"{HEARTBEATS}/{time}"
+
+
+def cancel_path(time: InstantTime) -> str:
+    return f"{CANCELS}/{time}"
+
+
+def marker_folder(time: InstantTime) -> str:
+    return f"{MARKERS}/{time}"

@@ -1,0 +1,389 @@
+"""Table config in storage: load, create and update `hoodie.properties` (format 1.4, INV-79).
+
+**Stock Hudi** copies `hoodie.properties` to the backup, deletes the file, writes the new one and
+deletes the backup. Its readers try the file, then the backup. So a table has a valid file or a
+valid backup at every moment, and every listing shows at least one of them.
+
+**We** never delete the file. A delete whose reply got lost may land later, after the new file was
+written, and the table would have no config at all. An overwrite leaves a whole file at every
+moment, which no reader can mistake. Under the table lock:
+
+0. recover: if only the backup is valid, make it the file again; then delete the backup;
+1. read the file with its version;
+2. overwrite it.
+   With compare-and-swap (`Storage.can_replace`): replace that very version.
+   Without: copy the file to the backup with put-if-absent, then overwrite the file with `put`.
+   Here an update relies on the lock alone (A1), and a `put` that lands after its caller gave it up
+   can undo a later update;
+3. read again. The changes hold: delete the backup, done. They do not, because the write failed, its
+   reply got lost or somebody else was first: again from 1, a bounded number of times.
+
+What a crash leaves behind, ours or stock Hudi's, and who repairs it:
+
+    dies after                          file   backup   readers take   the next update
+    0 restoring the file                old    old      file           deletes the backup
+    1 reading                           old    -        file           -
+    2 the replace                       new    -        file           -
+    2 the backup                        old    old      file           deletes the backup
+    2 the put                           new    old      file           deletes the backup
+    Hudi: deleting the file             -      old      backup         restores the file
+    Hudi: writing part of the new file  torn   old      backup         restores the file
+
+Nobody but an update repairs: readers never write. An update whose changes hold already writes
+nothing but what step 0 repairs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from headwater.config.option import problem_list
+from headwater.config.table import TableConfig
+from headwater.config.table_options import (
+    BUCKET_COUNT,
+    CHECKSUM,
+    DATABASE,
+    INDEX_TYPE,
+    INITIAL_VERSION,
+    MERGE_MODE,
+    NAME,
+    TABLE_OPTIONS,
+)
+from headwater.errors import (
+    AlreadyExistsError,
+    CommitUnknownError,
+    ConflictError,
+    CorruptTableError,
+    ErrorKind,
+    FencedError,
+    HeadwaterError,
+    InvalidInputError,
+    NotFoundError,
+    Retry,
+    StorageError,
+)
+from headwater.kernel.format.properties import (
+    check_table_checksum,
+    encode_properties,
+    parse_properties,
+)
+from headwater.kernel.layout import HOODIE, PROPERTIES, PROPERTIES_BACKUP, TableLayout
+from headwater.kernel.txn.write_once import put_once
+from headwater.seams.clock import Clock
+from headwater.seams.ids import Ids
+from headwater.seams.lock import TABLE, HeldLock, LockProvider
+from headwater.seams.storage import Storage, StoredObject
+
+log = logging.getLogger(__name__)
+
+_READ_ROUNDS_MAX = 4
+_READ_PAUSE_MS = 25  # Doubled after every round: 25, 50, 100 ms, far longer than a rewrite takes.
+_TRIES_MAX = 5
+_PAUSE_MS = 50  # Doubled after every try: 50, 100, 200, 400 ms.
+
+_FOLDER_MARK = ".keep"
+"""Stock Hudi lists the timeline and history folders of a new table and fails if they are absent.
+Storage has no folders, so an empty object stands in each new one; Hudi ignores its name."""
+
+_NEVER_CHANGED = (NAME, DATABASE, INITIAL_VERSION, CHECKSUM)
+"""What identifies the table, and the checksum that follows from it."""
+
+
+def table_layout(config: TableConfig) -> TableLayout:
+    """Return where the table's timeline is."""
+    timeline = f"{HOODIE}/{config.timeline_path}"
+    return TableLayout(
+        timeline=timeline,
+        history=f"{timeline}/{config.timeline_history_path}",
+        is_utc=config.is_utc,
+    )
+
+
+def load_table_config(storage: Storage, clock: Clock) -> TableConfig:
+    """Return the table's config from the file, else from the backup.
+
+    A damaged file is read again a few times before it is believed: stock Hudi does not write it in
+    one piece on every store.
+
+    Raises:
+        NotFoundError: kind NOT_A_TABLE.
+        CorruptTableError: kind CORRUPT_PROPERTIES or CORRUPT_CHECKSUM.
+        UnsupportedError: a version or feature that this release cannot read.
+    """
+    damage: CorruptTableError | None = None
+    for round_number in range(_READ_ROUNDS_MAX):
+        if damage is not None:
+            clock.sleep_ms(_READ_PAUSE_MS << (round_number - 1))
+        damage = None
+        for path in (PROPERTIES, PROPERTIES_BACKUP):
+            try:
+                return _parse(storage.read(path), storage, path)
+            except NotFoundError:
+                continue
+            except CorruptTableError as error:
+                # The damage of the file says more than that of a backup.
+                damage = damage or error
+        if damage is None and not _is_table(storage):
+            raise _not_a_table(storage)
+        # A damaged file may be in the making; two absent ones changed places between our reads.
+    if damage is not None:
+        raise damage
+    raise StorageError(
+        f"{PROPERTIES} was absent and its backup too, {_READ_ROUNDS_MAX} times in a row, although "
+        "listings show them; it is being rewritten all the time. Try again",
+        table=storage.uri,
+    )
+
+
+def check_options_agree(config: TableConfig, options: Mapping[str, str]) -> None:
+    """Raise if checked options contradict what the table says about itself.
+
+    A table made by another engine does not say which index it has; there its writers decide.
+
+    Raises:
+        InvalidInputError: kind INVALID_OPTION, with every contradiction in one message.
+    """
+    problems = []
+    for option in TABLE_OPTIONS:
+        stored = option.find(config.raw)
+        if option.key not in options or (stored is None and option in (INDEX_TYPE, BUCKET_COUNT)):
+            continue
+        value = option.default if stored is None else option.parse(stored[1])
+        value = config.merge_mode if option is MERGE_MODE else value
+        if option.parse(options[option.key]) != value:
+            problems.append(f"{option.key} is {options[option.key]!r}, but the table has {value!r}")
+    if problems:
+        raise InvalidInputError(
+            problem_list(f"Options cannot change the table {config.name}", problems),
+            kind=ErrorKind.INVALID_OPTION,
+        )
+
+
+def create_table_config(storage: Storage, clock: Clock, ids: Ids, config: TableConfig) -> None:
+    """Make the location a table, unless it is one.
+
+    Of several creators exactly one succeeds. One that dies on its way leaves no table.
+
+    Raises:
+        AlreadyExistsError: kind TABLE_EXISTS; nothing was changed.
+        CommitUnknownError: storage did not say whether the table was created.
+        StorageError: the location cannot be written to.
+    """
+    if _is_table(storage):
+        raise _table_exists(storage)
+    history = table_layout(config).history
+    storage.put(f"{history}/{_FOLDER_MARK}", b"")
+    # The id tells our file from a rival's with the same content, should the reply get lost.
+    saved = f"Properties saved on {_now(clock)} by Headwater {ids.new_uuid()}"
+    try:
+        put_once(storage, clock, PROPERTIES, _encode(config.to_properties(), saved))
+    except ConflictError as error:
+        raise _table_exists(storage) from error
+
+
+def update_table_config(
+    storage: Storage,
+    locks: LockProvider,
+    clock: Clock,
+    changes: Mapping[str, str | None],
+    *,
+    lock_timeout_ms: int,
+) -> TableConfig:
+    """Set the given keys, remove those with None, and return the config that holds afterwards.
+
+    Raises:
+        ConflictError: the table lock was not to be had in time.
+        FencedError: the table lock was lost; nothing was written after that.
+        CommitUnknownError: it is not known whether the update landed; load the config to see.
+        InvalidInputError: a key that never changes, or a value that readers would refuse.
+        NotFoundError, CorruptTableError, UnsupportedError: as `load_table_config`; the latter also
+            for a table that this release reads but does not write.
+    """
+    held = locks.acquire(TABLE, timeout_ms=lock_timeout_ms)
+    try:
+        return update_table_config_in_lock(storage, held, clock, changes)
+    finally:
+        _release(held)
+
+
+def update_table_config_in_lock(
+    storage: Storage, held: HeldLock, clock: Clock, changes: Mapping[str, str | None]
+) -> TableConfig:
+    """Do what `update_table_config` does for a caller that holds the table lock.
+
+    Raises:
+        HeadwaterError: as `update_table_config`.
+    """
+    for option in _NEVER_CHANGED:
+        if option.key in changes:
+            raise InvalidInputError(f"{option.key} never changes", table=storage.uri)
+    _recover(storage, held, clock)
+    error: StorageError | None = None
+    for tried in range(_TRIES_MAX):
+        if error is not None:
+            clock.sleep_ms(_PAUSE_MS << (tried - 1))
+        try:
+            current = storage.read_versioned(PROPERTIES)
+        except NotFoundError:
+            raise _not_a_table(storage) from None
+        except StorageError as failed:
+            if error is None and not tried:
+                raise  # Nothing was written yet.
+            error = failed
+            continue
+        config = _parse(current.data, storage, PROPERTIES)
+        config.check_writable(storage.uri)
+        properties = _changed(config.to_properties(), changes)
+        if properties == config.raw:
+            # Either there was nothing to do, or this is the update read back.
+            if tried and not storage.can_replace:
+                _drop_backup(storage, held, clock)
+            return config
+        updated = _encode(properties, f"Updated at {_now(clock)}")
+        _check_readable(updated, storage)
+        try:
+            _overwrite(storage, held, clock, current, updated)
+        except ConflictError as lost:
+            log.info("table config changed under an update table=%s error=%s", storage.uri, lost)
+        except StorageError as failed:
+            if failed.retry is Retry.NEVER and error is None:
+                raise
+            error = failed
+    raise CommitUnknownError(
+        f"{PROPERTIES} could not be updated in {_TRIES_MAX} tries. Load the config to see whether "
+        "the update landed, and try again",
+        table=storage.uri,
+        keys=", ".join(changes),
+    ) from error
+
+
+def _overwrite(
+    storage: Storage, held: HeldLock, clock: Clock, current: StoredObject, updated: bytes
+) -> None:
+    held.check()
+    if storage.can_replace:
+        storage.replace(PROPERTIES, updated, version=current.version)
+    else:
+        put_once(storage, clock, PROPERTIES_BACKUP, current.data)
+        held.check()
+        storage.put(PROPERTIES, updated)
+
+
+def _recover(storage: Storage, held: HeldLock, clock: Clock) -> None:
+    """Finish or undo an update whose process died (step 0)."""
+    if _name_in_hoodie(PROPERTIES_BACKUP) not in storage.list_names(HOODIE):
+        return
+    version = None
+    try:
+        current = storage.read_versioned(PROPERTIES)
+        version = current.version
+        _parse(current.data, storage, PROPERTIES)
+    except (NotFoundError, CorruptTableError) as damage:
+        backup = storage.read(PROPERTIES_BACKUP)
+        try:
+            _parse(backup, storage, PROPERTIES_BACKUP)
+        except CorruptTableError as damage_of_backup:
+            # Neither is valid: touch nothing, and report the file if there is one.
+            raise (damage_of_backup if version is None else damage) from None
+        held.check()
+        log.warning("restoring table config from its backup table=%s", storage.uri)
+        if version is None:
+            put_once(storage, clock, PROPERTIES, backup)
+        elif storage.can_replace:
+            storage.replace(PROPERTIES, backup, version=version)
+        else:
+            storage.put(PROPERTIES, backup)
+    held.check()
+    _delete_backup(storage, clock)
+
+
+def _drop_backup(storage: Storage, held: HeldLock, clock: Clock) -> None:
+    """Delete the backup of an update that landed, if that is still ours to do."""
+    try:
+        held.check()
+        _delete_backup(storage, clock)
+    except (FencedError, StorageError) as error:
+        # The update stands. A backup beside a valid file misleads nobody, and the next update
+        # deletes it before it begins.
+        log.warning("backup of table config not deleted table=%s error=%s", storage.uri, error)
+
+
+def _delete_backup(storage: Storage, clock: Clock) -> None:
+    for tried in range(_TRIES_MAX):
+        try:
+            storage.delete(PROPERTIES_BACKUP)
+            return
+        except StorageError as error:
+            if error.retry is Retry.NEVER or tried == _TRIES_MAX - 1:
+                raise
+            clock.sleep_ms(_PAUSE_MS << tried)
+
+
+def _changed(properties: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    merged = {**properties, **changes}
+    return {key: text for key, text in merged.items() if text is not None}
+
+
+def _parse(data: bytes, storage: Storage, name: str) -> TableConfig:
+    path = f"{storage.uri.rstrip('/')}/{name}"
+    properties = parse_properties(data, path=path)
+    check_table_checksum(properties, path=path)
+    return TableConfig.from_properties(properties, path=path)
+
+
+def _check_readable(updated: bytes, storage: Storage) -> None:
+    """Raise for an update that readers would refuse; it must not be written."""
+    try:
+        _parse(updated, storage, PROPERTIES)
+    except CorruptTableError as error:
+        raise InvalidInputError(
+            f"The update would leave the table unreadable: {error.message}", table=storage.uri
+        ) from error
+
+
+def _encode(properties: Mapping[str, str], comment: str) -> bytes:
+    """Return the file's bytes, with the checksum last: without it the file was cut short."""
+    keys = sorted(properties, key=lambda key: (key == CHECKSUM.key, key))
+    return encode_properties({key: properties[key] for key in keys}, comment=comment)
+
+
+def _is_table(storage: Storage) -> bool:
+    names = storage.list_names(HOODIE)
+    return any(_name_in_hoodie(path) in names for path in (PROPERTIES, PROPERTIES_BACKUP))
+
+
+def _name_in_hoodie(path: str) -> str:
+    return path.removeprefix(f"{HOODIE}/")
+
+
+def _not_a_table(storage: Storage) -> NotFoundError:
+    return NotFoundError(
+        f"There is no table at {storage.uri}: {PROPERTIES} does not exist. Check the path, or "
+        "create the table with create_table",
+        kind=ErrorKind.NOT_A_TABLE,
+        table=storage.uri,
+    )
+
+
+def _table_exists(storage: Storage) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"There is a table at {storage.uri} already. Open it with open_table, or choose another "
+        "path",
+        kind=ErrorKind.TABLE_EXISTS,
+        table=storage.uri,
+    )
+
+
+def _now(clock: Clock) -> str:
+    moment = datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _release(held: HeldLock) -> None:
+    try:
+        held.release()
+    except HeadwaterError as error:
+        # The update stands whatever becomes of the lock; its lease ends by itself.
+        log.warning("table lock not released, others wait for its lease error=%s", error)

@@ -1,0 +1,281 @@
+"""The active timeline: one listing, and the state of every instant as a pure function of it.
+
+σ(t) is COMPLETED if a completed file of t exists, else ABORTED if an aborted one does, else
+INFLIGHT, else REQUESTED, else absent. Contents are not read here; see `contents`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property, partial
+from itertools import repeat
+from operator import attrgetter
+
+from headwater.errors import CorruptTableError, ErrorKind, NotFoundError, StorageError
+from headwater.kernel.timeline.names import (
+    COMPLETED_SUFFIXES,
+    INFLIGHT_SUFFIXES,
+    REQUESTED_SUFFIXES,
+    TIME_LENGTH,
+    TimelineFile,
+    file_name,
+    parse_file_name,
+)
+from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.seams.storage import Storage
+
+_LISTINGS_MAX = 10
+"""How often a folder of several pages is listed until two listings agree. A folder that changes
+ten times in a row while we look is being flooded; better to say so than to spin."""
+
+# Positions in the names `<T>_<C>.<action>` and `<T>.<suffix>`. Slices made once are taken twice
+# as fast as slices written out.
+_TIME = slice(TIME_LENGTH)
+_SEPARATOR = slice(TIME_LENGTH, TIME_LENGTH + 1)
+_SUFFIX = slice(TIME_LENGTH + 1, None)
+_COMPLETION = slice(TIME_LENGTH + 1, 2 * TIME_LENGTH + 1)
+_ENDING = slice(2 * TIME_LENGTH + 1, None)
+
+_COMPLETED_ENDINGS = {
+    f".{suffix}": action
+    for suffix, action in COMPLETED_SUFFIXES.items()
+    if action is not Action.SAVEPOINT
+}
+_PENDING_SUFFIXES = REQUESTED_SUFFIXES | INFLIGHT_SUFFIXES
+_PRECEDENCE = (State.ABORTED, State.INFLIGHT, State.REQUESTED)
+
+
+class Timeline:
+    """The instants of one listing, ordered by requested time. Immutable."""
+
+    def __init__(self, instants: Iterable[Instant], savepoints: Iterable[Instant] = ()) -> None:
+        self.instants = tuple(instants)
+        # A savepoint has the requested time of the instant it protects, so it lives apart.
+        self.savepoints = tuple(savepoints)
+
+    @cached_property
+    def _by_time(self) -> dict[InstantTime, Instant]:
+        return {instant.requested_time: instant for instant in self.instants}
+
+    def find(self, time: InstantTime) -> Instant | None:
+        """Return the instant requested at `time`, or None if this timeline has none."""
+        return self._by_time.get(time)
+
+    def get(self, time: InstantTime) -> Instant:
+        """Return the instant requested at `time`.
+
+        Raises:
+            NotFoundError: kind INSTANT_NOT_FOUND.
+        """
+        instant = self.find(time)
+        if instant is None:
+            raise NotFoundError(
+                f"The active timeline has no instant {time}; it may have been rolled back or "
+                "archived, or never existed",
+                kind=ErrorKind.INSTANT_NOT_FOUND,
+                instant=time,
+            )
+        return instant
+
+    @cached_property
+    def completed(self) -> tuple[Instant, ...]:
+        """Completed instants by completion time: the order in which they took effect."""
+        done = (instant for instant in self.instants if instant.state is State.COMPLETED)
+        return tuple(sorted(done, key=attrgetter("completion_time")))
+
+    @cached_property
+    def pending(self) -> tuple[Instant, ...]:
+        """Requested and inflight instants by requested time."""
+        requested, inflight = State.REQUESTED, State.INFLIGHT
+        return tuple(
+            instant
+            for instant in self.instants
+            if instant.state is inflight or instant.state is requested
+        )
+
+    @cached_property
+    def largest_time(self) -> InstantTime | None:
+        """The largest requested or completion time this timeline has seen."""
+        times = [*self.instants[-1:], *self.savepoints[-1:]]
+        largest = [instant.requested_time for instant in times]
+        largest += [i.completion_time for i in self.completed[-1:] if i.completion_time]
+        largest += [i.completion_time for i in self.savepoints if i.completion_time]
+        return max(largest, default=None)
+
+    def completed_within_open_closed(
+        self, after: InstantTime | None, up_to: InstantTime | None
+    ) -> tuple[Instant, ...]:
+        """Completed instants with `after` < completion time <= `up_to`; None leaves an end open."""
+        return tuple(
+            instant
+            for instant in self.completed
+            if instant.completion_time is not None
+            and (after is None or instant.completion_time > after)
+            and (up_to is None or instant.completion_time <= up_to)
+        )
+
+    def __len__(self) -> int:
+        return len(self.instants)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Timeline):
+            return NotImplemented
+        return (self.instants, self.savepoints) == (other.instants, other.savepoints)
+
+    def __hash__(self) -> int:
+        return hash((self.instants, self.savepoints))
+
+    def __repr__(self) -> str:
+        return f"Timeline({len(self.instants)} instants, {len(self.pending)} pending)"
+
+
+def parse_timeline(names: Iterable[str], *, folder: str = "") -> Timeline:
+    """Return the timeline that a listing of `names` shows.
+
+    A table may have ten thousands of names and this is the floor of every operation on it. So
+    completed files are read by position, all at once, and a pending file beside the completed one
+    of the same action is passed over: it tells nothing new. Only an instant that has any other
+    file is put together file by file.
+
+    Raises:
+        CorruptTableError: two completed files for one instant, two unrelated actions under one
+            requested time, a timeline file without an instant time.
+    """
+    names = list(names)
+    completed, telling = _read_by_position(names)
+    if not telling:
+        return Timeline(completed)
+    instants = {instant.requested_time: instant for instant in completed}
+    savepoints = []
+    stems = {name[_TIME] for name in telling}
+    for time, files in _group(names, stems, folder).items():
+        own = [file for file in files if file.action is not Action.SAVEPOINT]
+        if own:
+            instants[time] = _instant_of(time, own, folder)
+        if len(own) < len(files):
+            savepoints.append(_savepoint_of(time, files))
+    return Timeline([instants[time] for time in sorted(instants)], sorted(savepoints))
+
+
+def load_active(storage: Storage, folder: str) -> Timeline:
+    """List and parse the active timeline: one listing while it fits in one page of the store.
+
+    A listing of several pages mixes several moments and could show a later instant without an
+    earlier one, so it is repeated until two in a row agree (H-73).
+    """
+    names = storage.list_names(folder)
+    if len(names) < storage.page_size:
+        return parse_timeline(names, folder=folder)
+    seen = set(names)
+    for _ in range(_LISTINGS_MAX):
+        again = set(storage.list_names(folder))
+        if again == seen:
+            return parse_timeline(seen, folder=folder)
+        seen = again
+    raise StorageError(
+        f"The timeline changed during each of {_LISTINGS_MAX} listings; try again when fewer "
+        "writers are active",
+        path=folder,
+    )
+
+
+def instant_path(folder: str, instant: Instant, state: State | None = None) -> str:
+    """Return the path of the file that says `instant` is in `state`, by default in its own."""
+    state = state or instant.state
+    completion = instant.completion_time if state is State.COMPLETED else None
+    return f"{folder}/{file_name(instant.requested_time, instant.action, state, completion)}"
+
+
+def _read_by_position(names: list[str]) -> tuple[list[Instant], list[str]]:
+    """Return the completed instants, in order, and the names that tell more than these.
+
+    If any completed file has no digits where its times belong, or an instant has two of them, no
+    name is trusted and all of them tell: the error is worded where files are looked at singly.
+    """
+    finished = [
+        name for name in names if name[_SEPARATOR] == "_" and name[_ENDING] in _COMPLETED_ENDINGS
+    ]
+    finished.sort()
+    times = [name[_TIME] for name in finished]
+    completions = [name[_COMPLETION] for name in finished]
+    actions = [_COMPLETED_ENDINGS[name[_ENDING]] for name in finished]
+    completed_actions = dict(zip(times, actions, strict=True))
+    digits = "".join(times + completions)
+    if len(completed_actions) < len(times) or not (digits.isascii() and digits.isdigit()):
+        return [], names
+    pending = [name for name in names if name[_SEPARATOR] == "."]
+    telling = [
+        name
+        for name in pending
+        # The two defaults differ, for an unknown suffix of an unknown instant is no agreement.
+        if completed_actions.get(name[_TIME], "") is not _PENDING_SUFFIXES.get(name[_SUFFIX])
+    ]
+    if len(finished) + len(pending) < len(names):
+        telling += set(names).difference(finished, pending)
+    rows = zip(times, actions, repeat(State.COMPLETED), completions)
+    # Calling Instant(...) would run Python code for each of ten thousands.
+    return list(map(partial(tuple.__new__, Instant), rows)), telling
+
+
+def _group(names: list[str], stems: set[str], folder: str) -> dict[InstantTime, list[TimelineFile]]:
+    """Return by instant the timeline files whose names begin with one of `stems`."""
+    files: dict[InstantTime, list[TimelineFile]] = {}
+    for name in names:
+        if name[_TIME] in stems:
+            file = parse_file_name(name, folder=folder)
+            if file is not None:
+                files.setdefault(file.requested_time, []).append(file)
+    return files
+
+
+def _instant_of(time: InstantTime, files: list[TimelineFile], folder: str) -> Instant:
+    """Return the one instant that its `files` show: σ(t)."""
+    completed = [file for file in files if file.state is State.COMPLETED]
+    others = [file for file in files if file.state is not State.COMPLETED]
+    if len(completed) > 1:
+        raise _two_completed(time, completed, folder)
+    for file in others[1:]:
+        if file.action is not others[0].action:
+            raise _two_actions(time, others[0].action, file.action, folder)
+    if not completed:
+        states = [file.state for file in others]
+        state = next(state for state in _PRECEDENCE if state in states)
+        return Instant(time, others[0].action, state)
+    done = completed[0]
+    action = others[0].action if others else done.action
+    if action.completed_name is not done.action:
+        raise _two_actions(time, action, done.action, folder)
+    return Instant(time, action, State.COMPLETED, done.completion_time)
+
+
+def _savepoint_of(time: InstantTime, files: list[TimelineFile]) -> Instant:
+    completions = [
+        file.completion_time
+        for file in files
+        if file.action is Action.SAVEPOINT and file.completion_time is not None
+    ]
+    if not completions:
+        return Instant(time, Action.SAVEPOINT, State.INFLIGHT)
+    return Instant(time, Action.SAVEPOINT, State.COMPLETED, max(completions))
+
+
+def _two_completed(
+    time: InstantTime, completed: list[TimelineFile], folder: str
+) -> CorruptTableError:
+    one, other = (file_name(*file) for file in sorted(completed)[:2])
+    return CorruptTableError(
+        f"Instant {time} has two completed files, {one} and {other}: two writers believed to "
+        "hold the table lock. Compare their contents and move one away",
+        kind=ErrorKind.CORRUPT_TIMELINE,
+        instant=time,
+        path=f"{folder}/{other}",
+    )
+
+
+def _two_actions(time: str, one: Action, other: Action, folder: str) -> CorruptTableError:
+    return CorruptTableError(
+        f"Instant {time} is both a {one} and a {other}; a requested time belongs to one action",
+        kind=ErrorKind.CORRUPT_TIMELINE,
+        instant=time,
+        path=folder,
+    )

@@ -1,0 +1,103 @@
+"""Reading the archived timeline: which instants it holds, when they completed, what they said.
+
+1. list the folder and read the newest manifest;
+2. of the data files that may hold what is asked for, by the times in their names, read the
+   columns that are asked for.
+
+Instants are read on first use and then kept, so a `HistoryTimeline` shows one manifest. Cleaning
+leaves the files of a manifest alone until three newer manifests exist; a reader slower than that
+gets a `NotFoundError` and starts over with a new `HistoryTimeline`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.kernel.timeline.history.columns import load_columns
+from headwater.kernel.timeline.history.files import HistoryFile, Manifest, load_newest_manifest
+from headwater.kernel.timeline.history.rows import (
+    CONTENT_COLUMNS,
+    INSTANT_COLUMNS,
+    ArchivedContents,
+    check_agreement,
+    decode_contents,
+    decode_instants,
+)
+from headwater.model.instant import Instant, InstantTime
+from headwater.seams.storage import Storage
+
+
+class HistoryTimeline:
+    """The archived timeline as of the first look at it. All its instants are completed.
+
+    Every method may raise `NotFoundError` of kind INSTANT_NOT_FOUND when cleaning was faster, and
+    `CorruptTableError` for damaged files.
+    """
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._instants_of: dict[HistoryFile, dict[InstantTime, Instant]] = {}
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return load_newest_manifest(self._storage, self._folder)
+
+    def instants(self, after: InstantTime | None = None) -> tuple[Instant, ...]:
+        """Return the archived instants requested later than `after`, by requested time."""
+        files = [file for file in self.manifest.files if after is None or file.max_time > after]
+        found: dict[InstantTime, Instant] = {}
+        for instants in self._load_instants(files):
+            for time, instant in instants.items():
+                check_agreement(found.setdefault(time, instant), instant, self._folder)
+        return tuple(found[time] for time in sorted(found) if after is None or time > after)
+
+    def find(self, time: InstantTime) -> Instant | None:
+        """Return the archived instant requested at `time`, or None if there is none."""
+        return self.find_all([time]).get(time)
+
+    def find_all(self, times: Iterable[InstantTime]) -> dict[InstantTime, Instant]:
+        """Return those of the instants requested at `times` that are archived."""
+        wanted = sorted(set(times))
+        found = {}
+        for instants in self._load_instants(self._files_for(wanted)):
+            found.update({time: instants[time] for time in wanted if time in instants})
+        return found
+
+    def completion_time_of(self, time: InstantTime) -> InstantTime | None:
+        """Return when the instant requested at `time` completed, or None if it is not archived."""
+        instant = self.find(time)
+        return None if instant is None else instant.completion_time
+
+    def contents(self, times: Iterable[InstantTime]) -> dict[InstantTime, ArchivedContents]:
+        """Return what the files of the archived ones among `times` said. Nothing of it is kept."""
+        wanted = sorted(set(times))
+        files = self._files_for(wanted)
+        found: dict[InstantTime, ArchivedContents] = {}
+        for file in files:
+            (table,) = load_columns(self._storage, self._folder, [file], CONTENT_COLUMNS)
+            is_wanted = pc.is_in(table.column("instantTime"), pa.array(wanted, pa.string()))
+            found |= decode_contents(table.filter(is_wanted), f"{self._folder}/{file.name}")
+        return found
+
+    def _files_for(self, wanted: Sequence[InstantTime]) -> list[HistoryFile]:
+        """Return the data files that may hold one of `wanted`, which are ordered."""
+        files = []
+        for file in self.manifest.files:
+            first = bisect_left(wanted, file.min_time)
+            if first < len(wanted) and wanted[first] <= file.max_time:
+                files.append(file)
+        return files
+
+    def _load_instants(self, files: Sequence[HistoryFile]) -> list[dict[InstantTime, Instant]]:
+        unread = [file for file in files if file not in self._instants_of]
+        tables = load_columns(self._storage, self._folder, unread, INSTANT_COLUMNS)
+        for file, table in zip(unread, tables, strict=True):
+            instants = decode_instants(table, f"{self._folder}/{file.name}")
+            self._instants_of[file] = {instant.requested_time: instant for instant in instants}
+        return [self._instants_of[file] for file in files]

@@ -1,0 +1,111 @@
+"""Attempts: who works on an instant, and for the how-manieth time (M2, M3).
+
+Whoever writes, executes, aborts or rolls back an instant P first claims an attempt: it creates
+`.hoodie/.attempts/<P>/<k>.json` with put-if-absent, k one above every number there. That object is
+three things at once:
+
+- the claim: of two processes that want the same k one gets it, whatever became of the lock;
+- the proof: only the newest attempt may write to the timeline, so starting attempt k + 1 declares
+  all earlier ones dead for good (fencing);
+- the heartbeat: its owner, and nobody else, overwrites it with a growing beat count.
+
+A finished owner deletes its object, an unsuccessful one leaves it behind marked as released, so
+that numbers are never used twice while P can still be executed (H-30). Whoever archives P or
+cleans up after it removes the folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum, unique
+from typing import Any
+
+from headwater.errors import CorruptTableError, NotFoundError
+from headwater.kernel.layout import attempt_folder, attempt_path
+from headwater.model.instant import InstantTime, parse_instant_time
+from headwater.seams.ids import Owner
+from headwater.seams.storage import Storage
+
+
+@unique
+class Purpose(StrEnum):
+    WRITE = "write"
+    EXECUTE = "execute"
+    ABORT = "abort"
+    ROLLBACK = "rollback"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt, as its object in storage says."""
+
+    instant: InstantTime
+    attempt: int
+    token: str  # Random, so that an owner recognises its own claim after a lost reply (M4).
+    owner: Owner
+    purpose: Purpose
+    started_ms: int
+    interval_ms: int
+    tolerable_misses: int
+    beat: int = 0
+    is_released: bool = False
+
+    @property
+    def expiry_ms(self) -> int:
+        """How long the object may stay unchanged before others call its owner dead."""
+        return self.interval_ms * self.tolerable_misses
+
+    @property
+    def path(self) -> str:
+        return attempt_path(self.instant, self.attempt)
+
+    def next_beat(self) -> Attempt:
+        return replace(self, beat=self.beat + 1)
+
+    def released(self) -> Attempt:
+        return replace(self, beat=self.beat + 1, is_released=True)
+
+    def __str__(self) -> str:
+        return f"attempt {self.attempt} by {self.owner} ({self.purpose})"
+
+
+def encode_attempt(attempt: Attempt) -> bytes:
+    return json.dumps(asdict(attempt), sort_keys=True).encode()
+
+
+def decode_attempt(data: bytes, *, path: str) -> Attempt:
+    """Raises:
+    CorruptTableError: the bytes are no attempt of ours.
+    """
+    try:
+        fields: dict[str, Any] = json.loads(data)
+        fields["owner"] = Owner(**fields["owner"])
+        fields["purpose"] = Purpose(fields["purpose"])
+        fields["instant"] = parse_instant_time(fields["instant"])
+        return Attempt(**fields)
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptTableError(
+            f"This heartbeat is unreadable ({error}); delete it if no job of yours is running",
+            path=path,
+        ) from error
+
+
+def newest_number(names: Iterable[str]) -> int:
+    """Return the largest attempt number among the names of an attempt folder, or 0."""
+    numbers = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+
+def load_newest_number(storage: Storage, time: InstantTime) -> int:
+    return newest_number(storage.list_names(attempt_folder(time)))
+
+
+def load_attempt(storage: Storage, time: InstantTime, attempt: int) -> Attempt | None:
+    """Return one attempt, or None if its owner has finished and deleted it meanwhile."""
+    path = attempt_path(time, attempt)
+    try:
+        return decode_attempt(storage.read(path), path=path)
+    except NotFoundError:
+        return None

@@ -1,0 +1,114 @@
+"""Executing a plan under RFC-79's guard: many processes may try, one does the work.
+
+`run_guarded` is the whole life of one execution of plan P:
+
+1. transaction: claim attempt k, unless another attempt is alive (refused) or P has ended
+   (returned); the heartbeat of the attempt begins;
+2. undo dead attempts: delete exactly the files that attempts before k published, then, in a
+   transaction, take P back to REQUESTED if one of them had brought it INFLIGHT;
+3. transaction: P goes INFLIGHT;
+4. do the work; every file it creates carries k in its name;
+5. transaction: P completes, if attempt k is still the newest;
+6. the heartbeat ends, on failure as well as on success, so that a retry need not wait.
+
+A process that stalls in any of these and wakes up after a take-over fails the proof of its next
+transaction. What it still deletes in step 2 belongs to attempts before its own, and what it still
+creates in step 4 carries its own number; neither is ever part of a later attempt (H-18, H-19).
+
+What a crash leaves behind is listed in `steps`. The next execution repairs all of it in step 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from headwater.errors import CommitUnknownError
+from headwater.kernel.txn.attempts import Attempt, Purpose
+from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.steps import (
+    Claim,
+    Complete,
+    Ended,
+    EnterInflight,
+    RevertToRequested,
+    Started,
+    StartExecution,
+)
+from headwater.kernel.txn.transaction import Transaction
+from headwater.model.instant import Instant, InstantTime, State
+from headwater.seams.components import Components
+
+
+class Work(Protocol):
+    """What an execution does between going inflight and committing."""
+
+    def undo_before(self, attempt: Attempt) -> None:
+        """Delete what attempts with smaller numbers published. Idempotent, and safe to run late."""
+        ...
+
+    def execute(self, attempt: Attempt, heartbeat: Heartbeat) -> bytes:
+        """Do the work and return the content of the completed file.
+
+        Names of created files contain `attempt.attempt`. Long work calls `heartbeat.check` now and
+        then, to stop early once it has been taken over.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """This call did the work."""
+
+    instant: Instant
+    lock_held_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The plan had ended before: completed by somebody else, or aborted."""
+
+    instant: Instant
+
+
+def run_guarded(
+    components: Components, txn: Transaction, time: InstantTime, claim: Claim, work: Work
+) -> Executed | Returned:
+    """Execute the plan requested at `time`, or return what became of it.
+
+    Raises:
+        ConflictError: kind ALREADY_RUNNING, another attempt is alive; nothing was written.
+        FencedError: this execution was taken over; it wrote nothing to the timeline since.
+        NotFoundError: there is no such instant.
+        CommitUnknownError: whether the plan completed will show when the timeline is read again.
+    """
+    started = txn.run(StartExecution(time, Purpose.EXECUTE, claim)).result
+    if isinstance(started, Ended):
+        return Returned(started.instant)
+    heartbeat = Heartbeat(components.storage, components.clock, started.attempt)
+    try:
+        executed = _execute(txn, started, heartbeat, work)
+    except CommitUnknownError:
+        heartbeat.stop()
+        raise
+    except (Exception, KeyboardInterrupt):
+        heartbeat.release()
+        raise
+    heartbeat.finish()
+    return executed
+
+
+def _execute(txn: Transaction, started: Started, heartbeat: Heartbeat, work: Work) -> Executed:
+    attempt = started.attempt
+    was_inflight = started.instant.state is State.INFLIGHT
+    if was_inflight or attempt.attempt > 1:
+        work.undo_before(attempt)
+    if was_inflight:
+        heartbeat.check()
+        txn.run(RevertToRequested(attempt))
+    heartbeat.check()
+    txn.run(EnterInflight(attempt))
+    content = work.execute(attempt, heartbeat)
+    heartbeat.check()
+    done = txn.run(Complete(attempt, content))
+    return Executed(done.result, done.lock_held_ms)

@@ -1,0 +1,141 @@
+"""Heartbeats: the owner's side keeps an attempt alive, the observer's side judges it.
+
+Expiry decides when others *try*, never whether that is safe: safety comes from the attempt number
+(see `attempts`). The owner judges itself by its own monotonic clock and, once lapsed, never beats
+again. An observer calls an attempt dead when its object has not changed for the expiry time on the
+observer's *own* monotonic clock (H-26), so no two clocks are ever compared.
+
+The plain file `.hoodie/.heartbeat/<T>` is kept fresh beside it: stock Hudi's lazy cleaning looks
+at that file's modification time to tell a live writer from a failed one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from headwater.errors import ErrorKind, FencedError, StorageError
+from headwater.kernel.layout import heartbeat_path
+from headwater.kernel.txn.attempts import Attempt, encode_attempt
+from headwater.model.instant import InstantTime
+from headwater.seams.clock import Clock, Timer
+from headwater.seams.storage import Storage
+
+log = logging.getLogger(__name__)
+
+_WATCHED_MAX = 10_000
+"""Attempts a watch remembers; far above what one table can have pending."""
+
+
+class Heartbeat:
+    """The owner's side of one attempt, from its claim to its release."""
+
+    def __init__(self, storage: Storage, clock: Clock, claimed: Attempt) -> None:
+        """Begin to beat for an attempt whose object was just created."""
+        self._storage = storage
+        self._clock = clock
+        self._attempt = claimed
+        self._deadline_ms = clock.monotonic_ms() + claimed.expiry_ms
+        self._is_lapsed = False
+        self._touch_plain_file()
+        # Twice as often as promised: with two tolerable misses, a single beat that storage failed
+        # would otherwise leave no time for another before the deadline.
+        self._timer: Timer = clock.every_ms(
+            max(1, claimed.interval_ms // 2),
+            self.beat,
+            f"heartbeat-{claimed.instant}-{claimed.attempt}",
+        )
+
+    @property
+    def attempt(self) -> Attempt:
+        return self._attempt
+
+    def beat(self) -> bool:
+        """Refresh the heartbeat; False once it has lapsed, and then for ever."""
+        if self._lapsed():
+            return False
+        began_ms = self._clock.monotonic_ms()
+        beaten = self._attempt.next_beat()
+        try:
+            self._storage.put(beaten.path, encode_attempt(beaten))
+        except StorageError as error:
+            # The next beat tries again; if none gets through, the deadline passes.
+            log.warning("heartbeat failed %s error=%s", self._attempt, error)
+            return True
+        self._attempt = beaten
+        # Counted from before the write: observers cannot have seen it earlier than that.
+        self._deadline_ms = began_ms + beaten.expiry_ms
+        self._touch_plain_file()
+        return True
+
+    def check(self) -> None:
+        """Raise `FencedError` if this owner let its heartbeat lapse: others may have taken over."""
+        if self._lapsed():
+            raise FencedError(
+                f"{self._attempt} of instant {self._attempt.instant} went "
+                f"{self._attempt.expiry_ms} ms without a heartbeat and may have been taken over; "
+                "nothing more was written. Start the operation again",
+                kind=ErrorKind.HEARTBEAT_LAPSED,
+                instant=self._attempt.instant,
+            )
+
+    def finish(self) -> None:
+        """Stop after the instant has reached its end: the attempt is not needed any more."""
+        self._timer.cancel()
+        self._tidy(self._storage.delete, self._attempt.path)
+        self._tidy(self._storage.delete, heartbeat_path(self._attempt.instant))
+
+    def release(self) -> None:
+        """Stop after a failure: others need not wait, yet the attempt's number stays taken."""
+        self._timer.cancel()
+        if self._lapsed():
+            return  # A lapsed owner writes nothing more, not even its own heartbeat (INV-21).
+        self._attempt = self._attempt.released()
+        data = encode_attempt(self._attempt)
+        self._tidy(lambda path: self._storage.put(path, data), self._attempt.path)
+        self._tidy(self._storage.delete, heartbeat_path(self._attempt.instant))
+
+    def stop(self) -> None:
+        """Stop beating and leave everything: an unknown outcome may still turn out well (M4)."""
+        self._timer.cancel()
+
+    def _lapsed(self) -> bool:
+        self._is_lapsed = self._is_lapsed or self._clock.monotonic_ms() >= self._deadline_ms
+        return self._is_lapsed
+
+    def _touch_plain_file(self) -> None:
+        self._tidy(lambda path: self._storage.put(path, b""), heartbeat_path(self._attempt.instant))
+
+    def _tidy(self, call: Callable[[str], None], path: str) -> None:
+        try:
+            call(path)
+        except StorageError as error:
+            # What is left behind costs others a wait at most, so it must not fail the caller.
+            log.warning("heartbeat file left behind path=%s error=%s", path, error)
+
+
+class HeartbeatWatch:
+    """The observer's side: what this process has seen of other attempts, and since when."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[tuple[InstantTime, int], tuple[Attempt, int]] = {}
+
+    def is_active(self, attempt: Attempt) -> bool:
+        """Whether the attempt counts as alive, given when this process last saw it change."""
+        return self.remaining_ms(attempt) > 0
+
+    def remaining_ms(self, attempt: Attempt) -> int:
+        """How much longer the attempt counts as alive if it does not change; 0 once it is dead."""
+        if attempt.is_released:
+            return 0
+        now_ms = self._clock.monotonic_ms()
+        key = (attempt.instant, attempt.attempt)
+        seen, since_ms = self._seen.get(key, (None, now_ms))
+        if seen != attempt:
+            since_ms = now_ms
+            self._seen.pop(key, None)  # Reinsert as youngest, so the oldest is forgotten first.
+            self._seen[key] = (attempt, since_ms)
+            if len(self._seen) > _WATCHED_MAX:
+                del self._seen[next(iter(self._seen))]
+        return max(0, since_ms + attempt.expiry_ms - now_ms)

@@ -1,0 +1,132 @@
+"""Waiting for a lock: bounded, with back-off and jitter, and an answer that names the holder."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
+
+from headwater.errors import ConflictError, ErrorKind, HeadwaterError, Retry, StorageError
+from headwater.seams.clock import Clock
+from headwater.seams.ids import Ids
+from headwater.seams.lock import HeldLock, LockInfo
+
+log = logging.getLogger(__name__)
+
+# The first pause is about one round trip to a store, the longest what a commit usually takes:
+# waiters notice a release soon without asking the store all the time.
+BACKOFF_FIRST_MS = 20
+BACKOFF_MAX_MS = 1_000
+
+H_co = TypeVar("H_co", bound=HeldLock, covariant=True)
+
+
+class LockAttempt(Protocol[H_co]):
+    """One caller's wish for one lock, tried several times under one identity.
+
+    After an unknown outcome the next try recognises what an earlier one wrote (M4).
+    """
+
+    def take(self) -> H_co | None:
+        """Try once; None means that somebody else has the lock."""
+        ...
+
+    def holder(self) -> LockInfo | None: ...
+
+    def abandon(self) -> None:
+        """Remove what an unfinished try may have left behind, and nothing of anybody else."""
+        ...
+
+
+def wait_for_lock(
+    attempt: LockAttempt[H_co],
+    *,
+    key: str,
+    home: str,
+    remedy: str,
+    timeout_ms: int,
+    clock: Clock,
+    ids: Ids,
+) -> H_co:
+    """Try until the lock is taken, at least once, for at most `timeout_ms`.
+
+    `home` says where the lock lives and `remedy` what to do about a holder that is gone.
+
+    Raises:
+        ConflictError: kind LOCK_TIMEOUT; somebody else has had the lock all the time.
+        StorageError: the lock's home did not answer, or denied access.
+    """
+    deadline_ms = clock.monotonic_ms() + timeout_ms
+    backoff_ms = BACKOFF_FIRST_MS
+    while True:
+        failure: StorageError | None = None
+        try:
+            if (held := attempt.take()) is not None:
+                return held
+        except StorageError as error:
+            failure = error
+        except HeadwaterError:
+            _abandon(attempt, key)
+            raise
+        left_ms = deadline_ms - clock.monotonic_ms()
+        if left_ms <= 0 or (failure is not None and failure.retry is Retry.NEVER):
+            break
+        pause_ms = backoff_ms // 2 + ids.jitter(backoff_ms // 2 + 1)
+        clock.sleep_ms(min(pause_ms, left_ms))
+        backoff_ms = min(backoff_ms * 2, BACKOFF_MAX_MS)
+    _abandon(attempt, key)
+    if failure is not None:
+        raise failure
+    raise timeout_error(attempt.holder(), key=key, home=home, remedy=remedy, timeout_ms=timeout_ms)
+
+
+def _abandon(attempt: LockAttempt[H_co], key: str) -> None:
+    try:
+        attempt.abandon()
+    except StorageError as error:
+        # The caller already learns of a failure. What is left behind ends with its lease.
+        log.warning("lock attempt left behind key=%s error=%s", key, error)
+
+
+def timeout_error(
+    holder: LockInfo | None, *, key: str, home: str, remedy: str, timeout_ms: int
+) -> ConflictError:
+    """Say who has the lock, since when and until when, and what to do about it."""
+    if holder is None:
+        situation = "others took it first each time, and it is free just now. Try again"
+    else:
+        situation = f"{describe_holder(holder)}. Wait for it and try again; {remedy}"
+    return ConflictError(
+        f"Could not take the lock {key!r} at {home} within {timeout_ms} ms: {situation}.",
+        kind=ErrorKind.LOCK_TIMEOUT,
+        key=key,
+        holder=holder.owner if holder else None,
+        token=holder.token if holder else None,
+    )
+
+
+def live_lock_error(holder: LockInfo, *, key: str, home: str) -> ConflictError:
+    """Refuse to break a lock that is not expired."""
+    return ConflictError(
+        f"The lock {key!r} at {home} cannot be broken: {describe_holder(holder)}. Only an expired "
+        "lock can be broken; stop its holder, or wait until it expires.",
+        kind=ErrorKind.CONFLICT,
+        key=key,
+        holder=holder.owner,
+        token=holder.token,
+    )
+
+
+def describe_holder(holder: LockInfo) -> str:
+    since = f" since {utc_text(holder.acquired_ms)}" if holder.acquired_ms is not None else ""
+    if holder.is_expired:
+        expiry = "and it is expired"
+    elif holder.expires_ms is None:
+        expiry = "and it does not expire by itself"
+    else:
+        expiry = f"and it expires at {utc_text(holder.expires_ms)} unless renewed"
+    return f"{holder.owner} has held it{since}, {expiry}"
+
+
+def utc_text(epoch_ms: int) -> str:
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="milliseconds")

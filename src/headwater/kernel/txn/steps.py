@@ -1,0 +1,260 @@
+"""The protocol steps every instant goes through, as pure decisions.
+
+    StartWrite          claim a new instant time, request the instant             (ingestion)
+    StartExecution      claim the next attempt of a plan, unless one is alive     (RFC-79's guard)
+    RevertToRequested   put a plan back after a dead attempt was undone
+    EnterInflight       say that work has begun
+    Complete            the commit point
+
+The last three act for an attempt that started earlier, and all three begin with the same proof:
+the instant is still pending and the attempt is still the newest (`_disproof`). A process that was
+taken over while it stalled fails that proof for ever, however late it wakes up.
+
+What a crash leaves behind, by the last write that landed:
+
+    step               after                who repairs
+    StartWrite         attempt              nobody needs to: the time is used up, no instant exists
+                       requested            clean: rollback once the heartbeat has lapsed
+    StartExecution     attempt              the next execution, once the heartbeat has lapsed
+    RevertToRequested  inflight deleted     the next execution starts from REQUESTED
+    EnterInflight      inflight             ingestion: clean; plan: the next execution
+    Complete           completed file       nothing to repair; clean sweeps heartbeat and markers
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.errors import ConflictError, ErrorKind, FencedError, HeadwaterError, NotFoundError
+from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.txn.attempts import Attempt, Purpose
+from headwater.kernel.txn.events import (
+    AttemptStarted,
+    Completed,
+    Requested,
+    RevertedToRequested,
+    WentInflight,
+)
+from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
+from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.seams.ids import Owner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Who asks for an attempt, and how it will beat."""
+
+    owner: Owner
+    token: str
+    interval_ms: int
+    tolerable_misses: int
+
+    def attempt(self, time: InstantTime, number: int, purpose: Purpose, now_ms: int) -> Attempt:
+        return Attempt(
+            instant=time,
+            attempt=number,
+            token=self.token,
+            owner=self.owner,
+            purpose=purpose,
+            started_ms=now_ms,
+            interval_ms=self.interval_ms,
+            tolerable_misses=self.tolerable_misses,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The instant had reached its end before the caller came: completed or aborted."""
+
+    instant: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The caller owns `attempt`; `instant` is what it found."""
+
+    attempt: Attempt
+    instant: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class StartWrite:
+    """Request a new ingestion instant and claim its first attempt.
+
+    The claim comes first: it is put-if-absent on the time itself, so that a time is never given
+    out twice even if the lock failed, and the requested file is empty and could not tell its owner.
+    """
+
+    action: Action
+    claim: Claim
+    is_single_writer: bool = False
+    inflight_content: bytes | None = None
+    """Go inflight in the same transaction, if given: a write without a workload profile to publish
+    need not take the lock a second time for it."""
+
+    def needs(self, timeline: Timeline) -> Needs:
+        if not self.is_single_writer:
+            return Needs()
+        return Needs(attempts=tuple(i.requested_time for i in _pending_ingestion(timeline)))
+
+    def decide(self, prefix: Prefix) -> Decision[Started] | Refusal:
+        if self.is_single_writer and (other := self._live_writer(prefix)) is not None:
+            return Refusal(
+                ConflictError(
+                    f"Another writer is at work on this table: {other} of instant "
+                    f"{other.instant}, started at {other.started_ms} ms. Wait for it, or let both "
+                    "write: set hoodie.write.concurrency.mode to optimistic_concurrency_control "
+                    "or non_blocking_concurrency_control for all writers",
+                    kind=ErrorKind.LIVE_WRITER,
+                    instant=other.instant,
+                )
+            )
+        time = prefix.next_time
+        attempt = self.claim.attempt(time, 1, Purpose.WRITE, prefix.now_ms)
+        begun = (AttemptStarted(attempt), Requested(time, self.action))
+        if self.inflight_content is None:
+            return Decision(begun, Started(attempt, Instant(time, self.action, State.REQUESTED)))
+        inflight = WentInflight(time, self.action, self.inflight_content)
+        return Decision(
+            (*begun, inflight), Started(attempt, Instant(time, self.action, State.INFLIGHT))
+        )
+
+    def _live_writer(self, prefix: Prefix) -> Attempt | None:
+        for instant in _pending_ingestion(prefix.timeline):
+            seen = prefix.newest_attempts.get(instant.requested_time)
+            if seen is not None and seen.is_active and seen.attempt.owner != self.claim.owner:
+                return seen.attempt
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class StartExecution:
+    """RFC-79's guard: at most one live attempt per plan, for executing and undoing it alike.
+
+    Decided on the timeline reloaded inside the transaction (INV-24), so an instant that completed
+    meanwhile is handed back and never rolled back. A refusal changes nothing (INV-23).
+    """
+
+    time: InstantTime
+    purpose: Purpose
+    claim: Claim
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(attempts=(self.time,))
+
+    def decide(self, prefix: Prefix) -> Decision[Started | Ended] | Refusal:
+        instant = prefix.timeline.find(self.time)
+        if instant is None:
+            return Refusal(_no_such_instant(self.time))
+        if not instant.is_pending:
+            return Decision((), Ended(instant))
+        seen = prefix.newest_attempts.get(self.time)
+        if seen is not None and seen.is_active:
+            other = seen.attempt
+            return Refusal(
+                ConflictError(
+                    f"Instant {self.time} is already running: {other}, started at "
+                    f"{other.started_ms} ms. Wait for it to finish; if its process died, try again "
+                    f"after {other.expiry_ms} ms without a heartbeat",
+                    kind=ErrorKind.ALREADY_RUNNING,
+                    instant=self.time,
+                    owner=str(other.owner),
+                    attempt=other.attempt,
+                )
+            )
+        number = prefix.newest_attempt_numbers[self.time] + 1
+        attempt = self.claim.attempt(self.time, number, self.purpose, prefix.now_ms)
+        return Decision((AttemptStarted(attempt),), Started(attempt, instant))
+
+
+@dataclass(frozen=True, slots=True)
+class RevertToRequested:
+    """Take back the inflight file of a dead attempt; the plan stays (INV-25)."""
+
+    attempt: Attempt
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(attempt_numbers=(self.attempt.instant,))
+
+    def decide(self, prefix: Prefix) -> Decision[None] | Refusal:
+        found = _pending_instant_of(self.attempt, prefix)
+        if isinstance(found, Refusal):
+            return found
+        if found.state is State.REQUESTED:
+            return Decision((), None)
+        return Decision((RevertedToRequested(found.requested_time, found.action),), None)
+
+
+@dataclass(frozen=True, slots=True)
+class EnterInflight:
+    """Say that work on the instant has begun; `content` publishes what it will touch."""
+
+    attempt: Attempt
+    content: bytes = b""
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(attempt_numbers=(self.attempt.instant,))
+
+    def decide(self, prefix: Prefix) -> Decision[None] | Refusal:
+        found = _pending_instant_of(self.attempt, prefix)
+        if isinstance(found, Refusal):
+            return found
+        return Decision((WentInflight(found.requested_time, found.action, self.content),), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The commit point: the completion time is issued and published in one transaction (INV-41)."""
+
+    attempt: Attempt
+    content: bytes
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(attempt_numbers=(self.attempt.instant,))
+
+    def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:
+        found = _pending_instant_of(self.attempt, prefix)
+        if isinstance(found, Refusal):
+            return found
+        done = found._replace(state=State.COMPLETED, completion_time=prefix.next_time)
+        event = Completed(found.requested_time, found.action, prefix.next_time, self.content)
+        return Decision((event,), done)
+
+
+def _pending_instant_of(attempt: Attempt, prefix: Prefix) -> Instant | Refusal:
+    """Return the instant that `attempt` may still change, or why it may not (INV-18, INV-22)."""
+    instant = prefix.timeline.find(attempt.instant)
+    if instant is None:
+        return Refusal(_no_such_instant(attempt.instant))
+    newest = prefix.newest_attempt_numbers[attempt.instant]
+    if newest != attempt.attempt:
+        return Refusal(
+            FencedError(
+                f"{attempt} of instant {attempt.instant} was taken over by attempt {newest} after "
+                "its heartbeat lapsed; nothing was written",
+                kind=ErrorKind.ATTEMPT_SUPERSEDED,
+                instant=attempt.instant,
+            )
+        )
+    if not instant.is_pending:
+        return Refusal(
+            FencedError(
+                f"{attempt} came too late: instant {attempt.instant} is already {instant.state}",
+                kind=ErrorKind.ATTEMPT_SUPERSEDED,
+                instant=attempt.instant,
+            )
+        )
+    return instant
+
+
+def _pending_ingestion(timeline: Timeline) -> tuple[Instant, ...]:
+    return tuple(instant for instant in timeline.pending if instant.action.is_ingestion)
+
+
+def _no_such_instant(time: InstantTime) -> HeadwaterError:
+    return NotFoundError(
+        f"There is no instant {time} on the active timeline: it was rolled back or archived, or "
+        "never existed",
+        kind=ErrorKind.INSTANT_NOT_FOUND,
+        instant=time,
+    )

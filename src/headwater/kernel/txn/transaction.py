@@ -1,0 +1,196 @@
+"""Transactions: every change of the timeline is one pure decision, made on one moment's prefix.
+
+A protocol step is a `Step`: it says what it must see and decides, as a pure function, which events
+to append. The transaction owns everything else. This module holds the lock-trusting
+implementation:
+
+1. take the table lock;
+2. reload the timeline, and what else the step asked for;
+3. issue the next instant time: max(clock, largest time known + 1 ms);
+4. let the step decide;
+5. write each event's object with put-if-absent, asking the lock's home right before each write
+   whether we still hold it; an unknown outcome is read back, never taken for a failure;
+6. release the lock.
+
+It is safe as long as the lock never expires while its holder still acts (A1). A fenced
+implementation can replace it without any step knowing: it reads the prefix, lets the step decide
+and appends at the next slot, deciding again when the slot was taken.
+
+A process that dies between two writes of one decision leaves a prefix of them. Each step lists its
+events so that every prefix is a state somebody repairs, and says who.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar, assert_never
+
+from headwater.errors import HeadwaterError
+from headwater.kernel.layout import TableLayout
+from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.kernel.timeline.times import issue_time
+from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
+from headwater.kernel.txn.events import Delete, Event, PutOnce, Write, writes_of
+from headwater.kernel.txn.heartbeat import HeartbeatWatch
+from headwater.kernel.txn.write_once import put_once
+from headwater.model.instant import InstantTime
+from headwater.seams.components import Components
+from headwater.seams.lock import HeldLock
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a step must see beside the timeline. Every entry costs storage calls under the lock."""
+
+    attempt_numbers: tuple[InstantTime, ...] = ()  # One listing each.
+    attempts: tuple[InstantTime, ...] = ()  # One listing and one read each.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenAttempt:
+    """The newest attempt of an instant, and whether this process takes its owner for alive."""
+
+    attempt: Attempt
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefix:
+    """One moment of the table: all that a decision may look at."""
+
+    timeline: Timeline
+    next_time: InstantTime
+    now_ms: int
+    newest_attempt_numbers: Mapping[InstantTime, int] = field(default_factory=dict)
+    newest_attempts: Mapping[InstantTime, SeenAttempt] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[R_co]):
+    """Append these events, in this order, and answer the caller."""
+
+    events: tuple[Event, ...]
+    result: R_co
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Change nothing and raise this."""
+
+    error: HeadwaterError
+
+
+class Step(Protocol[R_co]):
+    def needs(self, timeline: Timeline) -> Needs: ...
+
+    def decide(self, prefix: Prefix) -> Decision[R_co] | Refusal:
+        """Pure: the same prefix gives the same decision."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(Generic[R]):
+    """What a transaction came to."""
+
+    result: R
+    lock_held_ms: int
+
+
+class Transaction(Protocol):
+    def run(self, step: Step[R]) -> Decided[R]:
+        """Decide and write as one.
+
+        Raises:
+            ConflictError: the lock was not to be had in time, or another writer took a name.
+            FencedError: the lock was lost; nothing was written after that.
+            CommitUnknownError: a write may or may not have landed.
+            HeadwaterError: whatever the step refused with; nothing was written.
+        """
+        ...
+
+
+class LockTransaction:
+    """Transactions that trust the table lock (mode L)."""
+
+    def __init__(
+        self, components: Components, layout: TableLayout, *, lock_timeout_ms: int = 60_000
+    ) -> None:
+        self._components = components
+        self._layout = layout
+        self._lock_timeout_ms = lock_timeout_ms
+        self._watch = HeartbeatWatch(components.clock)
+        self._last_issued: InstantTime | None = None
+
+    @property
+    def watch(self) -> HeartbeatWatch:
+        """What this process has seen of other processes' heartbeats."""
+        return self._watch
+
+    def run(self, step: Step[R]) -> Decided[R]:
+        clock = self._components.clock
+        held = self._components.locks.acquire(timeout_ms=self._lock_timeout_ms)
+        began_ms = clock.monotonic_ms()
+        try:
+            decision = step.decide(self._load_prefix(step))
+            if isinstance(decision, Refusal):
+                raise decision.error
+            for write in writes_of(decision.events, self._layout):
+                self._apply(write, held)
+        finally:
+            _release(held)
+        return Decided(decision.result, clock.monotonic_ms() - began_ms)
+
+    def _load_prefix(self, step: Step[R]) -> Prefix:
+        storage = self._components.storage
+        timeline = load_active(storage, self._layout.timeline)
+        needs = step.needs(timeline)
+        numbers = {
+            time: load_newest_number(storage, time)
+            for time in (*needs.attempt_numbers, *needs.attempts)
+        }
+        seen = {}
+        for time in needs.attempts:
+            attempt = load_attempt(storage, time, numbers[time]) if numbers[time] else None
+            if attempt is not None:
+                seen[time] = SeenAttempt(attempt=attempt, is_active=self._watch.is_active(attempt))
+        now_ms = self._components.clock.now_ms()
+        self._last_issued = issue_time(
+            now_ms, self._largest_known(timeline), is_utc=self._layout.is_utc
+        )
+        return Prefix(
+            timeline=timeline,
+            next_time=self._last_issued,
+            now_ms=now_ms,
+            newest_attempt_numbers=numbers,
+            newest_attempts=seen,
+        )
+
+    def _largest_known(self, timeline: Timeline) -> InstantTime | None:
+        known = (timeline.largest_time, self._last_issued)
+        return max((time for time in known if time is not None), default=None)
+
+    def _apply(self, write: Write, held: HeldLock) -> None:
+        storage, clock = self._components.storage, self._components.clock
+        held.check()
+        match write:
+            case PutOnce(path, data):
+                put_once(storage, clock, path, data)
+            case Delete(path):
+                storage.delete(path)
+            case _:
+                assert_never(write)
+
+
+def _release(held: HeldLock) -> None:
+    try:
+        held.release()
+    except HeadwaterError as error:
+        # The decision stands whatever becomes of the lock; its lease ends by itself.
+        log.warning("table lock not released, others wait for its lease error=%s", error)

@@ -1,0 +1,81 @@
+"""Creating an object exactly once when replies can get lost (M4).
+
+A storage error does not say whether the write landed. So it is read back:
+
+    my bytes are there     -> it landed: success
+    other bytes are there  -> somebody else has the name: conflict
+    nothing is there       -> it has not landed *yet*: the very same write is tried again
+
+The retry carries the same bytes under the same name, so a first write that lands late changes
+nothing. Whoever runs out of tries gets `CommitUnknownError` and must delete nothing.
+
+Two writers never put the same bytes under one name: contents carry the attempt's token, or the
+name contains an instant time that the writer claimed with its attempt.
+"""
+
+from __future__ import annotations
+
+from headwater.errors import (
+    AlreadyExistsError,
+    CommitUnknownError,
+    ConflictError,
+    NotFoundError,
+    Retry,
+    StorageError,
+)
+from headwater.seams.clock import Clock
+from headwater.seams.storage import Storage
+
+_TRIES_MAX = 5
+_PAUSE_MS = 50  # Doubled after every try: 50, 100, 200, 400 ms.
+
+
+def put_once(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
+    """Create `path` with `data`, surviving lost replies and late landings.
+
+    Raises:
+        ConflictError: the name holds something else.
+        CommitUnknownError: storage did not say in time whether the write landed.
+        StorageError: the store refuses for good, and nothing was written.
+    """
+    error: StorageError | None = None
+    for tried in range(_TRIES_MAX):
+        if tried:
+            clock.sleep_ms(_PAUSE_MS << (tried - 1))
+        try:
+            storage.put_if_absent(path, data)
+            return
+        except AlreadyExistsError as taken:
+            # It may be our own earlier write, or one that the store's client retried by itself.
+            if _read_back(storage, path) == data:
+                return
+            raise ConflictError(
+                "Another writer holds this name already; reload the timeline and try again",
+                path=path,
+            ) from taken
+        except StorageError as failed:
+            if failed.retry is Retry.NEVER and error is None:
+                raise
+            error = failed
+        try:
+            found = _read_back(storage, path)
+        except StorageError:
+            continue
+        if found == data:
+            return
+        if found is not None:
+            raise ConflictError(
+                "Another writer took this name first; reload the timeline and try again", path=path
+            ) from error
+    raise CommitUnknownError(
+        f"Storage failed {_TRIES_MAX} times and it is not known whether this write landed. Do not "
+        "clean up: load the timeline again once storage answers, it will tell",
+        path=path,
+    ) from error
+
+
+def _read_back(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.read(path)
+    except NotFoundError:
+        return None

@@ -1,0 +1,136 @@
+"""One ingestion instant from request to commit, as stages that offer only the next step.
+
+    start_write -> StartedWrite.enter_inflight -> InflightWrite.commit -> CommittedWrite
+    start_inflight_write                       -> InflightWrite.commit -> CommittedWrite
+
+The second is for writes that have no workload profile to publish before they write: one
+transaction less.
+
+Every stage can `abandon`: the heartbeat is released and whatever was written stays invisible until
+clean rolls the instant back. After an unknown outcome nothing is released or deleted (M4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from headwater.errors import CommitUnknownError, ConflictError
+from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.steps import Claim, Complete, EnterInflight, Started, StartWrite
+from headwater.kernel.txn.transaction import Decided, Step, Transaction
+from headwater.model.instant import Action, Instant, InstantTime
+from headwater.seams.components import Components
+
+R = TypeVar("R")
+
+_STARTS_MAX = 5
+"""A time can be taken only when a lock failed or a clock repeats a time whose writer died right
+after claiming it; each retry asks for a later one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedWrite:
+    instant: Instant
+    lock_held_ms: int  # Over all transactions of the write.
+
+
+def start_write(
+    components: Components,
+    txn: Transaction,
+    action: Action,
+    claim: Claim,
+    *,
+    is_single_writer: bool = False,
+) -> StartedWrite:
+    """Request a new instant and begin its heartbeat.
+
+    Raises:
+        ConflictError: kind LIVE_WRITER, another writer is at work on a single-writer table.
+    """
+    decided = _start(txn, StartWrite(action, claim, is_single_writer))
+    heartbeat = Heartbeat(components.storage, components.clock, decided.result.attempt)
+    return StartedWrite(txn, heartbeat, decided.lock_held_ms)
+
+
+def start_inflight_write(
+    components: Components,
+    txn: Transaction,
+    action: Action,
+    claim: Claim,
+    content: bytes,
+    *,
+    is_single_writer: bool = False,
+) -> InflightWrite:
+    """Request a new instant, go inflight with it at once, and begin its heartbeat.
+
+    Raises:
+        ConflictError: kind LIVE_WRITER, another writer is at work on a single-writer table.
+    """
+    decided = _start(txn, StartWrite(action, claim, is_single_writer, content))
+    heartbeat = Heartbeat(components.storage, components.clock, decided.result.attempt)
+    return InflightWrite(txn, heartbeat, decided.lock_held_ms)
+
+
+def _start(txn: Transaction, step: StartWrite) -> Decided[Started]:
+    for _ in range(_STARTS_MAX - 1):
+        try:
+            return txn.run(step)
+        except ConflictError as conflict:
+            if conflict.kind is not conflict.default_kind:
+                raise
+    return txn.run(step)
+
+
+class _Stage:
+    def __init__(self, txn: Transaction, heartbeat: Heartbeat, lock_held_ms: int) -> None:
+        self._txn = txn
+        self._heartbeat = heartbeat
+        self._lock_held_ms = lock_held_ms
+
+    @property
+    def instant_time(self) -> InstantTime:
+        return self._heartbeat.attempt.instant
+
+    @property
+    def attempt(self) -> Attempt:
+        return self._heartbeat.attempt
+
+    def check(self) -> None:
+        """Raise `FencedError` if this writer let its heartbeat lapse."""
+        self._heartbeat.check()
+
+    def abandon(self) -> None:
+        """Give up: others may roll the instant back at once."""
+        self._heartbeat.release()
+
+    def _run(self, step: Step[R]) -> Decided[R]:
+        self._heartbeat.check()
+        try:
+            decided = self._txn.run(step)
+        except CommitUnknownError:
+            self._heartbeat.stop()
+            raise
+        self._lock_held_ms += decided.lock_held_ms
+        return decided
+
+
+class StartedWrite(_Stage):
+    def enter_inflight(self, content: bytes = b"") -> InflightWrite:
+        """Publish the workload profile `content`."""
+        self._run(EnterInflight(self.attempt, content))
+        return InflightWrite(self._txn, self._heartbeat, self._lock_held_ms)
+
+
+class InflightWrite(_Stage):
+    def commit(self, content: bytes) -> CommittedWrite:
+        """Make everything the commit metadata `content` lists visible, as one.
+
+        Raises:
+            FencedError: this writer was taken over; nothing was committed.
+            CommitUnknownError: the timeline will tell when it is read again.
+        """
+        decided = self._run(Complete(self.attempt, content))
+        self._heartbeat.finish()
+        return CommittedWrite(decided.result, self._lock_held_ms)

@@ -1,0 +1,213 @@
+"""Commits: completed instants that changed data files, with what their metadata says.
+
+Metadata is read from the active timeline, many files at a time, and from the archived one where an
+instant has moved there. Archival writes the archived timeline before it deletes from the active
+one, so an instant that vanishes between listing and reading is found in the archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from headwater.errors import CorruptTableError, ErrorKind, NotFoundError, raise_internal
+from headwater.kernel.format.avro_records import decode_record
+from headwater.kernel.layout import TableLayout
+from headwater.kernel.timeline.active import instant_path
+from headwater.kernel.timeline.contents import TimelineContents
+from headwater.kernel.timeline.history.read import HistoryTimeline
+from headwater.kernel.timeline.history.rows import ArchivedContents
+from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
+from headwater.model.files import DataFile, FileGroupId, parse_data_file
+from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.plans import CompactionPlan
+from headwater.seams.storage import Storage
+
+COMMIT_ACTIONS = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
+"""The completed actions whose files hold commit metadata."""
+
+_COMPACT = "COMPACT"
+_LOG_COMPACT = "LOG_COMPACT"
+_SERVICE_OPERATIONS = (_COMPACT, _LOG_COMPACT, "CLUSTER", "INDEX")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A completed commit, delta commit or replace commit."""
+
+    instant: Instant
+    metadata: CommitMetadata
+
+    @property
+    def requested_time(self) -> InstantTime:
+        return self.instant.requested_time
+
+    @property
+    def completion_time(self) -> InstantTime:
+        if self.instant.completion_time is None:
+            raise_internal("A commit is completed", instant=self.requested_time)
+        return self.instant.completion_time
+
+    @property
+    def is_log_compaction(self) -> bool:
+        return (
+            self.instant.action is Action.LOG_COMPACTION
+            or self.metadata.operation_type == _LOG_COMPACT
+        )
+
+    @property
+    def is_any_compaction(self) -> bool:
+        """Whether it rewrote what lay in a file group when it was requested."""
+        return (
+            self.is_log_compaction
+            or self.instant.action is Action.COMPACTION
+            or self.metadata.operation_type == _COMPACT
+            or self.metadata.compacted is True
+        )
+
+    @property
+    def is_table_service(self) -> bool:
+        """Whether it kept every row as it was (INV-56)."""
+        return (
+            self.is_any_compaction
+            or self.instant.action is Action.CLUSTERING
+            or self.metadata.operation_type in _SERVICE_OPERATIONS
+        )
+
+    @property
+    def schema(self) -> str | None:
+        """The Avro JSON of the table's columns that the writer left, without meta columns."""
+        return (self.metadata.extra_metadata or {}).get("schema") or None
+
+    @cached_property
+    def files(self) -> tuple[DataFile, ...]:
+        """The data files the commit wrote, with the sizes it noted, 0 where it noted none.
+
+        A write stat of a log file may also name older log files of the slice; they belong to the
+        commits that wrote them.
+        """
+        found: dict[str, DataFile] = {}
+        for partition, stats in (self.metadata.partition_to_write_stats or {}).items():
+            for stat in stats:
+                for name, size_bytes in _named_files(stat):
+                    path = f"{partition}/{name}" if partition else name
+                    file = parse_data_file(path, size_bytes)
+                    if file is None:
+                        raise self._unknown_name(path)
+                    if file.instant_time == self.requested_time:
+                        found.setdefault(path, file)
+        return tuple(found.values())
+
+    def replaced_groups(self) -> Iterator[FileGroupId]:
+        """Give the file groups that this commit hides."""
+        if isinstance(self.metadata, ReplaceCommitMetadata):
+            replaced = self.metadata.partition_to_replace_file_ids or {}
+            for partition, file_ids in replaced.items():
+                for file_id in file_ids:
+                    yield FileGroupId(partition, file_id)
+
+    def _unknown_name(self, path: str) -> CorruptTableError:
+        return CorruptTableError(
+            f"Commit {self.requested_time} lists {path}, whose name is no data file's. Roll the "
+            "commit back, or restore the table to a savepoint",
+            kind=ErrorKind.CORRUPT_TIMELINE,
+            instant=self.requested_time,
+            path=path,
+        )
+
+
+class CommitReader:
+    """Read commits as of one listing of the active timeline. What was read is kept."""
+
+    def __init__(
+        self, storage: Storage, layout: TableLayout, contents: TimelineContents | None = None
+    ) -> None:
+        self._storage = storage
+        self._layout = layout
+        self._contents = contents or TimelineContents(storage, layout.timeline)
+        self._commits: dict[InstantTime, Commit] = {}
+        # Lazy, so that it is looked at after the active timeline was listed.
+        self.history = HistoryTimeline(storage, layout.history)
+
+    def load(self, instants: Iterable[Instant]) -> list[Commit]:
+        """Return the commits of completed instants that the active timeline listed."""
+        wanted = list(instants)
+        unread = [instant for instant in wanted if instant.requested_time not in self._commits]
+        for instant, data in zip(unread, self.load_contents(unread), strict=True):
+            path = instant_path(self._layout.timeline, instant)
+            self._commits[instant.requested_time] = _decode_commit(instant, data, path)
+        return [self._commits[instant.requested_time] for instant in wanted]
+
+    def load_archived(self, times: Iterable[InstantTime]) -> list[Commit]:
+        """Return those of the commits requested at `times` that are archived."""
+        wanted = sorted(times)
+        unread = [time for time in wanted if time not in self._commits]
+        if unread:
+            instants = {
+                time: instant
+                for time, instant in self.history.find_all(unread).items()
+                if instant.action.completed_name in COMMIT_ACTIONS
+            }
+            for time, found in self.history.contents(instants).items():
+                self._commits[time] = _decode_commit(instants[time], found.metadata, found.path)
+        return [self._commits[time] for time in wanted if time in self._commits]
+
+    def load_plan(self, instant: Instant) -> CompactionPlan:
+        """Return the plan of a compaction or log compaction, whatever its state."""
+        if instant.action not in (Action.COMPACTION, Action.LOG_COMPACTION):
+            # Only the completed file was there to tell the action.
+            is_delta = instant.action is Action.DELTA_COMMIT
+            instant = instant._replace(
+                action=Action.LOG_COMPACTION if is_delta else Action.COMPACTION
+            )
+        (data,) = self.load_contents([instant], State.REQUESTED)
+        path = instant_path(self._layout.timeline, instant, State.REQUESTED)
+        return decode_record(CompactionPlan, data, path=path)
+
+    def load_contents(self, instants: Sequence[Instant], state: State | None = None) -> list[bytes]:
+        """Return what the files of completed instants say, wherever they are now.
+
+        Raises:
+            NotFoundError: kind INSTANT_NOT_FOUND; an instant is on neither timeline.
+        """
+        try:
+            return self._contents.load(instants, state)
+        except NotFoundError as vanished:
+            if vanished.kind is not ErrorKind.INSTANT_NOT_FOUND:
+                raise
+        # `history` may have been looked at before archival moved the instants there.
+        now = HistoryTimeline(self._storage, self._layout.history)
+        archived = now.contents(instant.requested_time for instant in instants)
+        rest = [instant for instant in instants if instant.requested_time not in archived]
+        active = iter(self._contents.load(rest, state))
+        return [
+            _archived_part(archived[instant.requested_time], state)
+            if instant.requested_time in archived
+            else next(active)
+            for instant in instants
+        ]
+
+
+def _archived_part(archived: ArchivedContents, state: State | None) -> bytes:
+    return archived.plan if state is State.REQUESTED else archived.metadata
+
+
+def _decode_commit(instant: Instant, data: bytes, path: str) -> Commit:
+    is_replace = instant.action.completed_name is Action.REPLACE_COMMIT
+    record = ReplaceCommitMetadata if is_replace else CommitMetadata
+    return Commit(instant, decode_record(record, data, path=path))
+
+
+def _named_files(stat: WriteStat) -> Iterator[tuple[str, int]]:
+    """Give the bare names of the files in a write stat, each with its size or 0."""
+    if stat.path:
+        yield _bare_name(stat.path), stat.file_size_in_bytes or 0
+    for name in stat.log_files or ():
+        yield _bare_name(name), 0
+    for path, size_bytes in (stat.cdc_stats or {}).items():
+        yield _bare_name(path), size_bytes
+
+
+def _bare_name(path: str) -> str:
+    return path.rpartition("/")[2]

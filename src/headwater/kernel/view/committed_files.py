@@ -1,0 +1,112 @@
+"""The committed files of a table, and which of them are visible at a completion time.
+
+A replace hides what was in a file group, not what comes after: a file id may be used again (H-43).
+A write that completed after the replace knew of it, or its conflict check would have failed
+(INV-61). A compaction knows only what completed before it was requested: one that was planned
+before the replace writes the replaced rows again, however late it completes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.slicing import NO_LOG_COMPACTIONS, build_slices
+from headwater.model.files import BaseFile, DataFile, FileGroupId, FileSlice, LogFile
+from headwater.model.instant import InstantTime
+from headwater.model.plans import CompactionPlan
+
+FileT = TypeVar("FileT", BaseFile, LogFile)
+
+
+class _FileGroup:
+    __slots__ = ("bases", "logs")
+
+    def __init__(self) -> None:
+        self.bases: list[BaseFile] = []
+        self.logs: list[LogFile] = []
+
+
+class CommittedFiles:
+    """Commits and the files they wrote, gathered by file group."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[FileGroupId, _FileGroup]] = {}  # By partition.
+        self._completions: dict[InstantTime, InstantTime] = {}
+        self._knowledge: dict[InstantTime, InstantTime] = {}
+        self._replaced: dict[FileGroupId, list[InstantTime]] = {}
+        self._log_compactions: dict[FileGroupId, dict[InstantTime, tuple[str, ...]]] = {}
+
+    @property
+    def partitions(self) -> list[str]:
+        """The partitions of the files gathered so far."""
+        return sorted(self._groups)
+
+    @property
+    def completion_times(self) -> list[InstantTime]:
+        """The completion times of the commits gathered so far, in order."""
+        return sorted(self._completions.values())
+
+    def add_commit(self, commit: Commit, plan: CompactionPlan | None = None) -> None:
+        """Take note of a commit; `plan` is that of a log compaction. Its files are added apart."""
+        time = commit.requested_time
+        if time in self._completions:
+            return
+        self._completions[time] = commit.completion_time
+        # Which replaces the content of its files takes into account.
+        self._knowledge[time] = time if commit.is_any_compaction else commit.completion_time
+        for group in commit.replaced_groups():
+            insort(self._replaced.setdefault(group, []), commit.completion_time)
+        for operation in (plan.operations or ()) if plan is not None else ():
+            group = FileGroupId(operation.partition_path or "", operation.file_id or "")
+            # Plans of before version 2 hold whole paths.
+            names = tuple(path.rpartition("/")[2] for path in operation.delta_file_paths or ())
+            self._log_compactions.setdefault(group, {})[time] = names
+
+    def add_files(self, files: Iterable[DataFile]) -> None:
+        """Take note of files that noted commits wrote, each of them once."""
+        for file in files:
+            groups = self._groups.setdefault(file.partition, {})
+            group = groups.get(file.group)
+            if group is None:
+                group = groups[file.group] = _FileGroup()
+            if isinstance(file, BaseFile):
+                group.bases.append(file)
+            else:
+                group.logs.append(file)
+
+    def slices(
+        self,
+        partitions: Iterable[str],
+        as_of: InstantTime | None,
+        pending_compactions: Mapping[FileGroupId, InstantTime],
+    ) -> Iterator[tuple[FileSlice, ...]]:
+        """Give the slices of each visible group, newest first, in the order of group ids."""
+        for partition in sorted(set(partitions)):
+            groups = self._groups.get(partition, {})
+            for group in sorted(groups):
+                pending = pending_compactions.get(group)
+                slices = build_slices(
+                    self._visible(group, groups[group].bases, as_of),
+                    self._visible(group, groups[group].logs, as_of),
+                    self._completions.get,
+                    as_of=as_of,
+                    pending_compactions=() if pending is None else (pending,),
+                    log_compactions=self._log_compactions.get(group, NO_LOG_COMPACTIONS),
+                )
+                if slices:
+                    yield slices
+
+    def _visible(
+        self, group: FileGroupId, files: list[FileT], as_of: InstantTime | None
+    ) -> list[FileT]:
+        """Return the files of a group that no replace hides at a completion time."""
+        times = self._replaced.get(group, [])
+        done = len(times) if as_of is None else bisect_right(times, as_of)
+        if not done:
+            return files
+        replaced = times[done - 1]
+        # What the replace itself wrote to the group knows of it to the millisecond.
+        return [file for file in files if self._knowledge[file.instant_time] >= replaced]

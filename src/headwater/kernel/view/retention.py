@@ -1,0 +1,148 @@
+"""How far back a table can be read.
+
+A clean deletes the files that only older views need, and says which: everything from the instant
+`earliestCommitToRetain` on stays readable. A clean that keeps a number of file versions names no
+such instant; it keeps the newest view there was when it was planned. Older views raise, they never
+return less (INV-52), except those that a savepoint protects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headwater.errors import ErrorKind, NotFoundError
+from headwater.kernel.format.avro_records import decode_record
+from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader
+from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.plans import CleanerPlan
+from headwater.model.service_metadata import CleanMetadata
+
+# A delta commit writes logs, or base files of new file groups: none supersedes what lay before.
+_SUPERSEDING_ACTIONS = (Action.COMMIT, Action.REPLACE_COMMIT)
+
+
+def check_readable(
+    timeline: Timeline, commits: CommitReader, as_of: InstantTime, *, table: str
+) -> None:
+    """Check that the table can be read as of a completion time.
+
+    Raises:
+        NotFoundError: kind BEFORE_FIRST_INSTANT or OUTSIDE_RETENTION.
+    """
+    _check_not_before_first(timeline, commits, as_of, table)
+    largest = timeline.completed[-1].completion_time if timeline.completed else None
+    if (largest is not None and as_of >= largest) or _is_savepointed(timeline, as_of):
+        return
+    floor = _load_floor(timeline, commits)
+    if floor is not None and as_of < floor:
+        raise NotFoundError(
+            f"Table {table} cannot be read as of {as_of}: cleaning deleted files that were "
+            f"current then. The earliest time it can be read at is {floor}; retain more commits, "
+            "or create savepoints, to read further back",
+            kind=ErrorKind.OUTSIDE_RETENTION,
+            table=table,
+            as_of=as_of,
+            earliest=floor,
+        )
+
+
+def _check_not_before_first(
+    timeline: Timeline, commits: CommitReader, as_of: InstantTime, table: str
+) -> None:
+    first = _first_completion(timeline.completed)
+    if first is None or as_of < first:
+        archived = _first_completion(commits.history.instants())
+        first = min(filter(None, (first, archived)), default=None)
+    if first is None:
+        raise NotFoundError(
+            f"Table {table} cannot be read as of {as_of}: no commit has completed yet",
+            kind=ErrorKind.BEFORE_FIRST_INSTANT,
+            table=table,
+            as_of=as_of,
+        )
+    if as_of < first:
+        raise NotFoundError(
+            f"Table {table} cannot be read as of {as_of}: its first commit completed at {first}. "
+            "Ask for that time or a later one",
+            kind=ErrorKind.BEFORE_FIRST_INSTANT,
+            table=table,
+            as_of=as_of,
+            earliest=first,
+        )
+
+
+def _first_completion(instants: Iterable[Instant]) -> InstantTime | None:
+    return min(
+        (
+            instant.completion_time
+            for instant in instants
+            if instant.completion_time is not None
+            and instant.action.completed_name in COMMIT_ACTIONS
+        ),
+        default=None,
+    )
+
+
+def _is_savepointed(timeline: Timeline, as_of: InstantTime) -> bool:
+    """Whether the newest commit as of that time is one that a savepoint protects."""
+    protected = {point.requested_time for point in timeline.savepoints if point.is_completed}
+    visible = [
+        instant
+        for instant in timeline.completed_within_open_closed(None, as_of)
+        if instant.action.completed_name in COMMIT_ACTIONS
+    ]
+    return bool(visible) and visible[-1].requested_time in protected
+
+
+def _load_floor(timeline: Timeline, commits: CommitReader) -> InstantTime | None:
+    """Return the earliest completion time at which cleaning leaves everything in place.
+
+    The plan of a pending clean counts like a completed clean, for it may have begun to delete.
+    """
+    archived = commits.history.instants()
+    instants = {instant.requested_time: instant for instant in (*archived, *timeline.instants)}
+    cleans = [instant for instant in timeline.instants if instant.action is Action.CLEAN]
+    if not cleans:
+        cleans = [instant for instant in archived if instant.action is Action.CLEAN][-1:]
+    floors = []
+    for clean in cleans:
+        earliest, last_completed = _load_clean(commits, clean)
+        if earliest:
+            floors.append(_retained_from(earliest, instants.values()))
+        elif last_completed is not None:
+            last = instants.get(last_completed)
+            floors.append((last and last.completion_time) or clean.requested_time)
+    return max(floors, default=None)
+
+
+def _load_clean(commits: CommitReader, clean: Instant) -> tuple[str, InstantTime | None]:
+    """Return the earliest instant to retain, "" for none, and the last that a clean knew of.
+
+    The latter is None for a clean that deleted nothing.
+    """
+    if clean.is_completed:
+        (data,) = commits.load_contents([clean])
+        done = decode_record(CleanMetadata, data, path=str(clean))
+        last = InstantTime(done.last_completed_commit_timestamp)
+        return done.earliest_commit_to_retain, last if done.total_files_deleted else None
+    (data,) = commits.load_contents([clean], State.REQUESTED)
+    plan = decode_record(CleanerPlan, data, path=str(clean))
+    earliest = plan.earliest_instant_to_retain
+    return earliest.timestamp if earliest else "", InstantTime(plan.last_completed_commit_timestamp)
+
+
+def _retained_from(earliest: str, instants: Iterable[Instant]) -> InstantTime:
+    """Return the completion time from which on views are whole, given what a clean retained.
+
+    Cleaning looks at requested times. Of what a group had before `earliest` it keeps only the
+    newest base file, even one that completed late: until then readers needed the one before.
+    """
+    late = (
+        instant.completion_time
+        for instant in instants
+        if instant.completion_time is not None
+        and instant.requested_time < earliest
+        and instant.action.completed_name in _SUPERSEDING_ACTIONS
+    )
+    return max([InstantTime(earliest), *late])

@@ -1,0 +1,219 @@
+"""File slices of a file group: which log files lie on which base file (format rule 4.2).
+
+A group is cut at the requested times of its base files, and a log file belongs above the last cut
+before its *completion* (INV-44): a compaction requested at B reads exactly the logs completed
+before B, so a log that completes later lies on top of what the compaction writes, whenever that
+log was requested.
+
+1. Filter: a file counts only if its instant completed, by `as_of` if given. A file of any other
+   instant is neither cut nor content (INV-47), so what a view shows never changes later (M7).
+2. Put the output of a log compaction in the place of the logs it took in (INV-51).
+3. Cut at the base files, at the pending compactions that the caller names, and once below all of
+   them for the logs of a group that began without a base file (H-37).
+4. Order the logs of a slice by completion time, version and write token (M8).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from headwater.errors import CorruptTableError, ErrorKind
+from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile, parse_data_file
+from headwater.model.instant import InstantTime
+
+CompletionTimeOf = Callable[[InstantTime], InstantTime | None]
+"""When the instant requested at a time completed; None if it did not."""
+
+LogCompactions = Mapping[InstantTime, Collection[str]]
+"""The names of the log files that each log compaction of one file group took in."""
+
+NO_LOG_COMPACTIONS: LogCompactions = MappingProxyType({})
+
+
+class _PlacedLog(NamedTuple):
+    """A log file with its place in the merge order, which is that of the tuple.
+
+    The content of a log compaction's output completed from `first_completion_time` to
+    `completion_time`; for any other log the two are one.
+    """
+
+    completion_time: InstantTime
+    version: int
+    write_token: str
+    first_completion_time: InstantTime
+    file: LogFile
+
+
+def build_slices(
+    base_files: Iterable[BaseFile],
+    log_files: Iterable[LogFile],
+    completion_time_of: CompletionTimeOf,
+    *,
+    as_of: InstantTime | None = None,
+    pending_compactions: Iterable[InstantTime] = (),
+    log_compactions: LogCompactions = NO_LOG_COMPACTIONS,
+) -> tuple[FileSlice, ...]:
+    """Return the file slices of one file group, newest first.
+
+    `as_of` is a completion time and inclusive. CDC logs are never content. Readers leave
+    `pending_compactions` out: a cut without a base file only splits what they would merge again
+    (`merge_latest`). Planners name them to see which logs the pending compaction leaves.
+
+    Raises:
+        CorruptTableError: kind CORRUPT_FILE_GROUP. A log completed at the very time of a cut, an
+            instant wrote two base files, or a log compaction took in what it could not have.
+    """
+    bases = [
+        base
+        for base in base_files
+        if _visible_completion(base.instant_time, completion_time_of, as_of) is not None
+    ]
+    logs = _place_logs(log_files, completion_time_of, as_of, log_compactions)
+    if not bases and not logs:
+        return ()
+    group = bases[0].group if bases else logs[0].file.group
+    # A compaction below everything visible was planned for files that are not part of this view.
+    lowest = min([*(base.instant_time for base in bases), *(log.completion_time for log in logs)])
+    pending = (time for time in pending_compactions if time > lowest)
+    base_at = _bases_by_cut(group, bases, pending)
+    cuts = sorted(base_at)
+    logs_above: list[list[LogFile]] = [[] for _ in range(len(cuts) + 1)]
+    for log in logs:
+        logs_above[_cuts_below(group, log, cuts)].append(log.file)
+    slices = []
+    if logs_above[0]:
+        first = min(log.instant_time for log in logs_above[0])
+        slices.append(FileSlice(group, first, None, tuple(logs_above[0])))
+    for cut, above in zip(cuts, logs_above[1:], strict=True):
+        slices.append(FileSlice(group, cut, base_at[cut], tuple(above)))
+    return tuple(reversed(slices))
+
+
+def merge_latest(slices: Sequence[FileSlice]) -> FileSlice | None:
+    """Return what a reader has to read of the slices of one group, which come newest first.
+
+    A slice without base file that has others below waits for its compaction; until that
+    completes, its logs are read on top of the slice before it.
+    """
+    logs: tuple[LogFile, ...] = ()
+    for newest in slices:
+        logs = newest.logs + logs
+        if newest.base is not None:
+            return FileSlice(newest.group, newest.base_instant, newest.base, logs)
+    if not logs:
+        return None
+    return FileSlice(logs[0].group, min(log.instant_time for log in logs), None, logs)
+
+
+def _visible_completion(
+    time: InstantTime, completion_time_of: CompletionTimeOf, as_of: InstantTime | None
+) -> InstantTime | None:
+    """Return when an instant completed, or None if it did not, or not by `as_of`."""
+    completion_time = completion_time_of(time)
+    if completion_time is None or (as_of is not None and completion_time > as_of):
+        return None
+    return completion_time
+
+
+def _place_logs(
+    log_files: Iterable[LogFile],
+    completion_time_of: CompletionTimeOf,
+    as_of: InstantTime | None,
+    log_compactions: LogCompactions,
+) -> list[_PlacedLog]:
+    """Return the visible logs in merge order."""
+    placed: dict[str, _PlacedLog] = {}
+    for log in log_files:
+        done = _visible_completion(log.instant_time, completion_time_of, as_of)
+        if done is not None and not log.is_cdc:
+            placed[log.name] = _PlacedLog(done, log.version, log.write_token, done, log)
+    outputs = [log for log in placed.values() if log.file.instant_time in log_compactions]
+    for output in outputs:
+        inputs = log_compactions[output.file.instant_time]
+        times = _content_times(output, inputs, completion_time_of, log_compactions)
+        if output.file.name in placed:
+            placed[output.file.name] = output._replace(
+                completion_time=max(times), first_completion_time=min(times)
+            )
+        # The inputs go even if a later log compaction took in this one's output.
+        for name in inputs:
+            placed.pop(name, None)
+    return sorted(placed.values())
+
+
+def _content_times(
+    output: _PlacedLog,
+    inputs: Collection[str],
+    completion_time_of: CompletionTimeOf,
+    log_compactions: LogCompactions,
+) -> list[InstantTime]:
+    """Return the completion times of what a log compaction took in, directly or through others.
+
+    The inputs may be gone from storage; their names tell enough.
+    """
+    times = []
+    waiting = [(name, output.completion_time) for name in inputs]
+    while waiting:
+        name, taken_by = waiting.pop()
+        log = parse_data_file(name)
+        done = completion_time_of(log.instant_time) if isinstance(log, LogFile) else None
+        if log is None or done is None or done >= taken_by:
+            raise _corrupt(
+                output.file.group,
+                f"log compaction {output.file.instant_time} took in {name}, which is no log file "
+                "committed before",
+            )
+        if log.instant_time in log_compactions:
+            waiting += [(deeper, done) for deeper in log_compactions[log.instant_time]]
+        else:
+            times.append(done)
+    if not times:
+        raise _corrupt(
+            output.file.group, f"log compaction {output.file.instant_time} took in no log file"
+        )
+    return times
+
+
+def _bases_by_cut(
+    group: FileGroupId, bases: Iterable[BaseFile], pending: Iterable[InstantTime]
+) -> dict[InstantTime, BaseFile | None]:
+    base_at: dict[InstantTime, BaseFile | None] = dict.fromkeys(pending)
+    for base in bases:
+        other = base_at.get(base.instant_time)
+        if other is not None:
+            raise _corrupt(
+                group,
+                f"instant {base.instant_time} committed both {other.name} and {base.name}, but an "
+                "instant writes one base file",
+            )
+        base_at[base.instant_time] = base
+    return base_at
+
+
+def _cuts_below(group: FileGroupId, log: _PlacedLog, cuts: Sequence[InstantTime]) -> int:
+    """Return how many cuts lie below a log."""
+    position = bisect_left(cuts, log.completion_time)
+    if position < len(cuts) and cuts[position] == log.completion_time:
+        # The compaction of that cut has not read the log, and the log is not above it (H-34).
+        raise _corrupt(
+            group,
+            f"log {log.file.name} completed at {log.completion_time}, when a base file of the same "
+            "group was requested; two times of a table are never equal",
+        )
+    if bisect_left(cuts, log.first_completion_time) != position:
+        raise _corrupt(
+            group, f"log compaction {log.file.instant_time} took in logs of different file slices"
+        )
+    return position
+
+
+def _corrupt(group: FileGroupId, reason: str) -> CorruptTableError:
+    return CorruptTableError(
+        f"File group {group} cannot be sliced: {reason}. Roll back the instant, or restore the "
+        "table to a savepoint",
+        kind=ErrorKind.CORRUPT_FILE_GROUP,
+        file_group=str(group),
+    )

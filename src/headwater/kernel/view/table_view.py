@@ -1,0 +1,336 @@
+"""A table as of one completion time: its file slices, commits and schema.
+
+A file is visible if all of this holds:
+
+1. its instant completed by the time of the view, on the active or the archived timeline (H-44);
+2. that instant's commit metadata lists it (M6). A file that only lies there is an orphan of a dead
+   or speculative task, however old it is. The commits of the active timeline are read once for
+   all; an archived commit is read only if storage holds a file that bears its time;
+3. no commit replaced its file group since (`committed_files`). A replace commit is archived only
+   after its replaced files are cleaned, so archived ones that wrote nothing are not looked for.
+
+The active timeline is listed first and data files after it: whatever is listed as committed was
+in storage before. A file that a commit of the active timeline lists stays in its slice even if
+storage does not have it; `check_complete` tells.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from headwater.config.table import TableConfig
+from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
+from headwater.kernel.format.avro_schema import parse_avro_schema
+from headwater.kernel.table_config import table_layout
+from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.kernel.timeline.contents import TimelineContents
+from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit, CommitReader
+from headwater.kernel.view.committed_files import CommittedFiles
+from headwater.kernel.view.file_index import FileIndex, ListingFileIndex
+from headwater.kernel.view.retention import check_readable
+from headwater.kernel.view.slicing import merge_latest
+from headwater.model.files import DataFile, FileGroupId, FileSlice
+from headwater.model.instant import Action, Instant, InstantTime
+from headwater.seams.storage import Storage
+
+_ARCHIVED_AT_ONCE = 20
+"""How many archived commits are read at once in search of a schema; nearly all of them have one."""
+
+_NAMED_MAX = 3
+"""How many missing files an error names."""
+
+_NO_COMPACTIONS: Mapping[FileGroupId, InstantTime] = MappingProxyType({})
+
+
+def load_view(
+    storage: Storage,
+    config: TableConfig,
+    *,
+    as_of: InstantTime | None = None,
+    file_index: FileIndex | None = None,
+    contents: TimelineContents | None = None,
+) -> TableView:
+    """List the active timeline and return the view of now, or as of a completion time, inclusive.
+
+    Commits and data files are read when they are asked for. `contents` may be shared by the views
+    of one table, so that no commit is read twice.
+
+    Raises:
+        NotFoundError: kind BEFORE_FIRST_INSTANT or OUTSIDE_RETENTION; the table cannot be read as
+            of that time.
+        CorruptTableError: the timeline breaks the format.
+    """
+    layout = table_layout(config)
+    timeline = load_active(storage, layout.timeline)
+    commits = CommitReader(storage, layout, contents)
+    if as_of is not None:
+        check_readable(timeline, commits, as_of, table=config.name)
+    newest = _newest_completion(timeline.completed)
+    if newest is None:
+        newest = _newest_completion(commits.history.instants())
+    # A time to come would show more tomorrow than today.
+    instant = newest if as_of is None or newest is None else min(as_of, newest)
+    index = file_index or ListingFileIndex(storage)
+    return TableView(config, timeline, instant, commits, index)
+
+
+class TableView:
+    """What a table held at one moment. Loaded piece by piece, each piece once.
+
+    Methods that read storage may raise `NotFoundError` of kind INSTANT_NOT_FOUND when archival and
+    its cleaning were faster, `CorruptTableError` for damaged files, and `StorageError`.
+    """
+
+    def __init__(
+        self,
+        config: TableConfig,
+        timeline: Timeline,
+        instant: InstantTime | None,
+        commits: CommitReader,
+        file_index: FileIndex,
+    ) -> None:
+        self.config = config
+        self.timeline = timeline
+        self.instant = instant
+        """The completion time the view stands for; None for a table without completed instants."""
+        self._reader = commits
+        self._file_index = file_index
+        self._files = CommittedFiles()
+        self._loaded: set[str] = set()
+        self._is_whole = False
+        self._missing: set[str] = set()
+
+    def partitions(self) -> list[str]:
+        """Return the partitions that hold visible file groups, in order."""
+        return sorted({file_slice.group.partition for file_slice in self.slices()})
+
+    def slices(self, partitions: Collection[str] | None = None) -> list[FileSlice]:
+        """Return what to read of every file group: its newest slice, by partition and file id.
+
+        Logs of a slice whose compaction is pending are merged onto the slice before it.
+        """
+        return self._latest(partitions, self.instant)
+
+    def slices_up_to(
+        self, completion_time: InstantTime, partitions: Collection[str] | None = None
+    ) -> list[FileSlice]:
+        """Return the slices as they were when a commit completed, that commit included.
+
+        The time must be within retention; `check_complete` finds out about the rest.
+        """
+        bound = completion_time if self.instant is None else min(self.instant, completion_time)
+        return self._latest(partitions, bound)
+
+    def slices_before(
+        self, completion_time: InstantTime, partitions: Collection[str] | None = None
+    ) -> list[FileSlice]:
+        """Return the slices as they were just before a commit completed."""
+        self._load(partitions)
+        times = self._files.completion_times
+        position = bisect_left(times, completion_time)
+        return self.slices_up_to(times[position - 1], partitions) if position else []
+
+    def read_optimized_slices(self, partitions: Collection[str] | None = None) -> list[FileSlice]:
+        """Return the newest base file of every file group that has one, without logs."""
+        return [
+            FileSlice(file_slice.group, file_slice.base_instant, file_slice.base)
+            for file_slice in self.slices(partitions)
+            if file_slice.base is not None
+        ]
+
+    def all_slices(
+        self, partitions: Collection[str] | None = None
+    ) -> dict[FileGroupId, tuple[FileSlice, ...]]:
+        """Return every slice of every visible file group, newest first, for planners.
+
+        A pending compaction opens a slice without base file.
+        """
+        chosen = self._load(partitions)
+        groups = self._files.slices(chosen, self.instant, self.pending_compactions)
+        return {slices[0].group: slices for slices in groups}
+
+    def check_complete(self, slices: Iterable[FileSlice]) -> None:
+        """Check that storage had every file of some slices of this view when it was listed.
+
+        Raises:
+            CorruptTableError: kind MISSING_DATA_FILE.
+        """
+        missing = [
+            file.path
+            for file_slice in slices
+            for file in file_slice.files()
+            if file.path in self._missing
+        ]
+        if missing:
+            more = len(missing) - _NAMED_MAX
+            raise CorruptTableError(
+                f"Table {self.config.name} has lost files that completed commits list: "
+                + ", ".join(missing[:_NAMED_MAX])
+                + (f" and {more} more" if more > 0 else "")
+                + f" (as of {self.instant}). If a clean ran meanwhile, load the view again; "
+                "otherwise restore them from a copy, or the table to a savepoint",
+                kind=ErrorKind.MISSING_DATA_FILE,
+                path=missing[0],
+            )
+
+    @cached_property
+    def commits(self) -> tuple[Commit, ...]:
+        """The commits of the active timeline up to the time of the view, by completion time."""
+        done = self.timeline.completed_within_open_closed(None, self.instant)
+        return tuple(self._reader.load(instant for instant in done if _is_commit(instant)))
+
+    @cached_property
+    def pending_compactions(self) -> Mapping[FileGroupId, InstantTime]:
+        """The file groups of pending compactions, each with the instant of its compaction."""
+        groups = {}
+        for instant in self.timeline.pending:
+            if instant.action is Action.COMPACTION:
+                plan = self._reader.load_plan(instant)
+                for operation in plan.operations or ():
+                    group = FileGroupId(operation.partition_path or "", operation.file_id or "")
+                    groups[group] = instant.requested_time
+        return groups
+
+    def instants_within_open_closed(
+        self, after: InstantTime | None, until: InstantTime | None = None
+    ) -> list[Commit]:
+        """Return the writes with `after` < completion time <= `until`, by completion time.
+
+        None leaves an end open; no end lies beyond the time of the view. Table services bring no
+        rows and are left out (INV-56). Archived writes are included: a slow one may have been
+        archived although it completed within the last seconds.
+        """
+        bound = self.instant if until is None else min(until, self.instant or until)
+        archived = [
+            instant.requested_time
+            for instant in self._reader.history.instants()
+            if _is_commit(instant)
+            and self.timeline.find(instant.requested_time) is None
+            and _is_within(instant, after, bound)
+        ]
+        active = [commit for commit in self.commits if _is_within(commit.instant, after, bound)]
+        found = [*self._reader.load_archived(archived), *active]
+        found.sort(key=lambda commit: commit.completion_time)
+        return [commit for commit in found if not commit.is_table_service]
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of the table, without meta columns.
+
+        Raises:
+            NotFoundError: kind SCHEMA_NOT_FOUND.
+        """
+        text = self.avro_schema()
+        if text is None:
+            raise NotFoundError(
+                f"Nothing tells the columns of table {self.config.name}: neither its config nor "
+                f"any commit up to {self.instant} has a schema. Write rows to it first",
+                kind=ErrorKind.SCHEMA_NOT_FOUND,
+                table=self.config.name,
+            )
+        return parse_avro_schema(text)
+
+    def avro_schema(self) -> str | None:
+        """Return the schema of the newest commit that has one, else that of the table's creation.
+
+        Table services come after all writes: they may carry the schema of when they were planned.
+        """
+        with_schema = [commit for commit in self.commits if commit.schema]
+        writes = [commit for commit in with_schema if not commit.is_table_service]
+        for commit in (writes or with_schema)[-1:]:
+            return commit.schema
+        return self._archived_schema() or self.config.create_schema
+
+    def _archived_schema(self) -> str | None:
+        if self.instant is None:
+            return None
+        archived = [
+            instant
+            for instant in self._reader.history.instants()
+            if _is_commit(instant) and _is_within(instant, None, self.instant)
+        ]
+        archived.sort(key=_completion, reverse=True)
+        for start in range(0, len(archived), _ARCHIVED_AT_ONCE):
+            some = archived[start : start + _ARCHIVED_AT_ONCE]
+            commits = self._reader.load_archived(instant.requested_time for instant in some)
+            commits.sort(key=lambda commit: commit.completion_time, reverse=True)
+            found = next((commit.schema for commit in commits if commit.schema), None)
+            if found is not None:
+                return found
+        return None
+
+    def _latest(
+        self, partitions: Collection[str] | None, bound: InstantTime | None
+    ) -> list[FileSlice]:
+        chosen = self._load(partitions)
+        groups = self._files.slices(chosen, bound, _NO_COMPACTIONS)
+        return [latest for latest in map(merge_latest, groups) if latest is not None]
+
+    def _load(self, partitions: Collection[str] | None) -> Collection[str]:
+        """Load what is not loaded yet of some partitions, by default of all; return them."""
+        if partitions is None:
+            if not self._is_whole:
+                self._load_files(None)
+                self._is_whole = True
+            return self._files.partitions
+        wanted = [name for name in partitions if name not in self._loaded]
+        if wanted and not self._is_whole:
+            self._load_files(wanted)
+            self._loaded.update(wanted)
+        return partitions
+
+    def _load_files(self, partitions: Collection[str] | None) -> None:
+        """List data files and keep those that are committed."""
+        listed = self._listed
+        found = {
+            file.path: file
+            for file in self._file_index.list_data_files(partitions)
+            if file.partition not in self._loaded
+        }
+        times = {file.instant_time for file in found.values()}
+        archived = self._reader.load_archived(
+            time for time in times if self.timeline.find(time) is None
+        )
+        for name in listed.keys() - self._loaded if partitions is None else partitions:
+            for file in listed.get(name, ()):
+                if file.path not in found:
+                    self._missing.add(file.path)
+                self._files.add_files([found.get(file.path, file)])
+        for commit in archived:
+            self._note(commit)
+            self._files.add_files(found[file.path] for file in commit.files if file.path in found)
+
+    @cached_property
+    def _listed(self) -> Mapping[str, list[DataFile]]:
+        """The files that commits of the active timeline list, by partition."""
+        listed: dict[str, list[DataFile]] = {}
+        for commit in self.commits:
+            self._note(commit)
+            for file in commit.files:
+                listed.setdefault(file.partition, []).append(file)
+        return listed
+
+    def _note(self, commit: Commit) -> None:
+        plan = self._reader.load_plan(commit.instant) if commit.is_log_compaction else None
+        self._files.add_commit(commit, plan)
+
+
+def _is_commit(instant: Instant) -> bool:
+    return instant.action.completed_name in COMMIT_ACTIONS
+
+
+def _completion(instant: Instant) -> InstantTime:
+    return instant.completion_time or InstantTime("")
+
+
+def _is_within(instant: Instant, after: InstantTime | None, up_to: InstantTime | None) -> bool:
+    done = instant.completion_time
+    return done is not None and (after is None or done > after) and (up_to is None or done <= up_to)
+
+
+def _newest_completion(instants: Iterable[Instant]) -> InstantTime | None:
+    return max((i.completion_time for i in instants if i.completion_time), default=None)

@@ -1,0 +1,149 @@
+"""Data files: their names, the file groups they belong to, and file slices (format rule 4.1).
+
+    base file  <file id>_<write token>_<T>.<extension>
+    log file   .<file id>_<T>.log.<version>_<write token>
+    CDC log    the name of a log file, then .cdc
+
+T is the requested time of the instant that wrote the file, for log files too. A file group is all
+files of one file id in one partition; a file slice is a base file with the log files on top of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headwater.model.instant import InstantTime
+
+BASE_FILE_EXTENSIONS = ("parquet", "hfile", "orc", "lance")
+
+_BASE_FILE = re.compile(
+    rf"([^_./][^_/]*)_([^_/]+)_([0-9]+)\.({'|'.join(BASE_FILE_EXTENSIONS)})", re.ASCII
+)
+_LOG_FILE = re.compile(
+    r"\.([^_./][^_/]*)_([0-9]+)\.log\.([0-9]+)_([0-9]+-[0-9]+-[0-9]+)(\.cdc)?", re.ASCII
+)
+
+
+class FileGroupId(NamedTuple):
+    """All files of one id in one partition; the partition is "" in a table without partitions."""
+
+    partition: str
+    file_id: str
+
+    def __str__(self) -> str:
+        return _join(self.partition, self.file_id)
+
+
+# Tuples, because a table may hold millions of files.
+class BaseFile(NamedTuple):
+    """A file of whole rows."""
+
+    partition: str
+    file_id: str
+    write_token: str
+    instant_time: InstantTime
+    extension: str = "parquet"
+    size_bytes: int = 0
+
+    @property
+    def group(self) -> FileGroupId:
+        return FileGroupId(self.partition, self.file_id)
+
+    @property
+    def name(self) -> str:
+        return f"{self.file_id}_{self.write_token}_{self.instant_time}.{self.extension}"
+
+    @property
+    def path(self) -> str:
+        """The path relative to the table's base."""
+        return _join(self.partition, self.name)
+
+
+class LogFile(NamedTuple):
+    """A file of changes to a file group, or with `is_cdc` of what a change feed shows of them."""
+
+    partition: str
+    file_id: str
+    instant_time: InstantTime
+    version: int
+    write_token: str
+    is_cdc: bool = False
+    size_bytes: int = 0
+
+    @property
+    def group(self) -> FileGroupId:
+        return FileGroupId(self.partition, self.file_id)
+
+    @property
+    def name(self) -> str:
+        ending = ".cdc" if self.is_cdc else ""
+        stem = f".{self.file_id}_{self.instant_time}.log"
+        return f"{stem}.{self.version}_{self.write_token}{ending}"
+
+    @property
+    def path(self) -> str:
+        """The path relative to the table's base."""
+        return _join(self.partition, self.name)
+
+
+DataFile = BaseFile | LogFile
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """A base file and the log files to merge on top of it, in merge order.
+
+    `base_instant` is the requested time of the base file. Without one it is the requested time of
+    the compaction that will write it, or of the first of the logs in a group that never had one.
+    """
+
+    group: FileGroupId
+    base_instant: InstantTime
+    base: BaseFile | None
+    logs: tuple[LogFile, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files())
+
+    def files(self) -> Iterator[DataFile]:
+        """Give the base file, then the log files."""
+        if self.base is not None:
+            yield self.base
+        yield from self.logs
+
+
+def write_token(task: int, attempt: int, task_attempt: int) -> str:
+    """Return the token that keeps files of different tasks and attempts apart.
+
+    `attempt` is the number of the execution of the whole instant; `task_attempt` counts how often
+    the engine ran this task.
+    """
+    return f"{task}-{attempt}-{task_attempt}"
+
+
+def parse_data_file(path: str, size_bytes: int = 0) -> DataFile | None:
+    """Return the data file that a path relative to the table's base names; None if it names none.
+
+    A version with leading zeros is no name of a data file: it could not be told from another.
+    """
+    partition, _, name = path.rpartition("/")
+    match = _BASE_FILE.fullmatch(name)
+    if match is not None:
+        file_id, token, time, extension = match.groups()
+        return BaseFile(partition, file_id, token, InstantTime(time), extension, size_bytes)
+    match = _LOG_FILE.fullmatch(name)
+    if match is None:
+        return None
+    file_id, time, version, token, cdc = match.groups()
+    if len(version) > 1 and version.startswith("0"):
+        return None
+    is_cdc = cdc is not None
+    return LogFile(partition, file_id, InstantTime(time), int(version), token, is_cdc, size_bytes)
+
+
+def _join(partition: str, name: str) -> str:
+    return f"{partition}/{name}" if partition else name

@@ -1,0 +1,293 @@
+"""Writing the rows of one file group.
+
+    merge on read    a log file: a data block of the rows, or a block of deletes; but rows that
+                     start a group in bulk become a base file
+    copy on write    a new base file: the rows alone, or merged with the base file before
+
+The same code runs for every engine; a group's rows are all here, as one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.engine.engine import TaskContext
+from headwater.errors import AlreadyExistsError, check
+from headwater.kernel.arrow.fold import fold_logs
+from headwater.kernel.arrow.keys import KeyGenerator
+from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
+from headwater.kernel.arrow.merge import MergeCounts, merge_batches
+from headwater.kernel.arrow.merge_rule import merge_rule_of
+from headwater.kernel.arrow.meta_columns import (
+    add_meta_columns,
+    repeated_text,
+    replace_file_name,
+    schema_with_meta_columns,
+    sequence_numbers,
+)
+from headwater.kernel.arrow.record_marks import deleted_rows
+from headwater.kernel.arrow.reduce import reduce_batch
+from headwater.kernel.arrow.schema_evolution import project_batch
+from headwater.kernel.format.base_file import (
+    BaseFileReader,
+    BaseFileStats,
+    open_base_file,
+    write_base_file,
+)
+from headwater.kernel.format.log_blocks import (
+    encode_data_block,
+    encode_delete_block,
+    log_file_bytes,
+)
+from headwater.kernel.format.partition_metadata import (
+    encode_partition_metadata,
+    partition_metadata_path,
+)
+from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker
+from headwater.model.commit_metadata import WriteStat
+from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile, write_token
+from headwater.operations.plan import Operation, WritePlan
+from headwater.operations.route import GroupKey
+from headwater.seams.storage import Storage
+
+NO_PREVIOUS_COMMIT = "null"
+"""What Hudi writes, as text, where a file group has no slice before this one."""
+
+
+class GroupWriter:
+    """Writes the file groups of one task."""
+
+    def __init__(
+        self, plan: WritePlan, context: TaskContext, storage: Storage, keys: KeyGenerator
+    ) -> None:
+        self._plan = plan
+        self._context = context
+        self._storage = storage
+        self._keys = keys
+        self._rule = merge_rule_of(plan.config, custom=plan.files.merge_function)
+        self._token = write_token(context.task, plan.attempt, context.task_attempt)
+        self._schema = schema_with_meta_columns(plan.schema)
+        self._numbered_rows = 0
+        self._made_partitions: set[str] = set()
+
+    def write(self, group: GroupKey, rows: pa.Table) -> list[WriteStat]:
+        """Write all rows of a group; return the stats of the files made for it."""
+        file_slice = self._plan.slices.get(group.partition, {}).get(group.number)
+        if self._plan.operation is Operation.DELETE:
+            return [] if file_slice is None else [self._delete(file_slice, rows)]
+        if self._keys.generates_keys:
+            return self._append(group.partition, rows)
+        rows = reduce_batch(rows, self._keys.record_keys(rows), self._rule)
+        if file_slice is not None:
+            return [self._change(file_slice, rows)]
+        new = self._plan.new_group(group.partition, group.number)
+        if self._plan.is_merge_on_read and not self._plan.is_bulk:
+            return [self._append_log(new, rows, None)]
+        is_kept = ~deleted_rows(rows, self._rule)
+        return [self._create(new, rows if is_kept.all() else rows.filter(pa.array(is_kept)))]
+
+    def _change(self, file_slice: FileSlice, rows: pa.Table) -> WriteStat:
+        if self._plan.is_merge_on_read:
+            return self._append_log(file_slice.group, rows, file_slice)
+        base = self._new_base_file(file_slice.group)
+        part = DataPart(
+            self._plan.instant_time,
+            self._with_meta_columns(rows, base.partition, base.name),
+            self._plan.is_partial,
+        )
+        return self._merge(file_slice, base, part)
+
+    def _delete(self, file_slice: FileSlice, rows: pa.Table) -> WriteStat:
+        record_keys = pc.unique(self._keys.record_keys(rows))
+        paths = repeated_text(file_slice.group.partition, len(record_keys), is_encoded=False)
+        if not self._plan.is_merge_on_read:
+            part = DeletePart(self._plan.instant_time, record_keys, paths)
+            return self._merge(file_slice, self._new_base_file(file_slice.group), part)
+        block = encode_delete_block(
+            record_keys,
+            paths,
+            None,
+            instant_time=self._plan.instant_time,
+            avro_schema_json=self._plan.avro_schema,
+        )
+        return self._put_log(file_slice.group, [block], file_slice, deleted=len(record_keys))
+
+    def _append(self, partition: str, rows: pa.Table) -> list[WriteStat]:
+        """Write rows without keys: fill files that have room, then make new ones."""
+        if self._plan.files.sort_columns and self._plan.operation is Operation.BULK_INSERT:
+            rows = rows.sort_by([(name, "ascending") for name in self._plan.files.sort_columns])
+        stats = []
+        start = 0
+        for file_slice in self._slices_to_fill(partition):
+            free_bytes = self._plan.files.file_size_max - file_slice.size_bytes
+            count = min(rows.num_rows - start, free_bytes // self._plan.record_size_bytes)
+            if count > 0:
+                stats.append(self._fill(file_slice, rows.slice(start, count)))
+                start += count
+        rows_per_file = max(1, self._plan.files.file_size_max // self._plan.record_size_bytes)
+        for serial, begin in enumerate(range(start, rows.num_rows, rows_per_file)):
+            new = self._plan.new_group(partition, self._context.task, serial)
+            stats.append(self._create(new, rows.slice(begin, rows_per_file)))
+        return stats
+
+    def _slices_to_fill(self, partition: str) -> Iterator[FileSlice]:
+        """Give the files with room that are this task's to fill: each is one task's alone."""
+        for number, file_slice in self._plan.slices.get(partition, {}).items():
+            if number % self._context.task_count == self._context.task:
+                yield file_slice
+
+    def _append_log(
+        self, group: FileGroupId, rows: pa.Table, file_slice: FileSlice | None
+    ) -> WriteStat:
+        block = encode_data_block(
+            self._with_meta_columns(rows, group.partition, group.file_id),
+            instant_time=self._plan.instant_time,
+            avro_schema_json=self._plan.avro_schema,
+            block_format=self._plan.files.log_block_format,
+            is_partial=self._plan.is_partial,
+            compression=self._plan.files.compression,
+        )
+        return self._put_log(group, [block], file_slice, written=rows.num_rows)
+
+    def _put_log(
+        self,
+        group: FileGroupId,
+        blocks: Iterable[bytes],
+        file_slice: FileSlice | None,
+        *,
+        written: int = 0,
+        deleted: int = 0,
+    ) -> WriteStat:
+        log = LogFile(*group, self._plan.instant_time, 1, self._token)
+        data = log_file_bytes(blocks)
+        self._announce(log, MarkerKind.APPEND)
+        self._storage.put_if_absent(log.path, data)
+        return WriteStat(
+            file_id=group.file_id,
+            path=log.path,
+            partition_path=group.partition,
+            prev_commit=self._plan.instant_time,
+            num_writes=written,
+            num_deletes=deleted,
+            num_inserts=written if file_slice is None else 0,
+            num_update_writes=0 if file_slice is None else written,
+            total_write_bytes=len(data),
+            file_size_in_bytes=len(data),
+            log_version=log.version,
+            log_offset=0,
+            base_file="",
+            log_files=(log.name,),
+        )
+
+    def _create(self, group: FileGroupId, rows: pa.Table) -> WriteStat:
+        base = self._new_base_file(group)
+        written = self._write_base_file(
+            base, MarkerKind.CREATE, [self._with_meta_columns(rows, base.partition, base.name)]
+        )
+        return _base_file_stat(base, written, MergeCounts(inserted=rows.num_rows))
+
+    def _fill(self, file_slice: FileSlice, rows: pa.Table) -> WriteStat:
+        base = self._new_base_file(file_slice.group)
+        with _open(self._storage, file_slice) as old:
+            batches = (self._moved(batch, base) for batch in old.iter_batches())
+            more = self._with_meta_columns(rows, base.partition, base.name)
+            written = self._write_base_file(base, MarkerKind.MERGE, chain(batches, [more]))
+        counts = MergeCounts(inserted=rows.num_rows)
+        return _base_file_stat(base, written, counts, before=file_slice)
+
+    def _merge(self, file_slice: FileSlice, base: BaseFile, part: LogPart) -> WriteStat:
+        with _open(self._storage, file_slice) as old:
+            merged = merge_batches(
+                old.iter_batches(keeps_dictionaries=True),
+                fold_logs([part], self._rule, self._schema),
+                self._rule,
+                schema=self._schema,
+            )
+            written = self._write_base_file(
+                base, MarkerKind.MERGE, (replace_file_name(batch, base.name) for batch in merged)
+            )
+        return _base_file_stat(base, written, merged.counts, before=file_slice)
+
+    def _moved(self, batch: pa.RecordBatch, base: BaseFile) -> pa.RecordBatch:
+        return replace_file_name(project_batch(batch, self._schema), base.name)
+
+    def _new_base_file(self, group: FileGroupId) -> BaseFile:
+        return BaseFile(*group, self._token, self._plan.instant_time)
+
+    def _write_base_file(
+        self, base: BaseFile, kind: MarkerKind, batches: Iterable[pa.RecordBatch | pa.Table]
+    ) -> BaseFileStats:
+        self._announce(base, kind)
+        with self._storage.open_output(base.path) as sink:
+            return write_base_file(
+                batches,
+                self._schema,
+                sink=sink,
+                avro_schema_json=self._plan.avro_schema,
+                codec=self._plan.files.compression,
+            )
+
+    def _announce(self, file: BaseFile | LogFile, kind: MarkerKind) -> None:
+        """Publish that a file is about to be written, and its partition if that is new."""
+        create_marker(self._storage, self._plan.instant_time, Marker(file.path, kind))
+        partition = file.partition
+        if partition in self._plan.known_partitions or partition in self._made_partitions:
+            return
+        with suppress(AlreadyExistsError):
+            self._storage.put_if_absent(
+                partition_metadata_path(partition),
+                encode_partition_metadata(partition, self._plan.instant_time),
+            )
+        self._made_partitions.add(partition)
+
+    def _with_meta_columns(self, rows: pa.Table, partition: str, file_name: str) -> pa.Table:
+        first_row = self._numbered_rows
+        self._numbered_rows += rows.num_rows
+        record_keys = (
+            sequence_numbers(
+                self._plan.instant_time,
+                task=self._context.task,
+                first_row=first_row,
+                count=rows.num_rows,
+            )
+            if self._keys.generates_keys
+            else self._keys.record_keys(rows)
+        )
+        return add_meta_columns(
+            rows,
+            instant_time=self._plan.instant_time,
+            task=self._context.task,
+            first_row=first_row,
+            record_keys=record_keys,
+            partition_path=partition,
+            file_name=file_name,
+        )
+
+
+def _open(storage: Storage, file_slice: FileSlice) -> BaseFileReader:
+    check(file_slice.base is not None, "A slice to merge with has a base file")
+    return open_base_file(storage, cast(BaseFile, file_slice.base))
+
+
+def _base_file_stat(
+    base: BaseFile, written: BaseFileStats, counts: MergeCounts, before: FileSlice | None = None
+) -> WriteStat:
+    return WriteStat(
+        file_id=base.file_id,
+        path=base.path,
+        partition_path=base.partition,
+        prev_commit=NO_PREVIOUS_COMMIT if before is None else before.base_instant,
+        prev_base_file=before.base.name if before is not None and before.base else None,
+        num_writes=written.row_count,
+        num_inserts=counts.inserted,
+        num_update_writes=counts.updated,
+        num_deletes=counts.deleted,
+        total_write_bytes=written.size_bytes,
+        file_size_in_bytes=written.size_bytes,
+    )

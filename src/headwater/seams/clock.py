@@ -1,0 +1,81 @@
+"""The clock seam: the only source of time, pauses and timers.
+
+No safety property depends on it (INV-43): clocks choose when to try, what to display and how long
+to retain. `now_ms` may jump in either direction; `monotonic_ms` never goes back and is meaningful
+only inside one process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+
+class Timer(Protocol):
+    """A running periodic call."""
+
+    def cancel(self) -> None:
+        """Stop; returns once no call is under way, unless called from within the call itself."""
+        ...
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, by the wall clock."""
+        ...
+
+    def monotonic_ms(self) -> int: ...
+
+    def sleep_ms(self, duration_ms: int) -> None: ...
+
+    def every_ms(self, interval_ms: int, call: Callable[[], bool], name: str) -> Timer:
+        """Run `call` every `interval_ms` in the background until it returns False or is cancelled.
+
+        The first call comes one interval from now. An exception ends the timer and is logged:
+        whoever depends on the timer notices by its own deadline, never by the timer's silence.
+        """
+        ...
+
+
+class SystemClock:
+    """The machine's clocks, with a daemon thread per timer."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        time.sleep(duration_ms / 1000)
+
+    def every_ms(self, interval_ms: int, call: Callable[[], bool], name: str) -> Timer:
+        return _ThreadTimer(interval_ms, call, name)
+
+
+class _ThreadTimer:
+    def __init__(self, interval_ms: int, call: Callable[[], bool], name: str) -> None:
+        self._interval_s = interval_ms / 1000
+        self._call = call
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval_s):
+            try:
+                if not self._call():
+                    return
+            except Exception:
+                log.exception("timer ended by an error name=%s", self._thread.name)
+                return
+
+    def cancel(self) -> None:
+        self._stopped.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()

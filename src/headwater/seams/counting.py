@@ -1,0 +1,120 @@
+"""A storage that counts, so that a test can say how many calls an operation may make."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import BinaryIO
+
+from headwater.seams.storage import ObjectInfo, Storage, StoredObject
+
+
+class CountingStorage:
+    """Passes every call on and counts it under the name of its method, failed calls included.
+
+    `read_many` counts once for each path, as each is a request to an object store. `open_input` and
+    `open_output` count once, whatever is then read or written through the file. With
+    `keep_trace`, `trace` holds (method, path) of every call in the order in which they began.
+    """
+
+    def __init__(self, inner: Storage, *, keep_trace: bool = False) -> None:
+        self._inner = inner
+        self._keep_trace = keep_trace
+        self._calls: Counter[str] = Counter()
+        self._trace: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of calls by method; methods that were not called are missing."""
+        with self._lock:
+            return dict(self._calls)
+
+    @property
+    def trace(self) -> list[tuple[str, str]]:
+        with self._lock:
+            return list(self._trace)
+
+    def count(self, *methods: str) -> int:
+        """Return the number of calls to the named methods, or to all of them if none is named."""
+        with self._lock:
+            return sum(self._calls[method] for method in methods or tuple(self._calls))
+
+    def reset(self) -> None:
+        """Start again from zero, with an empty trace."""
+        with self._lock:
+            self._calls.clear()
+            self._trace.clear()
+
+    @property
+    def uri(self) -> str:
+        return self._inner.uri
+
+    @property
+    def page_size(self) -> int:
+        return self._inner.page_size
+
+    @property
+    def can_replace(self) -> bool:
+        return self._inner.can_replace
+
+    def read(self, path: str) -> bytes:
+        self._note("read", path)
+        return self._inner.read(path)
+
+    def read_versioned(self, path: str) -> StoredObject:
+        self._note("read_versioned", path)
+        return self._inner.read_versioned(path)
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        self._note("read_range", path)
+        return self._inner.read_range(path, start, length)
+
+    def read_many(self, paths: Iterable[str]) -> list[bytes | None]:
+        wanted = list(paths)
+        self._note("read_many", *wanted)
+        return self._inner.read_many(wanted)
+
+    def open_input(self, path: str) -> BinaryIO:
+        self._note("open_input", path)
+        return self._inner.open_input(path)
+
+    def info(self, path: str) -> ObjectInfo:
+        self._note("info", path)
+        return self._inner.info(path)
+
+    def list_names(self, folder: str) -> list[str]:
+        self._note("list_names", folder)
+        return self._inner.list_names(folder)
+
+    def list_tree(self, folder: str) -> list[ObjectInfo]:
+        self._note("list_tree", folder)
+        return self._inner.list_tree(folder)
+
+    def put(self, path: str, data: bytes) -> None:
+        self._note("put", path)
+        self._inner.put(path, data)
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self._note("put_if_absent", path)
+        self._inner.put_if_absent(path, data)
+
+    def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
+        self._note("open_output", path)
+        return self._inner.open_output(path)
+
+    def replace(self, path: str, data: bytes, *, version: str) -> str:
+        self._note("replace", path)
+        return self._inner.replace(path, data, version=version)
+
+    def delete(self, path: str) -> None:
+        self._note("delete", path)
+        self._inner.delete(path)
+
+    def _note(self, method: str, *paths: str) -> None:
+        with self._lock:
+            self._calls[method] += len(paths)
+            if self._keep_trace:
+                self._trace += [(method, path) for path in paths]

@@ -1,0 +1,125 @@
+"""The storage seam: what the protocol may rely on, and nothing more.
+
+Paths are relative to the table's base, use `/`, and never begin with one. Guarantees, tested for
+every implementation by `tests/unit/contracts/test_storage.py`:
+
+S1  `put_if_absent` is atomic: of many callers racing for one name exactly one succeeds.
+S2  `read`, `list_*` and `delete` see every write that returned before they began.
+S3  an object appears whole or not at all.
+S4  `delete` is idempotent and unconditional.
+S5  `list_names` is atomic per page of `page_size` names, not across pages; `list_tree` promises
+    no more than S2.
+
+Large objects go through files: `open_output` creates one as `put_if_absent` does, so S1 and S3 hold
+for what is written to it, and `open_input` reads parts of one. An input is meant for objects that
+are never overwritten, as data files are (INV-57); on an object that is deleted meanwhile it may
+raise `NotFoundError`.
+
+There is no rename, no append and no conditional delete. `replace` (compare-and-swap) exists only
+where `can_replace` says so; the protocol uses it for leases, never for the timeline. The version
+it compares may be a hash of the bytes: equal bytes written twice can have one version.
+
+No path is both an object and a folder of other objects; the stores differ on what that would mean.
+
+Errors: `NotFoundError` for an absent object, `AlreadyExistsError` from `put_if_absent`,
+`ConflictError` from `replace`, `InvalidInputError` for what `storage_arguments` refuses, and
+`StorageError` for everything else. After a `StorageError` from a write the outcome is *unknown*:
+it may have landed, and it may still land (see `txn.write_once`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import BinaryIO, NamedTuple, Protocol
+
+
+class ObjectInfo(NamedTuple):
+    """What a listing tells about one object."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+class StoredObject(NamedTuple):
+    """An object's bytes with the version tag that `replace` compares."""
+
+    data: bytes
+    version: str
+
+
+class Storage(Protocol):
+    """Objects under one base location."""
+
+    @property
+    def uri(self) -> str:
+        """The base location, for messages and for records that need absolute paths."""
+        ...
+
+    @property
+    def page_size(self) -> int:
+        """How many names one listing returns atomically (S5)."""
+        ...
+
+    @property
+    def can_replace(self) -> bool:
+        """Whether `replace` works on this store."""
+        ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def read_versioned(self, path: str) -> StoredObject: ...
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Return up to `length` bytes from `start`; shorter only at the end of the object."""
+        ...
+
+    def read_many(self, paths: Iterable[str]) -> list[bytes | None]:
+        """Read several objects, concurrently where that helps; None stands for an absent one."""
+        ...
+
+    def open_input(self, path: str) -> BinaryIO:
+        """Open an object for reading parts of it, in any order; the caller closes it."""
+        ...
+
+    def info(self, path: str) -> ObjectInfo: ...
+
+    def list_names(self, folder: str) -> list[str]:
+        """Return the names of the objects directly in `folder`, unordered; [] if it is absent."""
+        ...
+
+    def list_tree(self, folder: str) -> list[ObjectInfo]:
+        """Return every object below `folder`, ordered by path; [] if it is absent."""
+        ...
+
+    def put(self, path: str, data: bytes) -> None:
+        """Create or overwrite."""
+        ...
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Create; raise `AlreadyExistsError` if the name is taken."""
+        ...
+
+    def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """Create an object from what the `with` block writes.
+
+        It appears whole when the block ends, and not at all if the block raises.
+
+        Raises:
+            AlreadyExistsError: the name is taken; at the end of the block at the latest.
+        """
+        ...
+
+    def replace(self, path: str, data: bytes, *, version: str) -> str:
+        """Overwrite if the object still has `version`; return the new version.
+
+        Raises:
+            ConflictError: the object changed or vanished.
+            UnsupportedError: the store has no conditional overwrite.
+        """
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete; succeed also when there is nothing to delete."""
+        ...

@@ -1,0 +1,303 @@
+"""The facade users hold: it wires components together, delegates and decides nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import pyarrow as pa
+
+from headwater.config.files import FileConfig
+from headwater.config.lock import LockConfig
+from headwater.config.lock_options import lock_config_from_options
+from headwater.config.registry import CheckedOptions, check_options
+from headwater.config.table import TableConfig
+from headwater.config.write import WriteConfig
+from headwater.inspect import Inspect
+from headwater.kernel.new_table import NewTable, plan_table_config
+from headwater.kernel.table_config import (
+    check_options_agree,
+    create_table_config,
+    load_table_config,
+    table_layout,
+)
+from headwater.kernel.txn.locks.in_process import InProcessLocks
+from headwater.kernel.txn.locks.select import chosen_provider, lock_provider_for
+from headwater.model.commit import Commit
+from headwater.operations.plan import Operation
+from headwater.operations.write import WriteRequest, WriteTarget, run_write
+from headwater.queries.slice_reader import read_slices
+from headwater.queries.snapshot import ReadRequest, plan_snapshot
+from headwater.seams.clock import Clock, SystemClock
+from headwater.seams.components import Components
+from headwater.seams.ids import Ids, SystemIds
+from headwater.seams.open_storage import open_storage
+from headwater.seams.storage import Storage
+from headwater.spark.input_rows import AnyRows, rows_of
+
+# The locks that threads of this process take from each other. They are the process's own by nature,
+# so every table of the process shares them.
+_LOCKS_OF_THIS_PROCESS = InProcessLocks()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One table, as this process reaches it."""
+
+    storage: Storage
+    clock: Clock
+    ids: Ids
+    config: TableConfig
+    write_config: WriteConfig
+    lock_config: LockConfig
+    file_config: FileConfig
+    options: CheckedOptions
+
+    @classmethod
+    def create(
+        cls, *, storage: Storage, clock: Clock, ids: Ids, new: NewTable, options: CheckedOptions
+    ) -> Self:
+        """Create a table through the given components; see `create_table`."""
+        config = plan_table_config(new, options.known)
+        create_table_config(storage, clock, ids, config)
+        return cls._of(storage, clock, ids, config, options)
+
+    @classmethod
+    def load(cls, *, storage: Storage, clock: Clock, ids: Ids, options: CheckedOptions) -> Self:
+        """Open a table through the given components; see `open_table`."""
+        config = load_table_config(storage, clock)
+        check_options_agree(config, options.known)
+        return cls._of(storage, clock, ids, config, options)
+
+    @classmethod
+    def _of(
+        cls, storage: Storage, clock: Clock, ids: Ids, config: TableConfig, options: CheckedOptions
+    ) -> Self:
+        lock_config = lock_config_from_options(options.known)
+        chosen_provider(lock_config)  # Says now what would otherwise fail the first write.
+        return cls(
+            storage=storage,
+            clock=clock,
+            ids=ids,
+            config=config,
+            write_config=WriteConfig.from_options(options.known),
+            lock_config=lock_config,
+            file_config=FileConfig.from_options(options.known),
+            options=options,
+        )
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def uri(self) -> str:
+        """Where the table is."""
+        return self.storage.uri
+
+    @cached_property
+    def components(self) -> Components:
+        """Everything through which this table reaches the world.
+
+        Made when first needed: a reader never connects to a lock server.
+        """
+        locks = lock_provider_for(
+            self.lock_config,
+            self.storage,
+            self.clock,
+            self.ids,
+            in_process=_LOCKS_OF_THIS_PROCESS,
+        )
+        return Components(self.storage, self.clock, self.ids, locks)
+
+    @cached_property
+    def inspect(self) -> Inspect:
+        """Questions about the table: `timeline()`, `heartbeats()`, `locks()`."""
+        return Inspect(self.components, table_layout(self.config))
+
+    def upsert(self, rows: AnyRows, *, partial: bool = False) -> Commit:
+        """Insert rows whose keys are new, and update the records of those that are not.
+
+        Args:
+            rows: a Spark DataFrame, a pyarrow Table or RecordBatch, or a pandas DataFrame.
+            partial: whether columns that the rows lack keep their older values; otherwise they
+                become null.
+
+        Raises: see `operations.write.run_write`.
+        """
+        return self._write(Operation.UPSERT, rows, is_partial=partial)
+
+    def insert(self, rows: AnyRows) -> Commit:
+        """Insert rows. In a table with a bucket index a row whose key exists updates it."""
+        return self._write(Operation.INSERT, rows)
+
+    def bulk_insert(self, rows: AnyRows) -> Commit:
+        """Insert many rows into base files, optionally sorted."""
+        return self._write(Operation.BULK_INSERT, rows)
+
+    def delete(self, keys: AnyRows) -> Commit:
+        """Delete the records of these keys; only key and partition columns are looked at."""
+        return self._write(Operation.DELETE, keys)
+
+    def overwrite(self, rows: AnyRows) -> Commit:
+        """Replace all rows of the table."""
+        return self._write(Operation.OVERWRITE, rows)
+
+    def overwrite_partitions(self, rows: AnyRows) -> Commit:
+        """Replace all rows of the partitions that `rows` has rows for."""
+        return self._write(Operation.OVERWRITE_PARTITIONS, rows)
+
+    def delete_partitions(self, partitions: Sequence[str]) -> Commit:
+        """Delete all rows of partitions, given as partition paths such as `city=sf`."""
+        return self._write(Operation.DELETE_PARTITIONS, None, partitions=tuple(partitions))
+
+    def read_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        as_of: str | None = None,
+        read_optimized: bool = False,
+    ) -> pa.Table:
+        """Read into this process, without Spark; for small tables and tests.
+
+        Raises: see `queries.snapshot.plan_snapshot` and `queries.slice_reader.read_slices`.
+        """
+        plan = plan_snapshot(
+            self.storage,
+            self.config,
+            ReadRequest(
+                columns=None if columns is None else tuple(columns),
+                as_of=as_of,
+                is_read_optimized=read_optimized,
+            ),
+            storage_options=self.options.known,
+            merge_function=self.file_config.merge_function,
+        )
+        batches = read_slices(plan.query, list(plan.slices))
+        return pa.Table.from_batches(batches, plan.query.result_schema)
+
+    def _write(
+        self,
+        operation: Operation,
+        rows: AnyRows | None,
+        *,
+        is_partial: bool = False,
+        partitions: tuple[str, ...] = (),
+        extra_metadata: Mapping[str, str] | None = None,
+    ) -> Commit:
+        target = WriteTarget(
+            components=self.components,
+            config=self.config,
+            write_config=self.write_config,
+            files=self.file_config,
+            storage_options=self.options.known,
+            lock_timeout_ms=self.lock_config.acquire_timeout_ms,
+        )
+        request = WriteRequest(
+            operation=operation,
+            rows=None if rows is None else rows_of(rows, self.file_config),
+            is_partial=is_partial,
+            partitions=partitions,
+            extra_metadata=extra_metadata or {},
+        )
+        return run_write(target, request)
+
+    def reload(self) -> Self:
+        """Return the table with the config that storage holds now."""
+        return replace(self, config=load_table_config(self.storage, self.clock))
+
+
+def create_table(
+    path: str | os.PathLike[str],
+    *,
+    schema: pa.Schema | str | Mapping[str, Any],
+    record_key: str | Sequence[str] | None = None,
+    partition_by: str | Sequence[str] | None = None,
+    ordering: str | Sequence[str] | None = None,
+    table_type: str | None = None,
+    index: str | None = None,
+    buckets: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    database: str | None = None,
+) -> Table:
+    """Create a table of version 9 and open it.
+
+    Args:
+        path: a local path, or an address such as `s3://bucket/table`.
+        schema: the data columns, as a `pyarrow.Schema` or as an Avro record in JSON.
+        record_key: columns that identify a record. Without, keys are generated.
+        partition_by: columns that make the partition path.
+        ordering: columns whose larger value wins when two records share a key. Without, the later
+            write wins.
+        table_type: COPY_ON_WRITE (the default) or MERGE_ON_READ.
+        index: how records find their file groups; `bucket` if there is a record key.
+        buckets: file groups per partition of a bucket index; 4 unless given.
+        options: Hudi's options. Those about tables are stored, the others are this process's own.
+        name: the table's name; the last part of the path unless given.
+
+    Raises:
+        AlreadyExistsError: kind TABLE_EXISTS.
+        InvalidInputError: arguments, options or columns are wrong; all problems in one message.
+        UnsupportedError: the table would use what this release does not implement.
+        CommitUnknownError: storage did not say whether the table was created.
+        StorageError: the location cannot be written to.
+    """
+    checked = check_options(options)
+    new = NewTable(
+        location=os.fspath(path),
+        schema=schema,
+        record_key=_columns(record_key),
+        partition_by=_columns(partition_by),
+        ordering=_columns(ordering),
+        table_type=table_type,
+        index=index,
+        bucket_count=buckets,
+        name=name,
+        database=database,
+    )
+    return Table.create(
+        storage=open_storage(os.fspath(path), checked.known),
+        clock=SystemClock(),
+        ids=_ids(checked),
+        new=new,
+        options=checked,
+    )
+
+
+def open_table(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> Table:
+    """Open an existing table of version 8 or 9.
+
+    Args:
+        path: a local path, or an address such as `s3://bucket/table`.
+        options: Hudi's options. They are this process's own and never change the table.
+
+    Raises:
+        NotFoundError: kind NOT_A_TABLE.
+        InvalidInputError: kind INVALID_OPTION; all problems in one message.
+        UnsupportedError: a table version, feature or option that this release does not implement.
+        CorruptTableError: `hoodie.properties` is damaged.
+        StorageError: storage failed.
+    """
+    checked = check_options(options)
+    return Table.load(
+        storage=open_storage(os.fspath(path), checked.known),
+        clock=SystemClock(),
+        ids=_ids(checked),
+        options=checked,
+    )
+
+
+def _columns(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _ids(options: CheckedOptions) -> Ids:
+    ids = SystemIds()
+    writer_id = WriteConfig.from_options(options.known).writer_id
+    return SystemIds(replace(ids.owner, writer_id=writer_id)) if writer_id is not None else ids

@@ -1,0 +1,209 @@
+"""What is run, how far, and under which name: the proofs, the mutants, the swarm.
+
+short   what fits into every run of the tests
+sim     one to two minutes on two cores
+full    every budget of the design, without reductions; for the night
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from headwater.testing.explore import Report, exhaust, replay
+from headwater.testing.faults import Fate, Faults
+from headwater.testing.mutants import guard as guard_mutants
+from headwater.testing.mutants import lost_reply as lost_reply_mutants
+from headwater.testing.mutants import time as time_mutants
+from headwater.testing.mutants.mutant import Mutant
+from headwater.testing.report import Regression
+from headwater.testing.scenarios.a1_dropped import (
+    guard_with_expiring_lock,
+    guard_with_late_landing,
+    writers_with_expiring_lock,
+)
+from headwater.testing.scenarios.guard import (
+    guard_2,
+    guard_3,
+    guard_skewed,
+    guard_with_tickers,
+)
+from headwater.testing.scenarios.unknown import is_writers_own, unknown, unknown_exhausted
+from headwater.testing.shrink import shrink
+from headwater.testing.simulation import Scenario, Violation
+
+Extent = Literal["quick", "short", "sim", "full"]
+
+MUTANTS: tuple[Mutant, ...] = (
+    *guard_mutants.MUTANTS,
+    *time_mutants.MUTANTS,
+    *lost_reply_mutants.MUTANTS,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A scenario beyond what mode L promises: the invariant must break, and is seen to."""
+
+    build: Callable[[], Scenario]
+    invariant: str
+    why: str
+
+    def run(self) -> Report:
+        return exhaust(self.build(), states_max=_LIMIT_STATES_MAX, stop_at=self.is_it)
+
+    def is_it(self, violation: Violation) -> bool:
+        return violation.invariant == self.invariant
+
+    def record(self) -> Regression:
+        """Return the shortest run that shows the limit, as far as shrinking finds it."""
+        scenario = self.build()
+        trace = replay(scenario, self.run().decisions, stop_at=self.is_it)
+        small = shrink(scenario, trace)
+        return Regression(scenario.name, self.invariant, self.why, small.decisions)
+
+
+_LIMIT_STATES_MAX = 30_000
+
+LIMITS: tuple[Limit, ...] = (
+    Limit(
+        build=guard_with_expiring_lock,
+        invariant="INV-59",
+        why="A1 dropped: the lease ends between the proof and the completed file, and the successor"
+        " deletes files that the completed file lists.",
+    ),
+    Limit(
+        build=writers_with_expiring_lock,
+        invariant="INV-41",
+        why="A1 dropped: a commit becomes visible below a time that was given out meanwhile.",
+    ),
+    Limit(
+        build=guard_with_late_landing,
+        invariant="INV-59",
+        why="F2, lands later: the completed file of a dead process lands after its successor has"
+        " deleted its files.",
+    ),
+)
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A scenario to search to the end."""
+
+    label: str
+    build: Callable[[], Scenario]
+    preemptions_max: int | None = None
+
+    def run(self) -> Report:
+        report = exhaust(self.build(), preemptions_max=self.preemptions_max)
+        report.scenario = self.label
+        return report
+
+
+def proofs(extent: Extent) -> list[Proof]:
+    """Return the searches of an extent; each larger one contains what the smaller ones prove."""
+    return list({"quick": _quick, "short": _short, "sim": _sim, "full": _full}[extent]())
+
+
+def _quick() -> Iterator[Proof]:
+    for after, suffix in ((False, ""), (True, " after death")):
+        yield _guard_2(f"guard_2{suffix}: lost reply", after, lost_replies=1)
+    yield _guard_2("guard_2: crash, tick", False, crashes=1, ticks=1)
+    yield Proof(label="guard_3: no fault", build=lambda: guard_3(Faults()))
+    yield _unknown("unknown: 1 lost reply", lost_replies=1)
+
+
+def _short() -> Iterator[Proof]:
+    yield from _quick()
+    yield _guard_2("guard_2: crash, tick, lost reply", False, crashes=1, ticks=1, lost_replies=1)
+    yield _guard_2("guard_2 after death: crash, tick", True, crashes=1, ticks=1)
+    yield from _skews(_drop(ticks=1), clock_steps=1)
+    yield _unknown("unknown: 2 lost replies", lost_replies=2)
+
+
+def _sim() -> Iterator[Proof]:
+    for after, suffix in ((False, ""), (True, " after death")):
+        label = f"guard_2{suffix}: crash, 2 ticks, lost reply"
+        yield _guard_2(label, after, crashes=1, ticks=2, lost_replies=1)
+    yield _guard_2("guard_2, exact clocks: crash, tick", False, False, crashes=1, ticks=1)
+    yield Proof(
+        label="guard_3: crash, tick",
+        build=lambda: guard_3(_drop(crashes=1, ticks=1)),
+        preemptions_max=2,
+    )
+    yield Proof(
+        label="guard_with_tickers: tick",
+        build=lambda: guard_with_tickers(_drop(ticks=1)),
+    )
+    yield Proof(
+        label="guard_with_tickers: crash, ticker failure, tick",
+        build=lambda: _eager(guard_with_tickers(_drop(crashes=1, ticker_failures=1, ticks=1))),
+        preemptions_max=2,
+    )
+    yield from _skews(_drop(crashes=1, ticks=1), clock_steps=2)
+    yield _unknown("unknown: 2 lost replies", lost_replies=2)
+    yield _unknown("unknown: lost reply, limbo", lost_replies=1, limbos=1)
+    yield Proof(label="unknown_exhausted", build=unknown_exhausted)
+
+
+def _full() -> Iterator[Proof]:
+    for after, suffix in ((False, ""), (True, " after death")):
+        label = f"guard_2{suffix}, exact clocks: crash, 2 ticks, lost reply"
+        yield _guard_2(label, after, False, crashes=1, ticks=2, lost_replies=1)
+    yield Proof(
+        label="guard_3: crash, 2 ticks, lost reply",
+        build=lambda: _eager(guard_3(_drop(crashes=1, ticks=2, lost_replies=1))),
+        preemptions_max=3,
+    )
+    yield Proof(
+        label="guard_with_tickers: crash, ticker failure, 2 ticks",
+        build=lambda: _eager(guard_with_tickers(_drop(crashes=1, ticker_failures=1, ticks=2))),
+    )
+    yield from _skews(Faults(crashes=1, ticks=2), clock_steps=3)
+    yield _unknown("unknown: 2 lost replies, limbo", lost_replies=2, limbos=1)
+    yield Proof(label="unknown_exhausted", build=unknown_exhausted)
+
+
+def _drop(
+    *, crashes: int = 0, ticks: int = 0, lost_replies: int = 0, ticker_failures: int = 0
+) -> Faults:
+    return Faults(
+        crashes=crashes,
+        fates=(Fate.DROP,),  # A crash after a write leaves what one before the next write does.
+        ticks=ticks,
+        has_long_ticks=False,
+        lost_replies=lost_replies,
+        ticker_failures=ticker_failures,
+    )
+
+
+def _eager(scenario: Scenario) -> Scenario:
+    return replace(scenario, has_eager_clocks=True)
+
+
+def _guard_2(label: str, after: bool, is_eager: bool = True, **budgets: int) -> Proof:
+    return Proof(
+        label=label,
+        build=lambda: replace(
+            guard_2(_drop(**budgets), is_after_death=after), has_eager_clocks=is_eager
+        ),
+    )
+
+
+def _skews(faults: Faults, *, clock_steps: int) -> Iterator[Proof]:
+    yield Proof(
+        label="guard_skewed: clocks three hours apart",
+        build=lambda: _eager(guard_skewed(faults, {"X": -_HOUR_MS, "Y": 2 * _HOUR_MS})),
+    )
+    yield Proof(
+        label="guard_skewed: a clock steps back and forth",
+        build=lambda: guard_skewed(Faults(clock_steps=clock_steps), {}),
+    )
+
+
+def _unknown(label: str, *, lost_replies: int, limbos: int = 0) -> Proof:
+    faults = Faults(lost_replies=lost_replies, limbos=limbos, may_fail=is_writers_own)
+    return Proof(label=label, build=lambda: unknown(faults))

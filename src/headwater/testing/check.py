@@ -1,0 +1,555 @@
+"""The invariants of the protocol as functions over one step and the state after it.
+
+They look at the world only, never into an actor, and run after every step: a violation that a
+later step repairs is one all the same. What they must remember beyond the world is in `Facts`,
+learned by `Checks.learn` once all of them have seen the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from headwater.kernel.layout import attempt_path
+from headwater.kernel.txn.attempts import Attempt
+from headwater.model.instant import InstantTime, State
+from headwater.testing.history import Facts, Move, Step
+from headwater.testing.operation import Kind
+from headwater.testing.simulation import Invariant, Simulation
+from headwater.testing.table import (
+    Area,
+    Place,
+    attempt_in,
+    attempt_numbers,
+    attempts_in,
+    current_state,
+    files_without,
+    place_of,
+    state_of,
+    timeline_files,
+    times_of,
+)
+
+_STATE_CHANGES = frozenset(
+    {
+        (None, State.REQUESTED),
+        (State.REQUESTED, State.INFLIGHT),
+        (State.INFLIGHT, State.COMPLETED),
+        (State.REQUESTED, State.ABORTED),
+        (State.INFLIGHT, State.ABORTED),
+        (State.INFLIGHT, State.REQUESTED),
+        (State.REQUESTED, None),
+        (State.INFLIGHT, None),
+    }
+)
+
+_ENDS = (State.COMPLETED, State.ABORTED)
+
+# Notes an actor leaves for the checks: it begins an operation, and ends it in one of these ways.
+BEGUN = "begun"
+ENDED = "ended"  # (result word, instant or "")
+READ_BACK = "read_back"  # (instant, whether it is completed)
+
+COMMITTED = "committed"
+RETURNED = "returned"
+REFUSED = "refused"
+FENCED = "fenced"
+FAILED = "failed"  # Definitely: the commit was not written and never will be.
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """The checks of one kind of table.
+
+    `files_of` returns the data files a completed file lists; `attempt_of` the instant and attempt
+    that a data file's name tells.
+    """
+
+    files_of: Callable[[bytes], Iterable[str]]
+    attempt_of: Callable[[str], tuple[str, int] | None]
+
+    def timeline(self) -> tuple[Invariant, ...]:
+        """INV-01 to INV-08 and INV-40 to INV-42."""
+        return (
+            Invariant(id="INV-01", check=_state_changes),
+            Invariant(id="INV-02", check=_one_end),
+            Invariant(id="INV-03", check=_end_is_final),
+            Invariant(id="INV-04", check=_no_ghosts),
+            Invariant(id="INV-05", check=_timeline_is_write_once),
+            Invariant(id="INV-06", check=_requested_times_are_unique),
+            Invariant(id="INV-07", check=_cancelled_never_completes),
+            Invariant(id="INV-08", check=_aborted_only_after_cancel),
+            Invariant(id="INV-40", check=_times_increase),
+            Invariant(id="INV-41", check=_no_late_arrivals),
+            Invariant(id="INV-42", check=_completion_after_request),
+        )
+
+    def guard(self) -> tuple[Invariant, ...]:
+        """INV-18 to INV-24."""
+        return (
+            Invariant(id="INV-18", check=self._one_live_attempt_commits),
+            Invariant(id="INV-19", check=_attempt_numbers_increase),
+            Invariant(id="INV-20", check=_start_only_without_live_attempt),
+            Invariant(id="INV-21", check=_own_heartbeats_only),
+            Invariant(id="INV-22", check=_taken_over_writes_no_timeline),
+            Invariant(id="INV-23", check=_refusal_changes_nothing),
+            Invariant(id="INV-24", check=_ended_plan_is_returned),
+        )
+
+    def strict(self) -> tuple[Invariant, ...]:
+        """The parts of INV-21 and INV-22 that no other invariant leans on.
+
+        INV-21-PLAIN: the plain heartbeat of an instant, which stock Hudi looks at, is not deleted
+        under the owner of a newer attempt. INV-21-REVIVED: an owner whose clock has told it that
+        its heartbeat lapsed does not refresh it. INV-22-LAPSED: nor does it begin a transaction
+        that writes. Lapsed is what others would call so: unchanged in storage for the expiry.
+        """
+        return (
+            Invariant(id="INV-21-PLAIN", check=_plain_heartbeat_stays),
+            Invariant(id="INV-21-REVIVED", check=_lapsed_beats_no_more),
+            Invariant(id="INV-22-LAPSED", check=_lapsed_writes_no_timeline),
+        )
+
+    def data(self) -> tuple[Invariant, ...]:
+        """INV-57, INV-59 and INV-84."""
+        return (
+            Invariant(id="INV-57", check=_data_is_write_once),
+            Invariant(id="INV-59", check=self._no_dangling_files),
+            Invariant(id="INV-84", check=_acknowledgements_hold),
+        )
+
+    def all(self) -> tuple[Invariant, ...]:
+        return (*self.timeline(), *self.guard(), *self.data())
+
+    def learn(self, step: Step, simulation: Simulation) -> None:
+        """Remember what later checks need."""
+        facts, actor = simulation.facts, step.actor
+        for note in step.notes:
+            match note.name, note.values:
+                case name, _ if name == BEGUN:
+                    facts.forget(("wrote", actor))
+                    facts.forget(("found_ended", actor))
+                case name, (str(word), str(time)) if name == ENDED and time:
+                    if word in (COMMITTED, RETURNED, FAILED, UNKNOWN):
+                        facts.learn(("told", time, actor), word)
+                case name, (str(time), bool(is_completed)) if name == READ_BACK:
+                    facts.learn(("told", time, actor), COMMITTED if is_completed else FAILED)
+        if step.op is not None and step.action.move is Move.RUN:
+            _learn_from_call(step, simulation)
+        if step.path:
+            self._learn_from_change(step, simulation)
+        if step.outcome is not None or step.action.move is Move.CRASH:
+            for name in ("wrote", "found_ended", "overdue", "lapsed", "saw"):
+                facts.forget((name, actor))
+
+    def _learn_from_change(self, step: Step, simulation: Simulation) -> None:
+        facts, place = simulation.facts, place_of(step.path)
+        facts.learn(("wrote", step.actor))
+        match place.area:
+            case Area.TIMELINE | Area.DATA if step.after is not None:
+                facts.learn(("bytes", step.path), _digest(step.after))
+            case Area.ATTEMPT if step.after is not None:
+                largest = facts.get(("attempt", place.time)) or 0
+                facts.learn(("attempt", place.time), max(largest, place.attempt))
+            case Area.CANCEL if step.after is not None:
+                facts.learn(("cancelled", place.time))
+            case _:
+                pass
+        if place.file is None or step.after is None:
+            return
+        if place.file.state is State.REQUESTED and step.before is None:
+            facts.learn(("requester", place.time), step.actor)
+        for time in (place.file.requested_time, place.file.completion_time or ""):
+            facts.learn("largest", max(facts.get("largest") or "", time))
+        if place.file.state is State.COMPLETED:
+            for path in self.files_of(step.after):
+                facts.learn(("listed", path), place.time)
+
+    def _one_live_attempt_commits(self, step: Step, simulation: Simulation) -> Iterator[str]:
+        completed = _created(step, State.COMPLETED)
+        if completed is None or step.after is None:
+            return
+        found = {self.attempt_of(path) for path in self.files_of(step.after)} - {None}
+        if len(found) > 1:
+            yield f"{completed.time} completes with files of several attempts: {found}"
+        newest = max(attempt_numbers(simulation.world, completed.time), default=0)
+        for owner in found:
+            if owner is not None and owner[1] < newest:
+                yield (
+                    f"{completed.time} completes with files of attempt {owner[1]}, which attempt "
+                    f"{newest} had declared dead"
+                )
+
+    def _no_dangling_files(self, step: Step, simulation: Simulation) -> Iterator[str]:
+        if not step.path:
+            return
+        completed = _created(step, State.COMPLETED)
+        if completed is not None and step.after is not None:
+            for path in self.files_of(step.after):
+                if path not in simulation.world.objects:
+                    yield f"{completed.time} completes and lists {path}, which does not exist"
+        elif step.after is None:
+            lister = simulation.facts.get(("listed", step.path))
+            if lister is not None:
+                yield f"{step.path} is deleted, though the completed {lister} lists it"
+
+
+# Timeline.
+
+
+def _timeline_place(step: Step) -> Place | None:
+    if not step.path:
+        return None
+    place = place_of(step.path)
+    return place if place.area is Area.TIMELINE else None
+
+
+def _created(step: Step, state: State) -> Place | None:
+    place = _timeline_place(step)
+    if place is None or place.file is None or step.before is not None or step.after is None:
+        return None
+    return place if place.file.state is state else None
+
+
+def _states(step: Step, place: Place, simulation: Simulation) -> tuple[State | None, State | None]:
+    """Return σ of the touched instant before and after the step."""
+    assert place.file is not None
+    now = timeline_files(simulation.world)
+    others = files_without(now, place.file)
+    with_it = (*others, place.file)
+    before = others if step.before is None else with_it
+    return state_of(place.time, before), state_of(place.time, now)
+
+
+def _state_changes(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _timeline_place(step)
+    if place is None or place.file is None:
+        return
+    before, after = _states(step, place, simulation)
+    if before is after:
+        return
+    is_ingestion = place.file.action.is_ingestion
+    is_plan_taken_back = (before, after) == (State.INFLIGHT, State.REQUESTED)
+    if (before, after) not in _STATE_CHANGES or (is_plan_taken_back and is_ingestion):
+        yield f"{place.time} goes from {before or 'absent'} to {after or 'absent'}"
+
+
+def _one_end(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _timeline_place(step)
+    if place is None or step.after is None:
+        return
+    ends = [
+        file
+        for file in timeline_files(simulation.world)
+        if file.requested_time == place.time and file.state in _ENDS
+    ]
+    if len(ends) > 1:
+        shown = ", ".join(f"{end.state} {end.completion_time or ''}".strip() for end in ends)
+        yield f"{place.time} has {len(ends)} ends: {shown}"
+
+
+def _end_is_final(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _timeline_place(step)
+    if place is None or place.file is None or step.before is None:
+        return
+    if place.file.state in _ENDS and step.after != step.before:
+        yield f"the {place.file.state} file of {place.time} is changed or deleted"
+
+
+def _no_ghosts(step: Step, simulation: Simulation) -> Iterator[str]:
+    if not step.path or step.before is not None or step.after is None:
+        return
+    place = place_of(step.path)
+    is_end = place.file is not None and place.file.state in _ENDS
+    if not is_end and place.area is not Area.CANCEL:
+        return
+    files = timeline_files(simulation.world)
+    if not any(f.requested_time == place.time and f.state is State.REQUESTED for f in files):
+        yield f"{step.path} appears although {place.time} has no requested file"
+
+
+def _timeline_is_write_once(step: Step, simulation: Simulation) -> Iterator[str]:
+    if _timeline_place(step) is not None:
+        yield from _same_bytes_as_ever(step, simulation)
+
+
+def _same_bytes_as_ever(step: Step, simulation: Simulation) -> Iterator[str]:
+    if step.after is None:
+        return
+    known = simulation.facts.get(("bytes", step.path))
+    if step.before is not None:
+        known = _digest(step.before)
+    if known is not None and known != _digest(step.after):
+        yield f"the bytes of {step.path} change"
+
+
+def _requested_times_are_unique(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _timeline_place(step)
+    if place is None or place.file is None or step.after is None:
+        return
+    actions = {
+        file.action
+        for file in timeline_files(simulation.world)
+        if file.requested_time == place.time and file.state is not State.COMPLETED
+    }
+    if len(actions) > 1:
+        yield f"{place.time} is several instants: {', '.join(sorted(actions))}"
+    requester = simulation.facts.get(("requester", place.time))
+    if place.file.state is State.REQUESTED and requester not in (None, step.actor):
+        yield f"{place.time} is requested by {requester} and again by {step.actor}"
+
+
+def _cancelled_never_completes(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _created(step, State.COMPLETED)
+    if place is not None and simulation.facts.get(("cancelled", place.time)):
+        yield f"{place.time} completes although its cancellation was decided"
+
+
+def _aborted_only_after_cancel(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _created(step, State.ABORTED)
+    if place is not None and not simulation.facts.get(("cancelled", place.time)):
+        yield f"{place.time} is aborted although nobody asked for it"
+
+
+# Time.
+
+
+def _times_increase(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _timeline_place(step)
+    if place is None or place.file is None or step.before is not None or step.after is None:
+        return
+    others = files_without(timeline_files(simulation.world), place.file)
+    known = times_of(others)
+    if place.file.completion_time is not None:
+        new = place.file.completion_time
+    elif place.time not in known:
+        new = place.time
+    else:
+        return
+    if new in known:
+        yield f"{new} is given out twice"
+    # A late landing shows an old time late; it was issued in order all the same (see INV-41).
+    largest = max([*known, simulation.facts.get("largest") or ""])
+    if new < largest and step.action.move is not Move.LAND:
+        yield f"{new} is given out after {largest}"
+
+
+def _no_late_arrivals(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _created(step, State.COMPLETED)
+    if place is None or place.file is None or place.file.completion_time is None:
+        return
+    others = files_without(timeline_files(simulation.world), place.file)
+    largest = max([*times_of(others), simulation.facts.get("largest") or ""])
+    if place.file.completion_time < largest:
+        yield (
+            f"{place.time} becomes visible as completed at {place.file.completion_time} although "
+            f"{largest} was given out before"
+        )
+
+
+def _completion_after_request(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _created(step, State.COMPLETED)
+    if place is None or place.file is None or place.file.completion_time is None:
+        return
+    if place.file.completion_time <= place.time:
+        yield f"{place.time} completes at {place.file.completion_time}, not after its request"
+
+
+# Attempts and heartbeats.
+
+
+def _learn_from_call(step: Step, simulation: Simulation) -> None:
+    """Remember what an actor saw last: the clock, the attempt it read, and what had ended."""
+    facts, op, actor = simulation.facts, step.op, step.actor
+    assert op is not None
+    if op.kind is Kind.MONOTONIC:
+        _learn_or_forget(facts, ("overdue", actor), _overdue(actor, step.answer, simulation))
+    elif op.kind is Kind.READ and isinstance(step.answer, bytes):
+        if place_of(op.target).area is Area.ATTEMPT:
+            modified_ms = simulation.world.objects[op.target].modified_ms
+            facts.learn(("saw", actor), (op.target, modified_ms))
+    elif op.kind is Kind.ACQUIRE and not step.has_failed:
+        overdue = facts.get(("overdue", actor)) or ()
+        lapsed = tuple(place_of(path).time for path in overdue)
+        _learn_or_forget(facts, ("lapsed", actor), lapsed)
+        if facts.get(("wrote", actor)) is None:
+            files = timeline_files(simulation.world)
+            ended = {f.requested_time for f in files if f.state in _ENDS}
+            _learn_or_forget(facts, ("found_ended", actor), tuple(sorted(ended)))
+
+
+def _overdue(actor: str, clock_ms: int, simulation: Simulation) -> tuple[str, ...]:
+    """Return the heartbeats of `actor` that have lapsed by what its clock just told it."""
+    overdue = []
+    for path, modified_ms, attempt in attempts_in(simulation.world):
+        if attempt.owner.host == actor and clock_ms >= modified_ms + attempt.expiry_ms:
+            overdue.append(path)
+    return tuple(overdue)
+
+
+def _learn_or_forget(facts: Facts, name: tuple[str, str], value: tuple[str, ...]) -> None:
+    if value:
+        facts.learn(name, value)
+    else:
+        facts.forget(name)
+
+
+def _attempt_place(step: Step) -> Place | None:
+    if not step.path:
+        return None
+    place = place_of(step.path)
+    return place if place.area is Area.ATTEMPT else None
+
+
+def _started(step: Step) -> Place | None:
+    """Return the attempt that this step claims: a new object, or one with another token."""
+    place = _attempt_place(step)
+    if place is None or step.after is None:
+        return None
+    if step.before is None:
+        return place
+    old, new = attempt_in(step.before), attempt_in(step.after)
+    return None if old is not None and new is not None and old.token == new.token else place
+
+
+def _attempt_numbers_increase(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _started(step)
+    if place is None or step.action.move is Move.LAND:
+        return
+    used = simulation.facts.get(("attempt", place.time)) or 0
+    others = [k for k in attempt_numbers(simulation.world, place.time) if k != place.attempt]
+    largest = max([used, *others])
+    if place.attempt <= largest:
+        yield f"attempt {place.attempt} of {place.time} starts after attempt {largest}"
+
+
+def _start_only_without_live_attempt(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _started(step)
+    if place is None or step.action.move is Move.LAND:
+        return
+    others = [k for k in attempt_numbers(simulation.world, place.time) if k != place.attempt]
+    if not others:
+        return
+    # By the starter's rule: what it read must have been released, or unchanged for the expiry.
+    saw = simulation.facts.get(("saw", step.actor))
+    newest_path = attempt_path(place.time, max(others))
+    found = simulation.world.objects[newest_path]
+    other = attempt_in(found.data)
+    if other is None or other.is_released:
+        return
+    modified_ms = saw[1] if saw is not None and saw[0] == newest_path else found.modified_ms
+    if simulation.world.now_ms < modified_ms + other.expiry_ms:
+        yield f"attempt {place.attempt} of {place.time} starts while {other} is alive"
+
+
+def _own_heartbeats_only(step: Step, simulation: Simulation) -> Iterator[str]:
+    if _attempt_place(step) is None or step.before is None:
+        return
+    old = attempt_in(step.before)
+    if old is None:
+        return
+    if old.owner.host != step.actor:
+        yield f"{step.actor} touches {step.path}, the heartbeat of {old.owner.host}"
+
+
+def _lapsed_beats_no_more(step: Step, simulation: Simulation) -> Iterator[str]:
+    if _attempt_place(step) is None or step.before is None or step.action.move is Move.LAND:
+        return
+    new = None if step.after is None else attempt_in(step.after)
+    if new is None or new.is_released:
+        return
+    if step.path in (simulation.facts.get(("overdue", step.actor)) or ()):
+        yield f"{step.actor} refreshes {step.path} although it knows that it lapsed"
+
+
+def _plain_heartbeat_stays(step: Step, simulation: Simulation) -> Iterator[str]:
+    if not step.path or step.after is not None or place_of(step.path).area is not Area.HEARTBEAT:
+        return
+    time = place_of(step.path).time
+    newest = _newest_attempt(simulation, time)
+    is_over = current_state(simulation.world, time) in _ENDS or newest is None
+    if not is_over and newest is not None and newest.owner.host != step.actor:
+        yield f"{step.actor} deletes {step.path}, which {newest} keeps fresh"
+
+
+def _taken_over_writes_no_timeline(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _timeline_place(step)
+    newest = None if place is None else _newest_attempt(simulation, place.time)
+    if newest is not None and newest.owner.host != step.actor:
+        yield f"{step.actor} writes {step.path} although {newest} has taken over"
+
+
+def _lapsed_writes_no_timeline(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _timeline_place(step)
+    if place is None:
+        return
+    if place.time in (simulation.facts.get(("lapsed", step.actor)) or ()):
+        yield f"{step.actor} writes {step.path} although it knew that its heartbeat had lapsed"
+
+
+def _newest_attempt(simulation: Simulation, time: InstantTime) -> Attempt | None:
+    newest = max(attempt_numbers(simulation.world, time), default=0)
+    if not newest:
+        return None
+    return attempt_in(simulation.world.objects[attempt_path(time, newest)].data)
+
+
+def _refusal_changes_nothing(step: Step, simulation: Simulation) -> Iterator[str]:
+    for note in step.notes:
+        has_written = simulation.facts.get(("wrote", step.actor))
+        if note.name == ENDED and note.values[0] == REFUSED and has_written:
+            yield f"{step.actor} was refused, yet it wrote"
+
+
+def _ended_plan_is_returned(step: Step, simulation: Simulation) -> Iterator[str]:
+    found_ended = simulation.facts.get(("found_ended", step.actor)) or ()
+    for note in step.notes:
+        if note.name != ENDED:
+            continue
+        word, time = note.values
+        if word == RETURNED and current_state(simulation.world, time) is not State.COMPLETED:
+            yield f"{step.actor} returned {time}, which is not completed"
+        if word == RETURNED and simulation.facts.get(("wrote", step.actor)):
+            yield f"{step.actor} returned {time}, which had ended before, yet it wrote"
+        if time in found_ended and word != RETURNED:
+            yield f"{step.actor} began after {time} had ended, and was {word}"
+
+
+# Data and acknowledgements.
+
+
+def _data_is_write_once(step: Step, simulation: Simulation) -> Iterator[str]:
+    if step.path and place_of(step.path).area is Area.DATA:
+        yield from _same_bytes_as_ever(step, simulation)
+
+
+def _acknowledgements_hold(step: Step, simulation: Simulation) -> Iterator[str]:
+    for note in step.notes:
+        match note.name, note.values:
+            case name, (str(word), str(time)) if name == ENDED and time:
+                yield from _check_told(word, InstantTime(time), step.actor, simulation)
+            case name, (str(time), bool(is_completed)) if name == READ_BACK:
+                word = COMMITTED if is_completed else FAILED
+                yield from _check_told(word, InstantTime(time), step.actor, simulation)
+            case _:
+                pass
+    place = _timeline_place(step)
+    if place is None:
+        return
+    for name, word in list(simulation.facts.items()):
+        if isinstance(name, tuple) and name[0] == "told" and name[1] == place.time:
+            yield from _check_told(word, place.time, name[2], simulation)
+
+
+def _check_told(word: str, time: InstantTime, actor: str, simulation: Simulation) -> Iterator[str]:
+    is_completed = current_state(simulation.world, time) is State.COMPLETED
+    if word in (COMMITTED, RETURNED) and not is_completed:
+        yield f"{actor} was told that {time} is {word}, but it is not visible"
+    if word == FAILED and is_completed:
+        yield f"{actor} was told that {time} failed, but it is visible"
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()

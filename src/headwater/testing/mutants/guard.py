@@ -1,0 +1,138 @@
+"""Planted bugs in the heartbeat guard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from headwater.kernel.layout import attempt_folder
+from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.steps import Complete, StartExecution
+from headwater.kernel.txn.transaction import (
+    Decided,
+    Decision,
+    LockTransaction,
+    Needs,
+    Prefix,
+    Refusal,
+    Step,
+    Transaction,
+)
+from headwater.model.instant import Instant
+from headwater.seams.components import Components
+from headwater.testing.faults import Faults
+from headwater.testing.mutants.mutant import Mutant
+from headwater.testing.scenarios.guard import guard_2
+from headwater.testing.scenarios.plan import LOCK_TIMEOUT_MS, MakeTransaction, OneFile, executor
+from headwater.testing.simulation import Scenario
+from headwater.testing.table import LAYOUT
+
+R = TypeVar("R")
+
+
+def _with_executor(scenario: Scenario, **broken: Any) -> Scenario:
+    actors = {name: executor(**broken) for name in scenario.actors}
+    return replace(scenario, actors=actors)
+
+
+def _make(transaction: type[LockTransaction]) -> MakeTransaction:
+    def make(components: Components) -> Transaction:
+        return transaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
+
+    return make
+
+
+@dataclass(frozen=True)
+class _DecidedEarlier:
+    """A step that decides on a prefix somebody loaded before."""
+
+    step: Step[Any]
+    prefix: Prefix
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs()
+
+    def decide(self, prefix: Prefix) -> Decision[Any] | Refusal:
+        return self.step.decide(self.prefix)
+
+
+class _GuardOutsideLock(LockTransaction):
+    def run(self, step: Step[R]) -> Decided[R]:
+        if isinstance(step, StartExecution):
+            return super().run(_DecidedEarlier(step, self._load_prefix(step)))
+        return super().run(step)
+
+
+class _UnfencedComplete(Complete):
+    """Takes its own attempt for the newest."""
+
+    def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:
+        mine = {self.attempt.instant: self.attempt.attempt}
+        return super().decide(replace(prefix, newest_attempt_numbers=mine))
+
+
+class _NoAttemptCheck(LockTransaction):
+    def run(self, step: Step[R]) -> Decided[R]:
+        if isinstance(step, Complete):
+            return super().run(_UnfencedComplete(step.attempt, step.content))
+        return super().run(step)
+
+
+class _UndoByPrefix(OneFile):
+    """Takes every file of the plan for one of a dead attempt."""
+
+    def is_dead(self, owner: tuple[str, int], attempt: Attempt) -> bool:
+        return owner[0] == attempt.instant
+
+
+class _HeartbeatOfAnyone(Heartbeat):
+    """Tidies up every attempt of the instant, whoever owns it."""
+
+    def finish(self) -> None:
+        for name in self._storage.list_names(attempt_folder(self.attempt.instant)):
+            self._storage.delete(f"{attempt_folder(self.attempt.instant)}/{name}")
+        super().finish()
+
+
+class _ForgottenAttempts(Heartbeat):
+    """Deletes the attempt on failure too, so that only live ones count."""
+
+    def release(self) -> None:
+        self.finish()
+
+
+MUTANTS = (
+    Mutant(
+        name="guard check outside the lock",
+        scenario=lambda: _with_executor(guard_2(Faults()), transaction=_make(_GuardOutsideLock)),
+        must_violate=("INV-19", "INV-24"),
+    ),
+    Mutant(
+        name="no attempt check at commit",
+        scenario=lambda: _with_executor(
+            guard_2(Faults(ticks=1)), transaction=_make(_NoAttemptCheck)
+        ),
+        must_violate=("INV-18", "INV-59"),
+    ),
+    Mutant(
+        name="rollback by prefix listing",
+        scenario=lambda: _with_executor(
+            guard_2(Faults(ticks=1), is_after_death=True), work=_UndoByPrefix
+        ),
+        must_violate=("INV-59",),
+    ),
+    Mutant(
+        name="heartbeat deleted without owner check",
+        scenario=lambda: guard_2(Faults(ticks=1)),
+        patches=(("headwater.kernel.txn.guard.Heartbeat", _HeartbeatOfAnyone),),
+        must_violate=("INV-21",),
+    ),
+    Mutant(
+        name="attempt numbers from live heartbeat files",
+        scenario=lambda: guard_2(Faults(lost_replies=1)),
+        patches=(("headwater.kernel.txn.guard.Heartbeat", _ForgottenAttempts),),
+        must_violate=("INV-19",),
+    ),
+)

@@ -1,0 +1,28 @@
+"""Planted bugs in how unknown outcomes are treated."""
+
+from __future__ import annotations
+
+from headwater.errors import ConflictError, StorageError
+from headwater.seams.clock import Clock
+from headwater.seams.storage import Storage
+from headwater.testing.faults import Faults
+from headwater.testing.mutants.mutant import Mutant
+from headwater.testing.scenarios.unknown import unknown
+
+
+def _put_once_or_fail(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
+    """Take a lost reply for a failure, after which the writer tidies up."""
+    try:
+        storage.put_if_absent(path, data)
+    except StorageError as error:
+        raise ConflictError("The write failed", path=path) from error
+
+
+MUTANTS = (
+    Mutant(
+        name="lost reply treated as failure with clean-up",
+        scenario=lambda: unknown(Faults(lost_replies=1)),
+        patches=(("headwater.kernel.txn.transaction.put_once", _put_once_or_fail),),
+        must_violate=("INV-84", "INV-59"),
+    ),
+)

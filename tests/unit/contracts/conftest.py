@@ -1,0 +1,170 @@
+"""The storages that the behaviour suite runs on. To add one, add it to `STORAGES`."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from obstore.store import MemoryStore
+from werkzeug.serving import make_server
+
+from headwater.seams.counting import CountingStorage
+from headwater.seams.local import LocalStorage
+from headwater.seams.memory import MemoryStorage
+from headwater.seams.object_store import ObjectStorage
+from headwater.seams.open_storage import open_storage
+from headwater.seams.storage import Storage
+from headwater.testing.world import standalone_storage
+
+BUCKET = "contract"
+NAMES_PER_PAGE = 7  # Few, so that a handful of objects needs more than one page.
+
+
+class S3Server(NamedTuple):
+    host: str
+    port: int
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {
+            "headwater.storage.endpoint": f"http://{self.host}:{self.port}",
+            "headwater.storage.region": "us-east-1",
+            "headwater.storage.access_key_id": "test",
+            "headwater.storage.secret_access_key": "test",
+            "headwater.storage.allow_http": "true",
+            "headwater.storage.proxy_excludes": self.host,
+        }
+
+    def request(self, method: str, path: str) -> None:
+        """Do without a client what the storage seam has no word for."""
+        connection = http.client.HTTPConnection(self.host, self.port)
+        try:
+            connection.request(method, path)
+            assert connection.getresponse().status == 200
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """Serve moto's S3 on loopback, one request at a time.
+
+    moto looks whether a name is free and then takes it, without a lock in between. Its own
+    ThreadedMotoServer would let two creations of one name both succeed, as real S3 does not.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", str(NAMES_PER_PAGE))
+        server = make_server(
+            "127.0.0.1",
+            0,
+            DomainDispatcherApplication(create_backend_app),
+            threaded=False,
+            request_handler=MotoRequestHandler,
+        )
+        request_log = logging.getLogger("werkzeug")
+        level = request_log.level
+        request_log.setLevel(logging.ERROR)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        s3 = S3Server("127.0.0.1", server.server_port)
+        s3.request("PUT", f"/{BUCKET}")
+        yield s3
+        server.shutdown()
+        thread.join()
+        server.server_close()
+        request_log.setLevel(level)
+
+
+def _local(request: pytest.FixtureRequest) -> Storage:
+    return LocalStorage(_folder(request), fsync=False)
+
+
+def _local_fsync(request: pytest.FixtureRequest) -> Storage:
+    return LocalStorage(_folder(request))
+
+
+def _local_without_nameless_files(request: pytest.FixtureRequest) -> Storage:
+    """What a system other than Linux has."""
+    patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    patch.delattr(os, "O_TMPFILE", raising=False)
+    return LocalStorage(_folder(request), fsync=False)
+
+
+def _local_without_links(request: pytest.FixtureRequest) -> Storage:
+    """What a file system such as FAT has: it refuses every hard link with EPERM."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    patch.delattr(os, "O_TMPFILE", raising=False)
+    patch.setattr(os, "link", refuse)
+    return LocalStorage(_folder(request), fsync=False)
+
+
+def _memory(request: pytest.FixtureRequest) -> Storage:
+    return MemoryStorage()
+
+
+def _counting(request: pytest.FixtureRequest) -> Storage:
+    return CountingStorage(MemoryStorage(), keep_trace=True)
+
+
+def _obstore_memory(request: pytest.FixtureRequest) -> Storage:
+    return ObjectStorage(MemoryStore(), "memory://obstore")
+
+
+def _simulated(request: pytest.FixtureRequest) -> Storage:
+    return standalone_storage(page_size=NAMES_PER_PAGE)
+
+
+def _s3(request: pytest.FixtureRequest) -> Storage:
+    server: S3Server = request.getfixturevalue("s3_server")
+    # The name of the test is the table's prefix, so that no test sees another's objects.
+    return open_storage(f"s3://{BUCKET}/{_folder(request).name}/table", server.options)
+
+
+def _folder(request: pytest.FixtureRequest) -> Path:
+    folder: Path = request.getfixturevalue("tmp_path")
+    return folder
+
+
+STORAGES: dict[str, Callable[[pytest.FixtureRequest], Storage]] = {
+    "local": _local,
+    "local-fsync": _local_fsync,
+    "local-without-nameless-files": _local_without_nameless_files,
+    "local-without-links": _local_without_links,
+    "memory": _memory,
+    "counting": _counting,
+    "obstore-memory": _obstore_memory,
+    "s3": _s3,
+    "simulated": _simulated,
+}
+
+
+# The simulator orders the calls of its actors itself, and takes any text for a path.
+SIMULATORS = frozenset({"simulated"})
+
+
+@pytest.fixture(params=STORAGES)
+def storage(request: pytest.FixtureRequest) -> Storage:
+    """One empty storage of each kind in turn."""
+    return STORAGES[request.param](request)
+
+
+@pytest.fixture(params=[name for name in STORAGES if name not in SIMULATORS])
+def real_storage(request: pytest.FixtureRequest) -> Storage:
+    """One empty storage of each kind that threads may share and that checks what it is given."""
+    return STORAGES[request.param](request)

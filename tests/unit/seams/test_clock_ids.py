@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import socket
+import threading
+import uuid
+
+import pytest
+
+from headwater.seams.clock import SystemClock, Timer
+from headwater.seams.ids import Owner, SystemIds
+
+SOON_S = 10  # How long to wait for what comes at once; reached only by a failure.
+
+
+class TestSystemClock:
+    def test_now_ms_counts_milliseconds_since_the_epoch(self) -> None:
+        # 2020 and 2100: any other unit is off by a factor of a thousand.
+        assert 1_577_836_800_000 < SystemClock().now_ms() < 4_102_444_800_000
+
+    def test_monotonic_ms_passes_at_least_as_long_as_the_sleep(self) -> None:
+        clock = SystemClock()
+        before_ms = clock.monotonic_ms()
+        clock.sleep_ms(5)
+        # Both readings are cut to whole milliseconds.
+        assert clock.monotonic_ms() - before_ms >= 4
+
+    def test_a_timer_calls_until_it_is_told_to_stop(self) -> None:
+        calls = []
+        stopped = threading.Event()
+
+        def call() -> bool:
+            calls.append(threading.current_thread().name)
+            if len(calls) == 3:
+                stopped.set()
+            return len(calls) < 3
+
+        timer = SystemClock().every_ms(1, call, "ticker")
+        assert stopped.wait(SOON_S)
+        wait_for_the_end("ticker")
+        assert calls == ["ticker"] * 3
+        timer.cancel()
+
+    def test_cancel_before_the_first_interval_means_no_call(self) -> None:
+        called = threading.Event()
+
+        def call() -> bool:
+            called.set()
+            return True
+
+        timer = SystemClock().every_ms(60_000, call, "sleeper")
+        timer.cancel()
+        assert not called.is_set()
+        assert "sleeper" not in running_threads()
+
+    def test_cancel_returns_when_no_call_is_under_way(self) -> None:
+        begun = threading.Event()
+        may_end = threading.Event()
+        ended = []
+
+        def call() -> bool:
+            begun.set()
+            may_end.wait(SOON_S)
+            ended.append(True)
+            return True
+
+        timer = SystemClock().every_ms(1, call, "slow")
+        assert begun.wait(SOON_S)
+        canceller = threading.Thread(target=timer.cancel)
+        canceller.start()
+        canceller.join(0.02)
+        assert canceller.is_alive()
+        assert ended == []
+        may_end.set()
+        canceller.join(SOON_S)
+        assert not canceller.is_alive()
+        assert ended == [True]
+        assert "slow" not in running_threads()
+
+    def test_cancel_twice_is_cancel(self) -> None:
+        timer = SystemClock().every_ms(60_000, lambda: True, "twice")
+        timer.cancel()
+        timer.cancel()
+        assert "twice" not in running_threads()
+
+    def test_a_call_may_cancel_its_own_timer(self) -> None:
+        timers: list[Timer] = []
+        calls = []
+        assigned = threading.Event()
+
+        def call() -> bool:
+            assigned.wait(SOON_S)
+            timers[0].cancel()
+            calls.append(1)
+            return True
+
+        timers.append(SystemClock().every_ms(1, call, "suicidal"))
+        assigned.set()
+        wait_for_the_end("suicidal")
+        assert calls == [1]
+
+    def test_an_exception_ends_the_timer_and_is_logged(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        calls = []
+
+        def call() -> bool:
+            calls.append(1)
+            raise RuntimeError("the lease is gone")
+
+        with caplog.at_level(logging.ERROR, "headwater.seams.clock"):
+            timer = SystemClock().every_ms(1, call, "failing")
+            wait_for_the_end("failing")
+        assert calls == [1]
+        (record,) = caplog.records
+        assert "name=failing" in record.getMessage()
+        assert record.exc_info is not None
+        assert str(record.exc_info[1]) == "the lease is gone"
+        timer.cancel()
+
+    def test_a_timer_does_not_keep_the_process_alive(self) -> None:
+        timer = SystemClock().every_ms(60_000, lambda: True, "daemon")
+        assert running_threads()["daemon"].daemon
+        timer.cancel()
+
+
+def running_threads() -> dict[str, threading.Thread]:
+    return {thread.name: thread for thread in threading.enumerate()}
+
+
+def wait_for_the_end(name: str) -> None:
+    thread = running_threads().get(name)
+    if thread is not None:
+        thread.join(SOON_S)
+        assert not thread.is_alive()
+
+
+class TestSystemIds:
+    def test_a_uuid_is_random_and_in_its_usual_form(self) -> None:
+        ids = SystemIds()
+        made = [ids.new_uuid() for _ in range(100)]
+        assert len(set(made)) == 100
+        for text in made:
+            assert str(uuid.UUID(text)) == text
+            assert uuid.UUID(text).version == 4
+
+    def test_jitter_stays_below_its_bound_and_reaches_every_number(self) -> None:
+        ids = SystemIds()
+        assert {ids.jitter(3) for _ in range(300)} == {0, 1, 2}
+        assert ids.jitter(1) == 0
+
+    def test_the_owner_is_this_process(self) -> None:
+        owner = SystemIds().owner
+        assert owner.host == socket.gethostname()
+        assert owner.pid == os.getpid()
+        assert len(owner.writer_id) == 12
+
+    def test_the_owner_stays_and_differs_between_writers_of_one_process(self) -> None:
+        ids = SystemIds()
+        assert ids.owner == ids.owner
+        assert ids.owner != SystemIds().owner
+
+    def test_a_given_owner_is_kept(self) -> None:
+        owner = Owner("host", 7, "writer")
+        assert SystemIds(owner).owner is owner
+
+
+class TestOwner:
+    def test_people_read_host_process_and_writer(self) -> None:
+        assert str(Owner("host", 7, "writer")) == "host/7/writer"
+
+    def test_owners_are_compared_by_value(self) -> None:
+        assert Owner("host", 7, "writer") == Owner("host", 7, "writer")
+        assert Owner("host", 7, "writer") != Owner("host", 7, "other")
+
+    def test_it_travels_to_another_process(self) -> None:
+        owner = Owner("host", 7, "writer")
+        assert pickle.loads(pickle.dumps(owner)) == owner

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from obstore.store import S3Store
+
+from headwater.errors import ErrorKind, InvalidInputError
+from headwater.seams.local import LocalStorage
+from headwater.seams.memory import MemoryStorage
+from headwater.seams.object_store import ObjectStorage
+from headwater.seams.open_storage import open_storage
+
+
+class TestLocal:
+    @pytest.mark.parametrize("prefix", ["", "file:", "file://", "FILE://", "file://localhost"])
+    def test_a_path_and_a_file_uri_name_the_same_folder(self, tmp_path: Path, prefix: str) -> None:
+        storage = open_storage(f"{prefix}{tmp_path}")
+        assert isinstance(storage, LocalStorage)
+        assert storage.uri == str(tmp_path)
+
+    def test_the_escapes_of_a_file_uri_are_resolved(self, tmp_path: Path) -> None:
+        folder = tmp_path / "a b#c"
+        assert open_storage(folder.as_uri()).uri == str(folder)
+
+    def test_a_path_is_taken_as_it_is(self, tmp_path: Path) -> None:
+        assert open_storage(f"{tmp_path}/a%20b:c").uri == f"{tmp_path}/a%20b:c"
+
+    def test_a_relative_path_starts_at_the_working_directory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert open_storage("tables/t").uri == str(tmp_path / "tables/t")
+
+    def test_nothing_is_created_by_opening(self, tmp_path: Path) -> None:
+        open_storage(str(tmp_path / "table"))
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("options", "fsync"),
+        [
+            (None, True),
+            ({"hoodie.table.name": "t"}, True),
+            ({"headwater.storage.fsync": "true"}, True),
+            ({"headwater.storage.fsync": "False"}, False),
+        ],
+    )
+    def test_fsync_is_an_option(
+        self, tmp_path: Path, options: dict[str, str] | None, fsync: bool
+    ) -> None:
+        storage = open_storage(str(tmp_path), options)
+        assert repr(storage) == repr(LocalStorage(tmp_path, fsync=fsync))
+
+    @pytest.mark.parametrize("uri", ["file://host/path", "file://", "file://localhost"])
+    def test_a_file_uri_of_another_machine_is_refused(self, uri: str) -> None:
+        with pytest.raises(InvalidInputError, match="file:///path"):
+            open_storage(uri)
+
+
+class TestMemory:
+    def test_every_call_opens_an_empty_store(self) -> None:
+        first = open_storage("memory://tables")
+        assert isinstance(first, MemoryStorage)
+        assert first.uri == "memory://tables"
+        first.put("a", b"1")
+        assert open_storage("memory://tables").list_names("") == []
+
+
+class TestObjectStores:
+    @pytest.mark.parametrize(
+        ("uri", "options", "store"),
+        [
+            ("s3://bucket/a/b", {}, 'S3Store(bucket="bucket", prefix="a/b")'),
+            ("s3a://bucket/a/b/", {}, 'S3Store(bucket="bucket", prefix="a/b")'),
+            ("gs://bucket/a", {"skip_signature": "true"}, 'GCSStore(bucket="bucket", prefix="a")'),
+            (
+                "az://box/a",
+                {"account_name": "me"},
+                'AzureStore(container_name="box", account_name="me", prefix="a")',
+            ),
+            (
+                "abfs://box@me.dfs.core.windows.net/a",
+                {},
+                'AzureStore(container_name="box", account_name="me", prefix="a")',
+            ),
+            (
+                "abfss://box@me.dfs.core.windows.net/a",
+                {"access_key": "a2V5"},
+                'AzureStore(container_name="box", account_name="me", prefix="a")',
+            ),
+        ],
+    )
+    def test_each_scheme_opens_its_store(
+        self, uri: str, options: dict[str, str], store: str
+    ) -> None:
+        prefixed = {f"headwater.storage.{key}": value for key, value in options.items()}
+        storage = open_storage(uri, {"hoodie.table.name": "t", **prefixed})
+        assert isinstance(storage, ObjectStorage)
+        assert repr(storage._store) == store
+        assert storage.uri == uri.rstrip("/")
+
+    def test_options_reach_the_store_and_its_client(self) -> None:
+        storage = open_storage(
+            "s3://bucket",
+            {
+                "headwater.storage.endpoint": "http://localhost:9",
+                "headwater.storage.allow_http": "true",
+                "headwater.storage.timeout": "5s",
+            },
+        )
+        assert isinstance(storage, ObjectStorage)
+        assert isinstance(storage._store, S3Store)
+        assert storage._store.config == {"bucket": "bucket", "endpoint": "http://localhost:9"}
+        assert storage._store.client_options == {"allow_http": "true", "timeout": "5s"}
+
+    def test_a_location_without_a_bucket_is_refused(self) -> None:
+        with pytest.raises(InvalidInputError, match="s3://"):
+            open_storage("s3://")
+
+
+class TestRefusals:
+    def test_an_unknown_scheme_is_answered_with_the_known_ones(self) -> None:
+        with pytest.raises(InvalidInputError, match=r"'ftp'.*file, memory, s3, s3a, gs, az"):
+            open_storage("ftp://host/path")
+
+    def test_an_empty_location_is_refused(self) -> None:
+        with pytest.raises(InvalidInputError, match="empty"):
+            open_storage("")
+
+    @pytest.mark.parametrize(
+        ("uri", "key", "value"),
+        [
+            ("/tables/t", "fsync", "maybe"),
+            ("/tables/t", "region", "eu"),
+            ("memory://", "fsync", "true"),
+            ("s3://bucket", "fsync", "true"),
+            ("s3://bucket", "nonsense", "1"),
+            ("s3://bucket", "skip_signature", "maybe"),
+            ("s3://bucket", "timeout", "soon"),
+        ],
+    )
+    def test_an_option_the_storage_does_not_know_is_refused(
+        self, uri: str, key: str, value: str
+    ) -> None:
+        with pytest.raises(InvalidInputError, match=f"headwater.storage.*{key}") as caught:
+            open_storage(uri, {f"headwater.storage.{key}": value})
+        assert caught.value.kind is ErrorKind.INVALID_OPTION

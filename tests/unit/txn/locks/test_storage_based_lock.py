@@ -1,0 +1,191 @@
+"""What only the storage-based lock does: Hudi's `table_lock.json`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from headwater.errors import ConflictError, CorruptTableError, ErrorKind, InvalidInputError
+from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
+from headwater.seams.ids import SystemIds
+from headwater.seams.memory import MemoryStorage
+from headwater.testing.manual_clock import ManualClock
+
+LOCK = ".hoodie/.locks/table_lock.json"
+VALIDITY_MS = 300_000
+
+
+class MemoryWithoutReplace(MemoryStorage):
+    @property
+    def can_replace(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def storage(clock: ManualClock) -> MemoryStorage:
+    return MemoryStorage(clock=clock)
+
+
+@pytest.fixture
+def provider(storage: MemoryStorage, clock: ManualClock) -> StorageBasedLockProvider:
+    return StorageBasedLockProvider(storage, clock, SystemIds())
+
+
+def content_of(storage: MemoryStorage) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(storage.read(LOCK))
+    return content
+
+
+def put_as_hudi(storage: MemoryStorage, *, expired: bool, valid_until_ms: int) -> None:
+    content = {"expired": expired, "validUntil": valid_until_ms, "owner": "of-another-engine"}
+    storage.put(LOCK, json.dumps(content).encode())
+
+
+def test_the_object_has_what_hudi_requires(
+    storage: MemoryStorage, clock: ManualClock, provider: StorageBasedLockProvider
+) -> None:
+    held = provider.acquire(timeout_ms=0)
+    content = content_of(storage)
+    assert content["expired"] is False
+    assert content["validUntil"] == clock.now_ms() + VALIDITY_MS
+    assert len(content["owner"]) == 36
+    assert content["holder"] == str(provider.ids.owner)
+    assert content["token"] == held.token == 1
+    # Hudi refuses null for the fields it knows, so none is written for any.
+    assert None not in content.values()
+
+
+def test_release_marks_the_object_and_keeps_it(
+    storage: MemoryStorage, provider: StorageBasedLockProvider
+) -> None:
+    held = provider.acquire(timeout_ms=0)
+    before = content_of(storage)
+    held.release()
+    assert content_of(storage) == {**before, "expired": True}
+
+
+def test_a_renewal_is_valid_for_longer(
+    storage: MemoryStorage, clock: ManualClock, provider: StorageBasedLockProvider
+) -> None:
+    provider.acquire(timeout_ms=0)
+    clock.advance_ms(30_000)
+    assert content_of(storage)["validUntil"] == clock.now_ms() + VALIDITY_MS
+
+
+def test_a_wall_clock_set_back_does_not_shorten_the_lease(
+    storage: MemoryStorage, clock: ManualClock, provider: StorageBasedLockProvider
+) -> None:
+    provider.acquire(timeout_ms=0)
+    before = content_of(storage)
+    clock.step_wall_ms(-2 * VALIDITY_MS)
+    clock.advance_ms(30_000)
+    after = content_of(storage)
+    assert after["write"] == before["write"] + 1
+    assert after["validUntil"] == before["validUntil"]
+
+
+class TestAnotherEngine:
+    def test_its_lock_is_respected_until_the_drift_is_over(
+        self, storage: MemoryStorage, clock: ManualClock, provider: StorageBasedLockProvider
+    ) -> None:
+        put_as_hudi(storage, expired=False, valid_until_ms=clock.now_ms())
+        clock.advance_ms(500)
+        with pytest.raises(ConflictError, match="another engine"):
+            provider.acquire(timeout_ms=0)
+        clock.advance_ms(1)
+        provider.acquire(timeout_ms=0).check()
+
+    def test_its_released_lock_is_free(
+        self, storage: MemoryStorage, clock: ManualClock, provider: StorageBasedLockProvider
+    ) -> None:
+        put_as_hudi(storage, expired=True, valid_until_ms=clock.now_ms() + VALIDITY_MS)
+        assert provider.inspect() is None
+        provider.acquire(timeout_ms=0).check()
+
+    def test_tokens_grow_although_it_drops_them(
+        self, storage: MemoryStorage, clock: ManualClock, provider: StorageBasedLockProvider
+    ) -> None:
+        tokens = []
+        for _ in range(3):
+            for _ in range(5):
+                held = provider.acquire(timeout_ms=0)
+                tokens.append(held.token)
+                held.release()
+                clock.advance_ms(10)
+            put_as_hudi(storage, expired=True, valid_until_ms=clock.now_ms() + VALIDITY_MS)
+        assert tokens == sorted(set(tokens))
+
+    def test_its_expired_lock_can_be_broken(
+        self, storage: MemoryStorage, clock: ManualClock, provider: StorageBasedLockProvider
+    ) -> None:
+        put_as_hudi(storage, expired=False, valid_until_ms=clock.now_ms() - 1_000)
+        broken = provider.break_expired()
+        assert broken is not None
+        assert broken.owner == "another engine (owner of-another-engine)"
+        assert broken.token is None
+        assert content_of(storage)["expired"] is True
+
+    def test_a_lock_renewed_while_it_is_broken_stays(
+        self, clock: ManualClock, storage: MemoryStorage
+    ) -> None:
+        class RenewedMeanwhile(MemoryStorage):
+            def replace(self, path: str, data: bytes, *, version: str) -> str:
+                put_as_hudi(self, expired=False, valid_until_ms=clock.now_ms() + VALIDITY_MS)
+                return super().replace(path, data, version=version)
+
+        renewed = RenewedMeanwhile(clock=clock)
+        put_as_hudi(renewed, expired=False, valid_until_ms=clock.now_ms() - 1_000)
+        with pytest.raises(ConflictError, match="cannot be broken"):
+            StorageBasedLockProvider(renewed, clock, SystemIds()).break_expired()
+        assert content_of(renewed)["expired"] is False
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"expired":false,"owner":"x"}'])
+def test_an_unreadable_object_is_reported(
+    storage: MemoryStorage, provider: StorageBasedLockProvider, content: bytes
+) -> None:
+    storage.put(LOCK, content)
+    with pytest.raises(CorruptTableError, match=r"table_lock\.json"):
+        provider.acquire(timeout_ms=0)
+
+
+def test_a_lease_that_ran_out_while_it_was_taken_is_not_handed_out(clock: ManualClock) -> None:
+    class SlowOnce(MemoryStorage):
+        is_slow = True
+
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            super().put_if_absent(path, data)
+            if self.is_slow:
+                self.is_slow = False
+                clock.advance_ms(VALIDITY_MS)
+
+    storage = SlowOnce(clock=clock)
+    provider = StorageBasedLockProvider(storage, clock, SystemIds())
+    with pytest.raises(ConflictError):
+        provider.acquire(timeout_ms=0)
+    assert not storage.is_slow
+    clock.advance_ms(1_000)
+    provider.acquire(timeout_ms=0).check()
+
+
+def test_a_store_without_conditional_overwrite_is_refused(clock: ManualClock) -> None:
+    with pytest.raises(InvalidInputError, match=r"hoodie\.write\.lock\.provider") as refused:
+        StorageBasedLockProvider(MemoryWithoutReplace(), clock, SystemIds())
+    assert refused.value.kind is ErrorKind.INVALID_OPTION
+
+
+@pytest.mark.parametrize(("validity_ms", "renew_ms"), [(9_999, 100), (20_000, 2_001), (20_000, 0)])
+def test_intervals_that_do_not_fit_are_refused(
+    storage: MemoryStorage, clock: ManualClock, validity_ms: int, renew_ms: int
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"validity\.timeout\.secs"):
+        StorageBasedLockProvider(
+            storage, clock, SystemIds(), validity_ms=validity_ms, renew_ms=renew_ms
+        )

@@ -1,0 +1,142 @@
+"""Both sides of a heartbeat, on a clock that moves only when told."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.errors import CorruptTableError, ErrorKind, FencedError, StorageError
+from headwater.kernel.layout import heartbeat_path
+from headwater.kernel.txn.attempts import (
+    Attempt,
+    Purpose,
+    decode_attempt,
+    encode_attempt,
+    load_attempt,
+    load_newest_number,
+    newest_number,
+)
+from headwater.kernel.txn.heartbeat import Heartbeat, HeartbeatWatch
+from headwater.model.instant import InstantTime
+from headwater.seams.ids import Owner
+from headwater.seams.memory import MemoryStorage
+from headwater.testing.manual_clock import ManualClock
+
+TIME = InstantTime("20260101000000000")
+CLAIMED = Attempt(
+    instant=TIME,
+    attempt=1,
+    token="token",
+    owner=Owner("host", 7, "writer"),
+    purpose=Purpose.EXECUTE,
+    started_ms=0,
+    interval_ms=100,
+    tolerable_misses=2,
+)
+
+
+def claimed_heartbeat() -> tuple[MemoryStorage, ManualClock, Heartbeat]:
+    storage, clock = MemoryStorage(), ManualClock()
+    storage.put_if_absent(CLAIMED.path, encode_attempt(CLAIMED))
+    return storage, clock, Heartbeat(storage, clock, CLAIMED)
+
+
+def test_attempts_round_trip_and_garbage_is_named() -> None:
+    assert decode_attempt(encode_attempt(CLAIMED), path="p") == CLAIMED
+    for garbage in (b"", b"{}", b"[1]", b'{"owner": 3}', encode_attempt(CLAIMED)[:-5]):
+        with pytest.raises(CorruptTableError, match="path=p"):
+            decode_attempt(garbage, path="p")
+
+
+def test_newest_number_ignores_foreign_names() -> None:
+    assert newest_number([]) == 0
+    assert newest_number(["00002.json", "00010.json", "x.json", "00099.tmp"]) == 10
+
+
+def test_a_beating_owner_stays_alive_and_keeps_the_plain_file_fresh() -> None:
+    storage, clock, heartbeat = claimed_heartbeat()
+    clock.advance_ms(1_000)
+    heartbeat.check()
+    found = load_attempt(storage, TIME, 1)
+    assert found is not None
+    assert found.beat == 20
+    assert storage.read(heartbeat_path(TIME)) == b""
+
+
+def test_inv_21_a_lapsed_owner_is_fenced_and_never_beats_again() -> None:
+    storage, clock, heartbeat = claimed_heartbeat()
+    with clock.timers_stalled():
+        clock.advance_ms(200)
+    with pytest.raises(FencedError) as raised:
+        heartbeat.check()
+    assert raised.value.kind is ErrorKind.HEARTBEAT_LAPSED
+    before = storage.read(CLAIMED.path)
+    clock.advance_ms(1_000)
+    assert not heartbeat.beat()
+    heartbeat.release()
+    assert storage.read(CLAIMED.path) == before
+
+
+def test_a_failed_beat_is_tried_again_and_lapses_when_none_gets_through() -> None:
+    class BrokenStorage(MemoryStorage):
+        is_broken = False
+
+        def put(self, path: str, data: bytes) -> None:
+            if self.is_broken:
+                raise StorageError("down")
+            super().put(path, data)
+
+    storage, clock = BrokenStorage(), ManualClock()
+    heartbeat = Heartbeat(storage, clock, CLAIMED)
+    storage.is_broken = True
+    clock.advance_ms(100)
+    heartbeat.check()
+    storage.is_broken = False
+    clock.advance_ms(100)
+    heartbeat.check()
+    storage.is_broken = True
+    clock.advance_ms(400)
+    with pytest.raises(FencedError):
+        heartbeat.check()
+    assert clock.timer_count == 0
+
+
+def test_finishing_removes_the_attempt_and_releasing_keeps_its_number() -> None:
+    storage, clock, heartbeat = claimed_heartbeat()
+    heartbeat.finish()
+    assert load_newest_number(storage, TIME) == 0
+    assert storage.list_tree("") == []
+    assert clock.timer_count == 0
+
+    storage, clock, heartbeat = claimed_heartbeat()
+    heartbeat.release()
+    assert load_newest_number(storage, TIME) == 1
+    left = load_attempt(storage, TIME, 1)
+    assert left is not None
+    assert left.is_released
+    assert not HeartbeatWatch(clock).is_active(left)
+    assert clock.timer_count == 0
+
+
+def test_h_26_an_observer_judges_by_its_own_clock_only() -> None:
+    clock = ManualClock()
+    watch = HeartbeatWatch(clock)
+    assert watch.is_active(CLAIMED)
+    clock.step_wall_ms(10_000_000)
+    assert watch.is_active(CLAIMED)
+    clock.advance_ms(199)
+    assert watch.is_active(CLAIMED)
+    assert watch.remaining_ms(CLAIMED) == 1
+    clock.advance_ms(1)
+    assert not watch.is_active(CLAIMED)
+
+
+def test_h_26_a_change_starts_the_observation_anew() -> None:
+    clock = ManualClock()
+    watch = HeartbeatWatch(clock)
+    watch.is_active(CLAIMED)
+    clock.advance_ms(199)
+    assert watch.is_active(CLAIMED.next_beat())
+    clock.advance_ms(199)
+    assert watch.is_active(CLAIMED.next_beat())
+    clock.advance_ms(1)
+    assert not watch.is_active(CLAIMED.next_beat())

@@ -1,0 +1,97 @@
+"""Lost replies, late landings and rivals at one name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from headwater.errors import (
+    CommitUnknownError,
+    ConflictError,
+    ErrorKind,
+    Retry,
+    StorageError,
+)
+from headwater.kernel.txn.write_once import put_once
+from headwater.seams.memory import MemoryStorage
+from headwater.testing.manual_clock import ManualClock
+
+
+class FaultyStorage(MemoryStorage):
+    """Answers each put-if-absent as told: what happens before the error, if any."""
+
+    def __init__(self, *faults: Callable[[FaultyStorage, str, bytes], None]) -> None:
+        super().__init__()
+        self.faults = list(faults)
+        self.put_count = 0
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self.put_count += 1
+        if self.faults:
+            self.faults.pop(0)(self, path, data)
+            raise StorageError("no answer")
+        super().put_if_absent(path, data)
+
+
+def dropped(storage: FaultyStorage, path: str, data: bytes) -> None:
+    pass
+
+
+def landed(storage: FaultyStorage, path: str, data: bytes) -> None:
+    MemoryStorage.put_if_absent(storage, path, data)
+
+
+def rival_landed(storage: FaultyStorage, path: str, data: bytes) -> None:
+    MemoryStorage.put_if_absent(storage, path, b"rival")
+
+
+def denied(storage: FaultyStorage, path: str, data: bytes) -> None:
+    raise StorageError("read-only", kind=ErrorKind.STORAGE_DENIED, retry=Retry.NEVER)
+
+
+def test_a_lost_reply_is_success() -> None:
+    storage = FaultyStorage(landed)
+    put_once(storage, ManualClock(), "a", b"mine")
+    assert (storage.put_count, storage.read("a")) == (1, b"mine")
+
+
+def test_a_write_that_did_not_land_is_repeated() -> None:
+    storage = FaultyStorage(dropped, dropped)
+    put_once(storage, ManualClock(), "a", b"mine")
+    assert (storage.put_count, storage.read("a")) == (3, b"mine")
+
+
+def test_a_rival_wins_the_name() -> None:
+    storage = FaultyStorage(rival_landed)
+    with pytest.raises(ConflictError):
+        put_once(storage, ManualClock(), "a", b"mine")
+    assert storage.read("a") == b"rival"
+
+
+def test_an_existing_name_with_other_bytes_is_a_conflict_with_mine_a_success() -> None:
+    storage = MemoryStorage()
+    storage.put("a", b"mine")
+    put_once(storage, ManualClock(), "a", b"mine")
+    with pytest.raises(ConflictError):
+        put_once(storage, ManualClock(), "a", b"other")
+
+
+def test_an_outcome_that_stays_unknown_says_so_and_deletes_nothing() -> None:
+    storage = FaultyStorage(*[dropped] * 10)
+    with pytest.raises(CommitUnknownError, match="not known whether"):
+        put_once(storage, ManualClock(), "a", b"mine")
+    assert storage.put_count == 5
+
+
+def test_a_store_that_refuses_for_good_is_not_unknown() -> None:
+    storage = FaultyStorage(denied)
+    with pytest.raises(StorageError, match="read-only"):
+        put_once(storage, ManualClock(), "a", b"mine")
+    assert storage.put_count == 1
+
+
+def test_a_refusal_after_an_unknown_try_stays_unknown() -> None:
+    storage = FaultyStorage(dropped, *[denied] * 9)
+    with pytest.raises(CommitUnknownError):
+        put_once(storage, ManualClock(), "a", b"mine")

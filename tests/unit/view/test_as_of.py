@@ -1,0 +1,49 @@
+"""Times in queries."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.errors import ErrorKind, InvalidInputError
+from headwater.kernel.view.as_of import parse_as_of
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("20240131093000123", "20240131093000123"),
+        ("00000000000000000", "00000000000000000"),
+        ("20240131093000", "20240131093000999"),
+        ("2024-01-31 09:30:00.123", "20240131093000123"),
+        ("2024-01-31 09:30:00.000", "20240131093000000"),
+        ("2024-01-31 09:30:00", "20240131093000999"),
+        ("2024-01-31", "20240131000000000"),
+    ],
+)
+def test_the_forms_of_hudi(text: str, time: str) -> None:
+    assert parse_as_of(text) == time
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "now",
+        "2024",
+        "2024-02-30",
+        "2024-1-31 ",
+        "2024/01/31",
+        "20240231093000",
+        "2024-01-31T09:30:00",
+        "2024-01-31 9:30:000",
+        "2024-01-31 25:30:00",
+        "2024-01-31 09:30:00,123",
+        "2024-01-31 09:30:00.12x",
+        "2024013109300012",
+        "٢٠٢٤٠١٣١٠٩٣٠٠٠١٢٣",
+    ],
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="A time to query as of is") as caught:
+        parse_as_of(text)
+    assert caught.value.kind is ErrorKind.INVALID_INSTANT_TIME
