@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from headwater.kernel.layout import attempt_path
+from headwater.kernel.layout import ATTEMPTS, attempt_path
 from headwater.kernel.txn.attempts import Attempt
 from headwater.model.instant import InstantTime, State
 from headwater.testing.history import Facts, Move, Step
 from headwater.testing.operation import Kind
 from headwater.testing.simulation import Invariant, Simulation
 from headwater.testing.table import (
+    TIMELINE,
     Area,
     Place,
     attempt_in,
@@ -44,6 +45,8 @@ _STATE_CHANGES = frozenset(
     }
 )
 
+_TIMELINE = f"{TIMELINE}/"
+_ATTEMPTS = f"{ATTEMPTS}/"
 _ENDS = (State.COMPLETED, State.ABORTED)
 
 # Notes an actor leaves for the checks: it begins an operation, and ends it in one of these ways.
@@ -73,29 +76,29 @@ class Checks:
     def timeline(self) -> tuple[Invariant, ...]:
         """INV-01 to INV-08 and INV-40 to INV-42."""
         return (
-            Invariant(id="INV-01", check=_state_changes),
-            Invariant(id="INV-02", check=_one_end),
-            Invariant(id="INV-03", check=_end_is_final),
+            Invariant(id="INV-01", check=_state_changes, under=_TIMELINE),
+            Invariant(id="INV-02", check=_one_end, under=_TIMELINE),
+            Invariant(id="INV-03", check=_end_is_final, under=_TIMELINE),
             Invariant(id="INV-04", check=_no_ghosts),
-            Invariant(id="INV-05", check=_timeline_is_write_once),
-            Invariant(id="INV-06", check=_requested_times_are_unique),
-            Invariant(id="INV-07", check=_cancelled_never_completes),
-            Invariant(id="INV-08", check=_aborted_only_after_cancel),
-            Invariant(id="INV-40", check=_times_increase),
-            Invariant(id="INV-41", check=_no_late_arrivals),
-            Invariant(id="INV-42", check=_completion_after_request),
+            Invariant(id="INV-05", check=_timeline_is_write_once, under=_TIMELINE),
+            Invariant(id="INV-06", check=_requested_times_are_unique, under=_TIMELINE),
+            Invariant(id="INV-07", check=_cancelled_never_completes, under=_TIMELINE),
+            Invariant(id="INV-08", check=_aborted_only_after_cancel, under=_TIMELINE),
+            Invariant(id="INV-40", check=_times_increase, under=_TIMELINE),
+            Invariant(id="INV-41", check=_no_late_arrivals, under=_TIMELINE),
+            Invariant(id="INV-42", check=_completion_after_request, under=_TIMELINE),
         )
 
     def guard(self) -> tuple[Invariant, ...]:
         """INV-18 to INV-24."""
         return (
-            Invariant(id="INV-18", check=self._one_live_attempt_commits),
-            Invariant(id="INV-19", check=_attempt_numbers_increase),
-            Invariant(id="INV-20", check=_start_only_without_live_attempt),
-            Invariant(id="INV-21", check=_own_heartbeats_only),
-            Invariant(id="INV-22", check=_taken_over_writes_no_timeline),
-            Invariant(id="INV-23", check=_refusal_changes_nothing),
-            Invariant(id="INV-24", check=_ended_plan_is_returned),
+            Invariant(id="INV-18", check=self._one_live_attempt_commits, under=_TIMELINE),
+            Invariant(id="INV-19", check=_attempt_numbers_increase, under=_ATTEMPTS),
+            Invariant(id="INV-20", check=_start_only_without_live_attempt, under=_ATTEMPTS),
+            Invariant(id="INV-21", check=_own_heartbeats_only, under=_ATTEMPTS),
+            Invariant(id="INV-22", check=_taken_over_writes_no_timeline, under=_TIMELINE),
+            Invariant(id="INV-23", check=_refusal_changes_nothing, under=None),
+            Invariant(id="INV-24", check=_ended_plan_is_returned, under=None),
         )
 
     def strict(self) -> tuple[Invariant, ...]:
@@ -108,8 +111,8 @@ class Checks:
         """
         return (
             Invariant(id="INV-21-PLAIN", check=_plain_heartbeat_stays),
-            Invariant(id="INV-21-REVIVED", check=_lapsed_beats_no_more),
-            Invariant(id="INV-22-LAPSED", check=_lapsed_writes_no_timeline),
+            Invariant(id="INV-21-REVIVED", check=_lapsed_beats_no_more, under=_ATTEMPTS),
+            Invariant(id="INV-22-LAPSED", check=_lapsed_writes_no_timeline, under=_TIMELINE),
         )
 
     def data(self) -> tuple[Invariant, ...]:
@@ -117,7 +120,7 @@ class Checks:
         return (
             Invariant(id="INV-57", check=_data_is_write_once),
             Invariant(id="INV-59", check=self._no_dangling_files),
-            Invariant(id="INV-84", check=_acknowledgements_hold),
+            Invariant(id="INV-84", check=_acknowledgements_hold, under=_TIMELINE),
         )
 
     def all(self) -> tuple[Invariant, ...]:

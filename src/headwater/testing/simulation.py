@@ -47,10 +47,15 @@ class Violation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invariant:
-    """A named claim, evaluated after every step that changed an object or told the checker."""
+    """A named claim, evaluated after every step that could break it.
+
+    That is a step that changed an object `under` a prefix, or in which an actor told the checker
+    something or ended. None: changed objects do not matter.
+    """
 
     id: str
     check: Callable[[Step, Simulation], Iterable[str]]
+    under: str | None = ""
 
 
 def no_deadlines(world: World) -> Iterable[int]:
@@ -479,10 +484,13 @@ class Simulation:
         """Return what the step just performed broke."""
         if step.outcome is not None and step.outcome.error is not None:
             yield Violation("SIM-ERROR", f"{step.actor} failed: {step.outcome.error}")
-        if step.path or step.notes or step.outcome is not None:
+        is_told = bool(step.notes) or step.outcome is not None
+        if is_told or step.path:
             for invariant in self.scenario.invariants:
-                for message in invariant.check(step, self):
-                    yield Violation(invariant.id, message)
+                under = invariant.under
+                if is_told or (under is not None and step.path.startswith(under)):
+                    for message in invariant.check(step, self):
+                        yield Violation(invariant.id, message)
         self.scenario.learn(step, self)
 
 

@@ -66,7 +66,12 @@ def place_of(path: str) -> Place:
 
 def timeline_files(world: World) -> tuple[TimelineFile, ...]:
     """Return all timeline files of the active timeline."""
-    return _parse_all(_names(world, TIMELINE))
+    valid_for, files = world.memo
+    if valid_for != world.digest:
+        files = _parse_all(_names(world, TIMELINE))
+        world.memo = (world.digest, files)
+    found: tuple[TimelineFile, ...] = files
+    return found
 
 
 def _names(world: World, folder: str) -> tuple[str, ...]:

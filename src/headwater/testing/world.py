@@ -81,6 +81,7 @@ class World:
         "digest",
         "generations",
         "locks",
+        "memo",
         "now_ms",
         "objects",
         "offsets_ms",
@@ -99,6 +100,8 @@ class World:
         self.offsets_ms: dict[str, int] = {}
         self.locks: dict[str, SimHold] = {}
         self.tokens: dict[str, int] = {}
+        # What a checker derived from the objects, and the digest it is valid for.
+        self.memo: tuple[int, Any] = (-1, None)
         self._is_shared = False
 
     def fork(self) -> World:
@@ -113,6 +116,7 @@ class World:
         twin.offsets_ms = self.offsets_ms
         twin.locks = self.locks
         twin.tokens = self.tokens
+        twin.memo = self.memo
         twin._is_shared = self._is_shared = True
         return twin
 

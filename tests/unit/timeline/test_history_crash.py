@@ -296,8 +296,6 @@ def tolerant(run: Callable[[], object]) -> None:
     [
         (slice(0, 8), slice(0, 8)),
         (slice(0, 8), slice(0, 8, 7)),
-        # The rival deletes what the other is about to read, and both want the same file name.
-        (slice(0, 8), slice(1, 7)),
         (slice(0, 5), slice(2, 8)),
         (slice(3, 4), slice(0, 8)),
     ],
@@ -313,7 +311,7 @@ def test_an_archiver_that_stalls_at_any_call_loses_nothing(
         put_instants(storage, instants)
         storage.calls = 0
         storage.interrupt_at = interrupt_at
-        storage.interrupt = partial(archive_and_compact, storage, instants[rival], 2)
+        storage.interrupt = partial(archive_and_compact, storage, instants[rival], 1)
         tolerant(partial(archive_instants, storage, LAYOUT, instants[stalled]))
         is_over, storage.interrupt = storage.interrupt is not None, None
         check_all(storage, instants)
@@ -360,6 +358,23 @@ def run_until(process: greenlet.greenlet, call: tuple[str, str] | None, times: i
             times -= 1
             if times == 0:
                 return
+
+
+def test_a_plan_that_is_deleted_while_it_is_read_is_not_taken_for_absent(
+    put_instants: PutInstants,
+) -> None:
+    instants = commits(4)
+    storage = SharedStorage()
+    put_instants(storage, instants)
+    reader = greenlet.greenlet(partial(archive_instants, storage, LAYOUT, instants[:3]))
+    rival = greenlet.greenlet(partial(archive_instants, storage, LAYOUT, instants[1:2]))
+    run_until(reader, ("read", f"{time(1)}.deltacommit.requested"))
+    run_until(rival, ("delete", f"{time(1)}.deltacommit.inflight"))
+    # Had the reader written a row without plan, it would find it again under the same ends.
+    run_until(reader, None)
+    run_until(rival, None)
+    check_all(storage, instants)
+    assert load_active(storage, LAYOUT.timeline).instants == tuple(instants[3:])
 
 
 def test_cleaning_spares_a_data_file_that_its_writer_is_about_to_list(

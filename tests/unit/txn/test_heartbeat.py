@@ -37,7 +37,7 @@ CLAIMED = Attempt(
 def claimed_heartbeat() -> tuple[MemoryStorage, ManualClock, Heartbeat]:
     storage, clock = MemoryStorage(), ManualClock()
     storage.put_if_absent(CLAIMED.path, encode_attempt(CLAIMED))
-    return storage, clock, Heartbeat(storage, clock, CLAIMED)
+    return storage, clock, Heartbeat(storage, clock, CLAIMED, claimed_ms=0)
 
 
 def test_attempts_round_trip_and_garbage_is_named() -> None:
@@ -86,7 +86,7 @@ def test_a_failed_beat_is_tried_again_and_lapses_when_none_gets_through() -> Non
             super().put(path, data)
 
     storage, clock = BrokenStorage(), ManualClock()
-    heartbeat = Heartbeat(storage, clock, CLAIMED)
+    heartbeat = Heartbeat(storage, clock, CLAIMED, claimed_ms=0)
     storage.is_broken = True
     clock.advance_ms(100)
     heartbeat.check()

@@ -51,6 +51,7 @@ def prefix(*names: str, newest: Attempt | None = None, is_active: bool = False) 
         timeline=parse_timeline(names),
         next_time=NEXT,
         now_ms=5,
+        monotonic_ms=7,
         newest_attempt_numbers=numbers,
         newest_attempts=seen,
     )
@@ -142,6 +143,7 @@ def test_inv_19_the_next_attempt_is_one_above_the_newest(
     assert isinstance(decided, Decision)
     assert isinstance(decided.result, Started)
     assert decided.result.attempt.attempt == (newest or 0) + 1
+    assert decided.result.claimed_ms == 7
     assert decided.result.attempt.token == "mine"
 
 

@@ -603,7 +603,7 @@ class TestCost:
         table.commit(5, 6, log(5))
         table.archive(1)
         view = table.view()
-        assert len(view.slices(["p"])) == 1
+        assert len(view.slices(["p", "p"])) == 1
         assert names(view) == paths([base(1), log(3), log(5)], [base(1, FileGroupId("q", "g"))])
         assert [len(one.logs) for one in view.slices(["p", "q"])] == [2, 0]
 

@@ -85,7 +85,9 @@ def run_guarded(
     started = txn.run(StartExecution(time, Purpose.EXECUTE, claim)).result
     if isinstance(started, Ended):
         return Returned(started.instant)
-    heartbeat = Heartbeat(components.storage, components.clock, started.attempt)
+    heartbeat = Heartbeat(
+        components.storage, components.clock, started.attempt, claimed_ms=started.claimed_ms
+    )
     try:
         executed = _execute(txn, started, heartbeat, work)
     except CommitUnknownError:

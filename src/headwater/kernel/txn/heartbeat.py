@@ -30,12 +30,18 @@ _WATCHED_MAX = 10_000
 class Heartbeat:
     """The owner's side of one attempt, from its claim to its release."""
 
-    def __init__(self, storage: Storage, clock: Clock, claimed: Attempt) -> None:
-        """Begin to beat for an attempt whose object was just created."""
+    def __init__(
+        self, storage: Storage, clock: Clock, claimed: Attempt, *, claimed_ms: int
+    ) -> None:
+        """Begin to beat for an attempt whose object was just created.
+
+        `claimed_ms` is a reading of the monotonic clock from before the claim was sent: observers
+        cannot have seen it earlier, so the owner's deadline comes before theirs.
+        """
         self._storage = storage
         self._clock = clock
         self._attempt = claimed
-        self._deadline_ms = clock.monotonic_ms() + claimed.expiry_ms
+        self._deadline_ms = claimed_ms + claimed.expiry_ms
         self._is_lapsed = False
         self._touch_plain_file()
         # Twice as often as promised: with two tolerable misses, a single beat that storage failed
@@ -52,9 +58,9 @@ class Heartbeat:
 
     def beat(self) -> bool:
         """Refresh the heartbeat; False once it has lapsed, and then for ever."""
-        if self._lapsed():
-            return False
         began_ms = self._clock.monotonic_ms()
+        if self._lapsed(began_ms):
+            return False
         beaten = self._attempt.next_beat()
         try:
             self._storage.put(beaten.path, encode_attempt(beaten))
@@ -63,7 +69,8 @@ class Heartbeat:
             log.warning("heartbeat failed %s error=%s", self._attempt, error)
             return True
         self._attempt = beaten
-        # Counted from before the write: observers cannot have seen it earlier than that.
+        if self._lapsed():
+            return False  # It came too late: others may have given the attempt up before it landed.
         self._deadline_ms = began_ms + beaten.expiry_ms
         self._touch_plain_file()
         return True
@@ -82,25 +89,27 @@ class Heartbeat:
     def finish(self) -> None:
         """Stop after the instant has reached its end: the attempt is not needed any more."""
         self._timer.cancel()
-        self._tidy(self._storage.delete, self._attempt.path)
         self._tidy(self._storage.delete, heartbeat_path(self._attempt.instant))
+        self._tidy(self._storage.delete, self._attempt.path)
 
     def release(self) -> None:
         """Stop after a failure: others need not wait, yet the attempt's number stays taken."""
         self._timer.cancel()
         if self._lapsed():
             return  # A lapsed owner writes nothing more, not even its own heartbeat (INV-21).
+        # The plain file first: from the release on, a successor may have one of its own there.
+        self._tidy(self._storage.delete, heartbeat_path(self._attempt.instant))
         self._attempt = self._attempt.released()
         data = encode_attempt(self._attempt)
         self._tidy(lambda path: self._storage.put(path, data), self._attempt.path)
-        self._tidy(self._storage.delete, heartbeat_path(self._attempt.instant))
 
     def stop(self) -> None:
         """Stop beating and leave everything: an unknown outcome may still turn out well (M4)."""
         self._timer.cancel()
 
-    def _lapsed(self) -> bool:
-        self._is_lapsed = self._is_lapsed or self._clock.monotonic_ms() >= self._deadline_ms
+    def _lapsed(self, now_ms: int | None = None) -> bool:
+        now_ms = self._clock.monotonic_ms() if now_ms is None else now_ms
+        self._is_lapsed = self._is_lapsed or now_ms >= self._deadline_ms
         return self._is_lapsed
 
     def _touch_plain_file(self) -> None:

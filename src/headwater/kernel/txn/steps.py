@@ -71,10 +71,11 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The caller owns `attempt`; `instant` is what it found."""
+    """The caller owns `attempt`, claimed not before `claimed_ms`; `instant` is what it found."""
 
     attempt: Attempt
     instant: Instant
+    claimed_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +114,12 @@ class StartWrite:
         attempt = self.claim.attempt(time, 1, Purpose.WRITE, prefix.now_ms)
         begun = (AttemptStarted(attempt), Requested(time, self.action))
         if self.inflight_content is None:
-            return Decision(begun, Started(attempt, Instant(time, self.action, State.REQUESTED)))
-        inflight = WentInflight(time, self.action, self.inflight_content)
+            requested = Instant(time, self.action, State.REQUESTED)
+            return Decision(begun, Started(attempt, requested, prefix.monotonic_ms))
+        inflight = Instant(time, self.action, State.INFLIGHT)
         return Decision(
-            (*begun, inflight), Started(attempt, Instant(time, self.action, State.INFLIGHT))
+            (*begun, WentInflight(time, self.action, self.inflight_content)),
+            Started(attempt, inflight, prefix.monotonic_ms),
         )
 
     def _live_writer(self, prefix: Prefix) -> Attempt | None:
@@ -164,7 +167,8 @@ class StartExecution:
             )
         number = prefix.newest_attempt_numbers[self.time] + 1
         attempt = self.claim.attempt(self.time, number, self.purpose, prefix.now_ms)
-        return Decision((AttemptStarted(attempt),), Started(attempt, instant))
+        started = Started(attempt, instant, prefix.monotonic_ms)
+        return Decision((AttemptStarted(attempt),), started)
 
 
 @dataclass(frozen=True, slots=True)

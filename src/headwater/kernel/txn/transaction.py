@@ -68,6 +68,8 @@ class Prefix:
     timeline: Timeline
     next_time: InstantTime
     now_ms: int
+    monotonic_ms: int
+    """When the prefix was complete, on this process's own clock: before anything is written."""
     newest_attempt_numbers: Mapping[InstantTime, int] = field(default_factory=dict)
     newest_attempts: Mapping[InstantTime, SeenAttempt] = field(default_factory=dict)
 
@@ -168,6 +170,7 @@ class LockTransaction:
             timeline=timeline,
             next_time=self._last_issued,
             now_ms=now_ms,
+            monotonic_ms=self._components.clock.monotonic_ms(),
             newest_attempt_numbers=numbers,
             newest_attempts=seen,
         )

@@ -45,21 +45,17 @@ def put_once(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
         try:
             storage.put_if_absent(path, data)
             return
-        except AlreadyExistsError as taken:
+        except AlreadyExistsError:
             # It may be our own earlier write, or one that the store's client retried by itself.
-            if _read_back(storage, path) == data:
-                return
-            raise ConflictError(
-                "Another writer holds this name already; reload the timeline and try again",
-                path=path,
-            ) from taken
+            pass
         except StorageError as failed:
             if failed.retry is Retry.NEVER and error is None:
                 raise
             error = failed
         try:
             found = _read_back(storage, path)
-        except StorageError:
+        except StorageError as failed:
+            error = failed
             continue
         if found == data:
             return

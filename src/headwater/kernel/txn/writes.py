@@ -50,8 +50,7 @@ def start_write(
         ConflictError: kind LIVE_WRITER, another writer is at work on a single-writer table.
     """
     decided = _start(txn, StartWrite(action, claim, is_single_writer))
-    heartbeat = Heartbeat(components.storage, components.clock, decided.result.attempt)
-    return StartedWrite(txn, heartbeat, decided.lock_held_ms)
+    return StartedWrite(txn, _heartbeat(components, decided.result), decided.lock_held_ms)
 
 
 def start_inflight_write(
@@ -69,8 +68,13 @@ def start_inflight_write(
         ConflictError: kind LIVE_WRITER, another writer is at work on a single-writer table.
     """
     decided = _start(txn, StartWrite(action, claim, is_single_writer, content))
-    heartbeat = Heartbeat(components.storage, components.clock, decided.result.attempt)
-    return InflightWrite(txn, heartbeat, decided.lock_held_ms)
+    return InflightWrite(txn, _heartbeat(components, decided.result), decided.lock_held_ms)
+
+
+def _heartbeat(components: Components, started: Started) -> Heartbeat:
+    return Heartbeat(
+        components.storage, components.clock, started.attempt, claimed_ms=started.claimed_ms
+    )
 
 
 def _start(txn: Transaction, step: StartWrite) -> Decided[Started]:

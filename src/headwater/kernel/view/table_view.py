@@ -241,8 +241,8 @@ class TableView:
         """
         with_schema = [commit for commit in self.commits if commit.schema]
         writes = [commit for commit in with_schema if not commit.is_table_service]
-        for commit in (writes or with_schema)[-1:]:
-            return commit.schema
+        if with_schema:
+            return (writes or with_schema)[-1].schema
         return self._archived_schema() or self.config.create_schema
 
     def _archived_schema(self) -> str | None:
@@ -277,7 +277,7 @@ class TableView:
                 self._load_files(None)
                 self._is_whole = True
             return self._files.partitions
-        wanted = [name for name in partitions if name not in self._loaded]
+        wanted = set(partitions) - self._loaded
         if wanted and not self._is_whole:
             self._load_files(wanted)
             self._loaded.update(wanted)
@@ -295,13 +295,15 @@ class TableView:
         archived = self._reader.load_archived(
             time for time in times if self.timeline.find(time) is None
         )
+        # Files are added after everything that may fail and be tried again.
+        for commit in archived:
+            self._note(commit)
         for name in listed.keys() - self._loaded if partitions is None else partitions:
             for file in listed.get(name, ()):
                 if file.path not in found:
                     self._missing.add(file.path)
                 self._files.add_files([found.get(file.path, file)])
         for commit in archived:
-            self._note(commit)
             self._files.add_files(found[file.path] for file in commit.files if file.path in found)
 
     @cached_property

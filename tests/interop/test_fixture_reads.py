@@ -1,0 +1,92 @@
+"""Rows of the tables that real Hudi wrote, as we read them, against what hudi-rs read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headwater as hw
+from headwater.errors import ErrorKind
+from headwater.kernel.view.table_view import load_view
+
+FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
+
+Unpack = Callable[[str], Path]
+Row = dict[str, Any]
+
+NAMES = sorted(path.stem for path in FIXTURES.glob("*.zip"))
+READABLE = [name for name in NAMES if "-v6_" not in name]
+REFUSED = [name for name in NAMES if "-v6_" in name]
+
+each_readable = pytest.mark.parametrize("name", READABLE)
+
+
+def expected_rows(name: str) -> list[Row]:
+    content = json.loads((FIXTURES / f"{name}.expected.json").read_text())
+    rows: list[Row] = content["data"]
+    assert len(rows) == content["rows"]
+    return in_order(rows)
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as the expectations spell it."""
+    match value:
+        case bytes():
+            return value.hex()
+        case datetime():
+            return value.replace(tzinfo=value.tzinfo or UTC).isoformat()
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case dict():
+            return {name: as_json(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [as_json(inner) for inner in value]
+        case _:
+            return value
+
+
+def rows_of(table: pa.Table) -> list[Row]:
+    return in_order([as_json(row) for row in table.to_pylist()])
+
+
+@each_readable
+def test_the_rows_are_those_that_hudi_rs_reads(hudi_table: Unpack, name: str) -> None:
+    assert rows_of(hw.open_table(hudi_table(name)).read_arrow()) == expected_rows(name)
+
+
+@each_readable
+def test_chosen_columns_come_in_the_order_asked_for(hudi_table: Unpack, name: str) -> None:
+    table = hw.open_table(hudi_table(name))
+    whole = table.read_arrow()
+    asked = list(reversed(whole.column_names))[:2]
+    chosen = table.read_arrow(asked)
+    assert chosen.column_names == asked
+    assert rows_of(chosen) == rows_of(whole.select(asked))
+
+
+@pytest.mark.parametrize("name", [name for name in READABLE if not name.endswith("_empty")])
+def test_the_table_as_of_its_newest_commit_is_the_table(hudi_table: Unpack, name: str) -> None:
+    table = hw.open_table(hudi_table(name))
+    newest = load_view(table.storage, table.config).instant
+    assert newest is not None
+    assert rows_of(table.read_arrow(as_of=newest)) == expected_rows(name)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_table_of_version_6_is_refused(hudi_table: Unpack, name: str) -> None:
+    with pytest.raises(hw.UnsupportedError, match="has version 6") as caught:
+        hw.open_table(hudi_table(name))
+    assert caught.value.kind is ErrorKind.UNSUPPORTED_TABLE_VERSION
