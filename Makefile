@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit sim sim-short check demo bench docs clean
+.PHONY: help install java fmt lint types layers test unit test-cluster sim sim-short check demo bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -38,8 +38,12 @@ types: install ## mypy, strict
 layers: install ## imports point down only
 	@$(BIN)/lint-imports
 
-unit: install java ## the tests alone
-	@$(BIN)/python -m pytest
+unit: install java ## the tests alone; those with Spark share one session, in one process
+	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark
+	@$(BIN)/python -m pytest tests/spark
+
+test-cluster: install java ## the Spark tests on a standalone cluster of two workers
+	@HEADWATER_TEST_SPARK=standalone $(BIN)/python -m pytest tests/spark
 
 test: install java lint types layers unit sim-short ## all that CI runs
 

@@ -23,6 +23,7 @@ from headwater.errors import (
 )
 
 if TYPE_CHECKING:
+    from headwater.spark.data_source import register
     from headwater.table import Table, create_table, open_table
 
 __version__ = version("headwater")
@@ -45,14 +46,20 @@ __all__ = [
     "__version__",
     "create_table",
     "open_table",
+    "register",
 ]
 
 # Found when first asked for: a Python worker of Spark, and the kernel under the simulator, import
 # this package without the facade, and so without pyspark.
-_FACADE = ("Table", "create_table", "open_table")
+_FACADE = {
+    "Table": "headwater.table",
+    "create_table": "headwater.table",
+    "open_table": "headwater.table",
+    "register": "headwater.spark.data_source",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _FACADE:
-        return getattr(import_module("headwater.table"), name)
+        return getattr(import_module(_FACADE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,11 +9,15 @@ from functools import cached_property
 from typing import Any, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from headwater.config.files import FileConfig
 from headwater.config.lock import LockConfig
 from headwater.config.lock_options import lock_config_from_options
 from headwater.config.registry import CheckedOptions, check_options
+from headwater.config.spark import SparkConfig
 from headwater.config.table import TableConfig
 from headwater.config.write import WriteConfig
 from headwater.inspect import Inspect
@@ -23,12 +27,21 @@ from headwater.kernel.table_config import (
     create_table_config,
     load_table_config,
     table_layout,
+    with_chosen_index,
 )
 from headwater.kernel.txn.locks.in_process import InProcessLocks
 from headwater.kernel.txn.locks.select import chosen_provider, lock_provider_for
 from headwater.model.commit import Commit
 from headwater.operations.plan import Operation
 from headwater.operations.write import WriteRequest, WriteTarget, run_write
+from headwater.queries.cdc import ChangeFeedPlan, plan_change_feed
+from headwater.queries.change_images import read_changes
+from headwater.queries.incremental import (
+    IncrementalPlan,
+    Window,
+    parse_window,
+    plan_incremental,
+)
 from headwater.queries.slice_reader import read_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 from headwater.seams.clock import Clock, SystemClock
@@ -36,7 +49,11 @@ from headwater.seams.components import Components
 from headwater.seams.ids import Ids, SystemIds
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
+from headwater.spark.changes import read_change_feed, read_incremental
 from headwater.spark.input_rows import AnyRows, rows_of
+from headwater.spark.read import read_snapshot
+from headwater.spark.schemas import declared_schema
+from headwater.spark.session import session_of
 
 # The locks that threads of this process take from each other. They are the process's own by nature,
 # so every table of the process shares them.
@@ -54,6 +71,7 @@ class Table:
     write_config: WriteConfig
     lock_config: LockConfig
     file_config: FileConfig
+    spark_config: SparkConfig
     options: CheckedOptions
 
     @classmethod
@@ -86,6 +104,7 @@ class Table:
             write_config=WriteConfig.from_options(options.known),
             lock_config=lock_config,
             file_config=FileConfig.from_options(options.known),
+            spark_config=SparkConfig.from_options(options.known),
             options=options,
         )
 
@@ -131,11 +150,16 @@ class Table:
         return self._write(Operation.UPSERT, rows, is_partial=partial)
 
     def insert(self, rows: AnyRows) -> Commit:
-        """Insert rows. In a table with a bucket index a row whose key exists updates it."""
+        """Insert rows.
+
+        In a table with a bucket index a row whose key exists updates the record. With a simple or
+        bloom index no key is looked up, so a key that exists is there twice from then on; a later
+        upsert or delete applies to all of its records.
+        """
         return self._write(Operation.INSERT, rows)
 
     def bulk_insert(self, rows: AnyRows) -> Commit:
-        """Insert many rows into base files, optionally sorted."""
+        """Insert many rows into base files, optionally sorted; keys are treated as by `insert`."""
         return self._write(Operation.BULK_INSERT, rows)
 
     def delete(self, keys: AnyRows) -> Commit:
@@ -154,14 +178,56 @@ class Table:
         """Delete all rows of partitions, given as partition paths such as `city=sf`."""
         return self._write(Operation.DELETE_PARTITIONS, None, partitions=tuple(partitions))
 
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | Column | None = None,
+        *,
+        as_of: str | None = None,
+        read_optimized: bool = False,
+        spark: SparkSession | None = None,
+    ) -> DataFrame:
+        """Return the table's rows as a Spark DataFrame.
+
+        Args:
+            columns: the columns to read, meta columns too; by default all but meta columns. Naming
+                them here is faster than selecting them later where log files are to be merged.
+            where: a condition in SQL, or a column expression. Text lets partitions, file groups
+                and row groups that cannot satisfy it be left out.
+            as_of: a time to read the table as of, inclusive.
+            read_optimized: whether to read base files only, without what is in log files.
+            spark: the session to use; the active one unless given.
+
+        Raises: see `queries.snapshot.plan_snapshot` and `spark.read.read_snapshot`.
+        """
+        session = session_of(spark)
+        plan = plan_snapshot(
+            self.storage,
+            self.config,
+            ReadRequest(
+                columns=None if columns is None else tuple(columns),
+                as_of=as_of,
+                is_read_optimized=read_optimized,
+                where=where if isinstance(where, str) else None,
+            ),
+            storage_options=self.options.known,
+            merge_function=self.file_config.merge_function,
+        )
+        return read_snapshot(session, plan, where, self.spark_config)
+
     def read_arrow(
         self,
         columns: Sequence[str] | None = None,
         *,
+        where: str | pc.Expression | None = None,
         as_of: str | None = None,
         read_optimized: bool = False,
     ) -> pa.Table:
         """Read into this process, without Spark; for small tables and tests.
+
+        Args:
+            where: comparisons of columns with literals in SQL, joined by AND (a timestamp without
+                a zone is UTC), or any expression of pyarrow.
 
         Raises: see `queries.snapshot.plan_snapshot` and `queries.slice_reader.read_slices`.
         """
@@ -172,12 +238,74 @@ class Table:
                 columns=None if columns is None else tuple(columns),
                 as_of=as_of,
                 is_read_optimized=read_optimized,
+                where=where,
+                is_filtered=True,
             ),
             storage_options=self.options.known,
             merge_function=self.file_config.merge_function,
         )
         batches = read_slices(plan.query, list(plan.slices))
         return pa.Table.from_batches(batches, plan.query.result_schema)
+
+    def changes(
+        self,
+        after: str | None,
+        until: str | None = None,
+        *,
+        cdc: bool = False,
+        spark: SparkSession | None = None,
+    ) -> DataFrame:
+        """Return what was written in a window of time as a Spark DataFrame.
+
+        Args:
+            after, until: completion times, as `Commit.completion_time` has them, or dates; the
+                window is open at `after` and closed at `until`. None and `0` mean the beginning;
+                without `until` the window ends now.
+            cdc: whether to read every change, deletes included, with the record before and after
+                it; the columns are `op` (i, u, d), `ts`, `before` and `after`. Otherwise the last
+                version of every record that was written and is still there.
+            spark: the session to use; the active one unless given.
+
+        Raises: see `queries.incremental.plan_incremental` and `queries.cdc.plan_change_feed`.
+        """
+        session = session_of(spark)
+        window = parse_window(after, until)
+        if cdc:
+            return read_change_feed(session, self._plan_feed(window), self.spark_config)
+        return read_incremental(session, self._plan_incremental(window), self.spark_config)
+
+    def changes_arrow(
+        self, after: str | None, until: str | None = None, *, cdc: bool = False
+    ) -> pa.Table:
+        """Read the same as `changes` into this process, without Spark; changes are in order.
+
+        Raises: see `queries.incremental.plan_incremental` and `queries.cdc.plan_change_feed`.
+        """
+        window = parse_window(after, until)
+        if cdc:
+            feed = self._plan_feed(window)
+            return pa.Table.from_batches(read_changes(feed.query, feed.tasks), feed.result_schema)
+        plan = self._plan_incremental(window)
+        batches = read_slices(plan.query, list(plan.slices))
+        return pa.Table.from_batches(batches, plan.query.result_schema)
+
+    def _plan_incremental(self, window: Window) -> IncrementalPlan:
+        return plan_incremental(
+            self.storage,
+            self.config,
+            window,
+            storage_options=self.options.known,
+            merge_function=self.file_config.merge_function,
+        )
+
+    def _plan_feed(self, window: Window) -> ChangeFeedPlan:
+        return plan_change_feed(
+            self.storage,
+            self.config,
+            window,
+            storage_options=self.options.known,
+            merge_function=self.file_config.merge_function,
+        )
 
     def _write(
         self,
@@ -190,20 +318,25 @@ class Table:
     ) -> Commit:
         target = WriteTarget(
             components=self.components,
-            config=self.config,
+            config=with_chosen_index(self.config, self.options.known),
             write_config=self.write_config,
             files=self.file_config,
             storage_options=self.options.known,
             lock_timeout_ms=self.lock_config.acquire_timeout_ms,
         )
+        given = (
+            None
+            if rows is None
+            else rows_of(rows, self.file_config, self.spark_config, table_uri=self.uri)
+        )
         request = WriteRequest(
             operation=operation,
-            rows=None if rows is None else rows_of(rows, self.file_config),
+            columns=None if given is None else given.schema,
             is_partial=is_partial,
             partitions=partitions,
             extra_metadata=extra_metadata or {},
         )
-        return run_write(target, request)
+        return run_write(target, request, given)
 
     def reload(self) -> Self:
         """Return the table with the config that storage holds now."""
@@ -213,7 +346,7 @@ class Table:
 def create_table(
     path: str | os.PathLike[str],
     *,
-    schema: pa.Schema | str | Mapping[str, Any],
+    schema: pa.Schema | StructType | str | Mapping[str, Any],
     record_key: str | Sequence[str] | None = None,
     partition_by: str | Sequence[str] | None = None,
     ordering: str | Sequence[str] | None = None,
@@ -228,13 +361,15 @@ def create_table(
 
     Args:
         path: a local path, or an address such as `s3://bucket/table`.
-        schema: the data columns, as a `pyarrow.Schema` or as an Avro record in JSON.
+        schema: the data columns, as a `pyarrow.Schema`, a Spark `StructType`, Spark's DDL such as
+            `id long, name string`, or an Avro record in JSON.
         record_key: columns that identify a record. Without, keys are generated.
         partition_by: columns that make the partition path.
         ordering: columns whose larger value wins when two records share a key. Without, the later
             write wins.
         table_type: COPY_ON_WRITE (the default) or MERGE_ON_READ.
-        index: how records find their file groups; `bucket` if there is a record key.
+        index: how records find their file groups: `bucket`, the default if there is a record key,
+            `simple` or `bloom`.
         buckets: file groups per partition of a bucket index; 4 unless given.
         options: Hudi's options. Those about tables are stored, the others are this process's own.
         name: the table's name; the last part of the path unless given.
@@ -249,7 +384,7 @@ def create_table(
     checked = check_options(options)
     new = NewTable(
         location=os.fspath(path),
-        schema=schema,
+        schema=declared_schema(schema),
         record_key=_columns(record_key),
         partition_by=_columns(partition_by),
         ordering=_columns(ordering),

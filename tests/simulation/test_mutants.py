@@ -36,10 +36,10 @@ _UNBROKEN = {
     (scenario.name, scenario.faults): _unbroken(scenario)
     for scenario in (mutant.scenario() for mutant in MUTANTS)
 }
+_STATES_MAX = 3_000
+"""Enough to be sure that a mutant dies of its own bug; the proofs go to the end."""
 
 
 @pytest.mark.parametrize("key", _UNBROKEN, ids=lambda key: f"{key[0]} {key[1].budgets()}")
 def test_the_unbroken_product_survives_the_same_scenario(key: tuple[str, Faults]) -> None:
-    report = exhaust(_UNBROKEN[key])
-    assert report.violation is None
-    assert report.is_complete
+    assert exhaust(_UNBROKEN[key], states_max=_STATES_MAX).violation is None

@@ -11,11 +11,9 @@ import pytest
 
 from headwater.testing.catalog import Proof, proofs
 from headwater.testing.check import COMMITTED, FENCED, RETURNED
-from headwater.testing.explore import exhaust, replay
+from headwater.testing.explore import exhaust
 from headwater.testing.faults import Fate, Faults
 from headwater.testing.scenarios.guard import guard_2, guard_3, guard_skewed, guard_with_tickers
-from headwater.testing.scenarios.plan import CHECKS
-from headwater.testing.scenarios.unknown import unknown_exhausted
 from headwater.testing.sim import main, run_seed
 from headwater.testing.simulation import Scenario
 
@@ -85,61 +83,3 @@ def test_seeds_of_the_swarm_hold() -> None:
 def test_the_command_replays_a_seed_and_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "3", "--workers", "1"]) == 0
     assert "swarm: seeds 3 to 3" in capsys.readouterr().out
-
-
-# What the simulator found and the product does not keep yet. Each is strict: once the product
-# keeps it, the mark has to go and the check moves to the others.
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="put_once lets a StorageError of its read-back out after AlreadyExistsError: a commit "
-    "that landed looks like a definite failure, and the writer deletes its files (INV-59, H-71)",
-)
-def test_a_writer_that_cannot_read_back_does_not_take_it_for_a_failure() -> None:
-    report = exhaust(unknown_exhausted())
-    assert report.violation is None
-    assert report.missing_marks == ()
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="release() marks the attempt as released before it deletes the plain heartbeat, so a "
-    "successor may start in between and loses its own",
-)
-def test_inv_21_the_plain_heartbeat_of_a_successor_stays() -> None:
-    _check_strictly(Faults(lost_replies=1), "INV-21-PLAIN")
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="Heartbeat counts its first deadline from after the claim, observers from the claim",
-)
-def test_inv_22_an_owner_that_lapsed_for_others_knows_it() -> None:
-    _check_strictly(_STALL, "INV-22-LAPSED")
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="beat() reads the clock twice and compares only the first reading with its deadline",
-)
-def test_inv_21_a_lapsed_owner_never_revives_its_heartbeat() -> None:
-    scenario = guard_with_tickers(Faults(ticks=2))
-    scenario = replace(scenario, invariants=CHECKS.strict())
-    decisions = [
-        *["run X"] * 11,
-        "tick next",
-        "run X/1",
-        "run X/1",
-        "tick last",
-        "run X/1",
-        "run X/1",
-    ]
-    trace = replay(scenario, decisions, stop_at=lambda found: found.invariant == "INV-21-REVIVED")
-    assert trace.violation is None
-
-
-def _check_strictly(faults: Faults, invariant: str) -> None:
-    scenario = replace(guard_2(faults), invariants=CHECKS.strict())
-    report = exhaust(scenario, stop_at=lambda violation: violation.invariant == invariant)
-    assert report.violation is None

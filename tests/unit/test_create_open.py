@@ -182,6 +182,20 @@ def test_options_about_the_table_are_stored_as_stock_hudi_reads_them(tmp_path: P
     assert table.write_config.concurrency_mode is ConcurrencyMode.OPTIMISTIC
 
 
+def test_options_of_the_tables_families_are_stored(tmp_path: Path) -> None:
+    options = {
+        "hoodie.record.merge.property.hoodie.payload.delete.field": "op",
+        "hoodie.record.merge.property.hoodie.payload.delete.marker": "D",
+        "headwater.storage.fsync": "false",
+    }
+    trips(tmp_path / "t", options=options)
+    found = stored(tmp_path / "t")
+    assert found["hoodie.record.merge.property.hoodie.payload.delete.field"] == "op"
+    assert found["hoodie.record.merge.property.hoodie.payload.delete.marker"] == "D"
+    # How this process reaches storage is its own affair.
+    assert "headwater.storage.fsync" not in found
+
+
 def test_options_reach_the_components(tmp_path: Path) -> None:
     trips(tmp_path / "t")
     table = hw.open_table(
@@ -233,6 +247,8 @@ def test_the_older_name_of_ordering_works(tmp_path: Path) -> None:
         ({"index": "hash"}, ["index must be one of BUCKET", "'hash'"]),
         ({"buckets": 0}, ["buckets must be a whole number, at least 1", "'0'"]),
         ({"record_key": None, "index": "bucket"}, ["a bucket index needs a record_key"]),
+        ({"record_key": None, "index": "bloom"}, ["a bloom index needs a record_key"]),
+        ({"index": "simple", "buckets": 8}, ["buckets are of no use without a bucket index"]),
         ({"record_key": None, "buckets": 4}, ["buckets are of no use without"]),
         ({"name": "  "}, ["name must be text that is not blank"]),
         (
@@ -263,7 +279,7 @@ def test_the_older_name_of_ordering_works(tmp_path: Path) -> None:
         ({"schema": SCHEMA.append(pa.field("t", pa.uint64()))}, ["Column 't'", "uint64"]),
         ({"schema": SCHEMA.append(pa.field("a-b", pa.int32()))}, ["Column 'a-b'", "Rename"]),
         ({"schema": pa.schema([])}, ["the schema has no columns"]),
-        ({"schema": "id STRING, ts BIGINT"}, ["DDL is not supported yet", "pyarrow.Schema"]),
+        ({"schema": "id STRING, ts"}, ["no DDL", "expected a type"]),
         ({"schema": "{"}, ["not JSON"]),
         ({"schema": object()}, ["builtins.object", "pyarrow.Schema"]),
         ({"options": {"hoodie.table.type": "HEAP"}}, ["hoodie.table.type must be one of"]),
@@ -283,7 +299,7 @@ def test_bad_arguments_are_refused_with_every_reason(
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"index": "bloom"},
+        {"index": "global_bloom"},
         {"options": {"hoodie.table.base.file.format": "ORC"}},
         {"options": {"hoodie.datasource.write.drop.partition.columns": True}},
         {"options": {"hoodie.record.merge.mode": "CUSTOM"}},

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Any, Self
 
-from headwater.config.option import NON_BLANK, TEXT_LIST, Option, OptionReader, integer
+from headwater.config.option import NON_BLANK, RATE, TEXT_LIST, Option, OptionReader, integer
 
 
 @unique
@@ -52,14 +52,35 @@ SMALL_FILE_LIMIT = Option(
 RECORD_SIZE_ESTIMATE = Option(
     "hoodie.copyonwrite.record.size.estimate",
     integer(minimum=1),
-    default=1024,
-    doc="Bytes of a record in a base file, until earlier commits of the table tell.",
+    default=None,
+    doc="Bytes of a record in a base file, until earlier commits of the table tell. Default: as "
+    "many as the rows take in memory, so that new files rather stay below their maximum.",
+)
+BLOOM_KEYS = Option(
+    "hoodie.index.bloom.num_entries",
+    integer(minimum=1),
+    default=None,
+    doc="Keys that the bloom filter of a base file is made for, in tables with a BLOOM index. "
+    "Default: as many as the file has, which makes filters small and never overfills them.",
+)
+BLOOM_FALSE_POSITIVE_RATE = Option(
+    "hoodie.index.bloom.fpp",
+    RATE,
+    default=1e-9,
+    doc="How often a bloom filter takes a key that is not there for one that may be. A file is "
+    "read if any key of a write may be in it, so the rate is far below one in a write's keys.",
+)
+BLOOM_KEYS_MAX = Option(
+    "hoodie.bloom.index.filter.dynamic.max.entries",
+    integer(minimum=1),
+    default=100_000,
+    doc="Keys up to which a bloom filter of a given number of entries grows with its file.",
 )
 BULK_INSERT_SORT_COLUMNS: Option[tuple[str, ...], tuple[str, ...]] = Option(
     "hoodie.bulkinsert.user.defined.partitioner.sort.columns",
     TEXT_LIST,
     default=(),
-    doc="Columns by which bulk_insert sorts the rows of each file.",
+    doc="Columns by which bulk_insert sorts the rows that it brings to each file.",
 )
 PARALLELISM = Option(
     "headwater.write.tasks",
@@ -94,6 +115,9 @@ FILE_OPTIONS: tuple[Option[Any, Any], ...] = (
     FILE_SIZE_MAX,
     SMALL_FILE_LIMIT,
     RECORD_SIZE_ESTIMATE,
+    BLOOM_KEYS,
+    BLOOM_FALSE_POSITIVE_RATE,
+    BLOOM_KEYS_MAX,
     BULK_INSERT_SORT_COLUMNS,
     PARALLELISM,
     TASK_MEMORY,
@@ -108,7 +132,10 @@ class FileConfig:
     compression: Compression = COMPRESSION.default
     file_size_max: int = FILE_SIZE_MAX.default
     small_file_limit: int = SMALL_FILE_LIMIT.default
-    record_size_estimate: int = RECORD_SIZE_ESTIMATE.default
+    record_size_estimate: int | None = RECORD_SIZE_ESTIMATE.default
+    bloom_keys: int | None = BLOOM_KEYS.default
+    bloom_false_positive_rate: float = BLOOM_FALSE_POSITIVE_RATE.default
+    bloom_keys_max: int = BLOOM_KEYS_MAX.default
     sort_columns: tuple[str, ...] = BULK_INSERT_SORT_COLUMNS.default
     task_count: int | None = PARALLELISM.default
     task_memory_bytes: int = TASK_MEMORY.default
@@ -129,6 +156,9 @@ class FileConfig:
             file_size_max=reader.read(FILE_SIZE_MAX),
             small_file_limit=reader.read(SMALL_FILE_LIMIT),
             record_size_estimate=reader.read(RECORD_SIZE_ESTIMATE),
+            bloom_keys=reader.read(BLOOM_KEYS),
+            bloom_false_positive_rate=reader.read(BLOOM_FALSE_POSITIVE_RATE),
+            bloom_keys_max=reader.read(BLOOM_KEYS_MAX),
             sort_columns=reader.read(BULK_INSERT_SORT_COLUMNS),
             task_count=reader.read(PARALLELISM),
             task_memory_bytes=reader.read(TASK_MEMORY),

@@ -69,6 +69,13 @@ def _parse_float(text: str) -> float:
     return float(text)
 
 
+def _parse_rate(text: str) -> float:
+    value = _parse_float(text)
+    if not 0 < value < 1:
+        raise ValueError(text)
+    return value
+
+
 def _parse_non_blank(text: str) -> str:
     if not text.strip():
         raise ValueError(text)
@@ -118,6 +125,7 @@ def minutes(*, minimum: int) -> ValueType[int]:
 TEXT_LIST: ValueType[tuple[str, ...]] = ValueType(
     "a comma-separated list", _parse_text_list, ",".join
 )
+RATE: ValueType[float] = ValueType("a number between 0 and 1, both excluded", _parse_rate, repr)
 NON_BLANK: ValueType[str] = ValueType("text that is not blank", _parse_non_blank, str)
 _BOOL = ValueType("true or false", _parse_bool, lambda value: "true" if value else "false")
 _INT = _bounded(None, 1, "a whole number")

@@ -27,6 +27,7 @@ from headwater.config.option import (
     UnknownOptionWarning,
     problem_list,
 )
+from headwater.config.spark import SPARK_OPTIONS, SparkConfig
 from headwater.config.table_options import TABLE_OPTIONS, TABLE_PREFIXES
 from headwater.config.unsupported import UNSUPPORTED_OPTIONS
 from headwater.config.write import WRITE_OPTIONS, WriteConfig
@@ -40,6 +41,7 @@ OPTION_GROUPS: Mapping[str, tuple[Option[Any, Any], ...]] = {
     "Table": TABLE_OPTIONS,
     "Writers": WRITE_OPTIONS,
     "Files": FILE_OPTIONS,
+    "Spark": SPARK_OPTIONS,
     "Locks": LOCK_OPTIONS,
 }
 OPTION_PREFIXES = (*TABLE_PREFIXES, STORAGE_PREFIX)
@@ -48,6 +50,7 @@ ALL_OPTIONS = tuple(option for group in OPTION_GROUPS.values() for option in gro
 _CONFIG_BUILDERS = (
     WriteConfig.from_options,
     FileConfig.from_options,
+    SparkConfig.from_options,
     lock_config_from_options,
 )
 """Each knows the rules that bind several of its options."""

@@ -55,6 +55,10 @@ class IndexType(StrEnum):
     FLINK_STATE = "FLINK_STATE"
 
 
+LOOKUP_INDEXES = (IndexType.SIMPLE, IndexType.BLOOM)
+"""Those that find a record by looking its key up in the files of its partition."""
+
+
 @unique
 class PartialUpdateMode(StrEnum):
     NONE = "NONE"
@@ -285,7 +289,8 @@ INDEX_TYPE = Option(
     "hoodie.index.type",
     IndexType,
     default=None,
-    doc="How a record finds its file group.",
+    doc="How a record finds its file group: by the hash of its key (BUCKET), or by looking the key "
+    "up in the base files of its partition (SIMPLE; BLOOM asks their bloom filters first).",
 )
 BUCKET_COUNT = Option(
     "hoodie.bucket.index.num.buckets",

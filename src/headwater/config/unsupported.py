@@ -77,7 +77,9 @@ UNSUPPORTED_OPTIONS = (
     ),
     UnsupportedOption("hoodie.table.cdc.enabled", ("FALSE",), "Change data is not written"),
     UnsupportedOption(
-        "hoodie.index.type", ("BUCKET",), "Tables of this release have a bucket index"
+        "hoodie.index.type",
+        ("BUCKET", "SIMPLE", "BLOOM"),
+        "A record is found by its partition and key: choose one of these",
     ),
     UnsupportedOption("hoodie.index.bucket.engine", ("SIMPLE",), "The number of buckets is fixed"),
     UnsupportedOption(

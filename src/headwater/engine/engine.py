@@ -17,6 +17,9 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
+GROUP_NUMBER = "__headwater_group"
+"""The column, of 32-bit integers, that `Route.tag` adds to the rows."""
+
 A = TypeVar("A")
 R = TypeVar("R")
 
@@ -40,16 +43,22 @@ class RouteKind(StrEnum):
 class Route:
     """How rows find their tasks.
 
-    `group_numbers` gives every row of a batch a number; equal numbers come to the same task.
+    Equal numbers come to the same task: with n tasks, number i to the task i modulo n.
+    `group_numbers` gives every row of a batch its number. Where finding the number is costly, `tag`
+    does it instead: it gives the rows of a task's batches again, with the column `GROUP_NUMBER`,
+    which the tasks that consume the rows then see. It may leave rows out, or give them twice.
     `simple_key` and `simple_partition` name the columns when the number is no more than Hudi's
-    bucket of one key column plus a hash of partition columns, which an engine may compute natively.
+    bucket of one key column plus a hash of the partition path, made of the values of columns as
+    they are, which an engine may compute natively. `is_hive_style` says that paths name columns.
     """
 
     kind: RouteKind
     group_numbers: Callable[[pa.RecordBatch], pa.Array] | None = None
+    tag: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None = None
     bucket_count: int | None = None
     simple_key: str | None = None
     simple_partition: tuple[str, ...] = ()
+    is_hive_style: bool = False
 
 
 RowsTask = Callable[[TaskContext, Iterator[pa.RecordBatch]], list[R]]

@@ -32,6 +32,6 @@ class InlineRows:
 
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
         """Hand all rows to one task; one task trivially holds every file group whole."""
-        return task(
-            TaskContext(task=0, task_attempt=0, task_count=1), iter(self._table.to_batches())
-        )
+        batches = iter(self._table.to_batches())
+        tagged = batches if route.tag is None else route.tag(batches)
+        return task(TaskContext(task=0, task_attempt=0, task_count=1), tagged)

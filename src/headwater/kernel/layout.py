@@ -1,12 +1,13 @@
 """Where things are inside a table: one place for every path the protocol uses.
 
 All paths are relative to the table's base. Folders that stock Hudi knows keep its names;
-`.attempts` and `.cancel` are ours, and other engines ignore them.
+`.attempts`, `.cancel` and `.sinks` are ours, and other engines ignore them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from headwater.model.instant import InstantTime
 
@@ -17,6 +18,7 @@ ATTEMPTS = f"{HOODIE}/.attempts"
 HEARTBEATS = f"{HOODIE}/.heartbeat"
 CANCELS = f"{HOODIE}/.cancel"
 MARKERS = f"{HOODIE}/.temp"
+SINKS = f"{HOODIE}/.sinks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +49,8 @@ def cancel_path(time: InstantTime) -> str:
 
 def marker_folder(time: InstantTime) -> str:
     return f"{MARKERS}/{time}"
+
+
+def sink_path(sink: str) -> str:
+    """What a streaming query has begun last; a sink's name may hold any character."""
+    return f"{SINKS}/{quote(sink, safe='')}.json"

@@ -34,6 +34,7 @@ from headwater.config.table_options import (
     RECORD_KEY_FIELDS,
     TABLE_FORMAT,
     TABLE_OPTIONS,
+    TABLE_PREFIXES,
     TIMELINE_HISTORY_PATH,
     TIMELINE_LAYOUT_VERSION,
     TIMELINE_PATH,
@@ -47,19 +48,12 @@ from headwater.config.table_options import (
     TimelineTimezone,
 )
 from headwater.errors import ErrorKind, InvalidInputError
+from headwater.kernel.arrow.meta_columns import META_COLUMNS, OPERATION
+from headwater.kernel.arrow.spark_schema import schema_from_ddl
 from headwater.kernel.format.avro_schema import encode_avro_schema, parse_avro_schema
 from headwater.kernel.layout import PROPERTIES
 
 DEFAULT_BUCKET_COUNT = 4
-
-META_COLUMNS = (
-    "_hoodie_commit_time",
-    "_hoodie_commit_seqno",
-    "_hoodie_record_key",
-    "_hoodie_partition_path",
-    "_hoodie_file_name",
-    "_hoodie_operation",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +63,7 @@ class NewTable:
     location: str
     """Where the table goes; its last part is the table's name unless one is given."""
     schema: pa.Schema | str | Mapping[str, Any]
-    """An Arrow schema, or an Avro record as JSON text or parsed JSON."""
+    """An Arrow schema, Spark's DDL, or an Avro record as JSON text or parsed JSON."""
     name: str | None = None
     database: str | None = None
     table_type: str | None = None
@@ -137,11 +131,12 @@ def plan_table_config(new: NewTable, options: Mapping[str, str]) -> TableConfig:
 def _merged(new: NewTable, options: Mapping[str, str], problems: list[str]) -> dict[str, str]:
     """Return the table options given as options or as arguments, which must not contradict."""
     # Stock Hudi reads enums in upper case only, so options are stored as we write them.
+    families = tuple(family.prefix for family in TABLE_PREFIXES)
     merged = {
         option.key: option.encode(option.parse(options[option.key]))
         for option in TABLE_OPTIONS
         if option.key in options
-    }
+    } | {key: text for key, text in options.items() if key.startswith(families)}
     arguments: tuple[tuple[str, Option[Any, Any], str | None], ...] = (
         ("name", NAME, new.name),
         ("database", DATABASE, new.database),
@@ -185,14 +180,12 @@ def _columns(schema: pa.Schema | str | Mapping[str, Any], name: str) -> tuple[pa
         return parse_avro_schema(encoded), encoded
     if not isinstance(schema, str | Mapping):
         raise InvalidInputError(
-            f"schema must be a pyarrow.Schema or an Avro record as JSON, got "
-            f"{type(schema).__module__}.{type(schema).__qualname__}. Convert it to a pyarrow.Schema"
+            f"schema must be a pyarrow.Schema, a Spark StructType, DDL text or an Avro record as "
+            f"JSON, got {type(schema).__module__}.{type(schema).__qualname__}. Convert it to a "
+            "pyarrow.Schema"
         )
     if isinstance(schema, str) and not schema.lstrip().startswith("{"):
-        raise InvalidInputError(
-            "schema is text, but no JSON object. Text is read as an Avro record in JSON; a schema "
-            "in DDL is not supported yet: pass a pyarrow.Schema"
-        )
+        return _columns(schema_from_ddl(schema), name)
     columns = parse_avro_schema(schema)
     parsed = json.loads(schema) if isinstance(schema, str) else dict(schema)
     return columns, json.dumps(parsed, separators=(",", ":"))
@@ -209,7 +202,7 @@ def _column_problems(
         problems.append("the schema has no columns")
     folded = [name.casefold() for name in columns.names]
     for name in columns.names:
-        if name in META_COLUMNS:
+        if name in (*META_COLUMNS, OPERATION):
             problems.append(f"column {name} is one that the table adds by itself")
         elif folded.count(name.casefold()) > 1:
             problems.append(f"column {name} differs from another one by case only")
@@ -247,10 +240,12 @@ def _choice_problems(
         )
     if MERGE_MODE.parse(stated[MERGE_MODE.key]) is MergeMode.EVENT_TIME_ORDERING and not ordering:
         problems.append(f"{MERGE_MODE.key}=EVENT_TIME_ORDERING needs ordering columns")
-    is_bucketed = INDEX_TYPE.key in stated
-    if is_bucketed and not record_key:
+    index = INDEX_TYPE.parse(stated[INDEX_TYPE.key]) if INDEX_TYPE.key in stated else None
+    if index is IndexType.BUCKET and not record_key:
         problems.append("a bucket index needs a record_key, whose hash chooses the bucket")
-    if BUCKET_COUNT.key in stated and not is_bucketed:
+    elif index is not None and not record_key:
+        problems.append(f"a {index.lower()} index needs a record_key to look records up by")
+    if BUCKET_COUNT.key in stated and index is not IndexType.BUCKET:
         problems.append("buckets are of no use without a bucket index, which needs a record_key")
     return problems
 
@@ -266,9 +261,9 @@ def _default_merge_mode(ordering: tuple[str, ...]) -> MergeMode:
 
 
 def _default_index(given: Mapping[str, str], *, has_record_key: bool) -> dict[str, str]:
+    bucket = INDEX_TYPE.encode(IndexType.BUCKET)
+    if given.get(INDEX_TYPE.key, bucket) != bucket:
+        return {}
     if INDEX_TYPE.key not in given and not has_record_key:
         return {}
-    return {
-        INDEX_TYPE.key: INDEX_TYPE.encode(IndexType.BUCKET),
-        BUCKET_COUNT.key: str(DEFAULT_BUCKET_COUNT),
-    }
+    return {INDEX_TYPE.key: bucket, BUCKET_COUNT.key: str(DEFAULT_BUCKET_COUNT)}

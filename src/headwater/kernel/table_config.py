@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from headwater.config.option import problem_list
@@ -159,6 +160,18 @@ def check_options_agree(config: TableConfig, options: Mapping[str, str]) -> None
             problem_list(f"Options cannot change the table {config.name}", problems),
             kind=ErrorKind.INVALID_OPTION,
         )
+
+
+def with_chosen_index(config: TableConfig, options: Mapping[str, str]) -> TableConfig:
+    """Return the config to write by: a table that does not say its index has the writer's."""
+    if config.index_type is not None or INDEX_TYPE.key not in options:
+        return config
+    buckets = options.get(BUCKET_COUNT.key)
+    return replace(
+        config,
+        index_type=INDEX_TYPE.parse(options[INDEX_TYPE.key]),
+        bucket_count=config.bucket_count if buckets is None else BUCKET_COUNT.parse(buckets),
+    )
 
 
 def create_table_config(storage: Storage, clock: Clock, ids: Ids, config: TableConfig) -> None:

@@ -109,15 +109,16 @@ def instant_time_at(epoch_ms: int, *, is_utc: bool = True) -> InstantTime:
 def instant_time_after(time: InstantTime, milliseconds: int = 1) -> InstantTime:
     """Return the instant time a number of milliseconds later.
 
-    Times below year 1 (the metadata table's bootstrap instants `0...0`, `0...1`) count up as
-    plain numbers, as they are no dates.
+    Digits that are no date, such as the metadata table's bootstrap instants `0...0` and `0...1`,
+    count up as plain numbers.
     """
-    if time < "0001":
-        return InstantTime(f"{int(time) + milliseconds:017d}")
     seconds, millis = time[:14], int(time[14:17] or "0")
     whole, rest = divmod(millis + milliseconds, 1000)
     if whole == 0:
         return InstantTime(f"{seconds}{rest:03d}")
-    later = datetime.strptime(seconds, INSTANT_TIME_FORMAT) + timedelta(seconds=whole)
+    try:
+        later = datetime.strptime(seconds, INSTANT_TIME_FORMAT) + timedelta(seconds=whole)
+    except (ValueError, OverflowError):
+        return InstantTime(f"{int(time) + milliseconds:017d}")
     # strftime drops leading zeros of years below 1000 on some platforms; such years do not occur.
     return InstantTime(f"{later.strftime(INSTANT_TIME_FORMAT)}{rest:03d}")

@@ -8,16 +8,16 @@ stat, so no reader ever takes it for data, and the commit removes it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 import pyarrow as pa
 
 from headwater.engine.engine import TaskContext
 from headwater.kernel.arrow.keys import KeyGenerator
-from headwater.kernel.arrow.schema_evolution import project_batch
 from headwater.model.commit_metadata import WriteStat
 from headwater.operations.group_buffer import GroupBuffer
 from headwater.operations.group_writer import GroupWriter
-from headwater.operations.plan import Operation, WritePlan
+from headwater.operations.plan import WritePlan
 from headwater.operations.route import GroupKey, assign_groups
 from headwater.seams.open_storage import open_storage
 
@@ -38,16 +38,8 @@ def execute_write(
     stats: list[WriteStat] = []
     with GroupBuffer[GroupKey](plan.files.task_memory_bytes) as buffer:
         for batch in batches:
-            fitting = batch if plan.operation is Operation.DELETE else _fit(plan, batch)
-            buffer.add(fitting, *assign_groups(plan, keys, fitting))
-        for group, rows in buffer.drain():
-            stats += writer.write(group, rows)
+            buffer.add(*assign_groups(plan, keys, batch))
+        for partition, groups in groupby(buffer.drain(), key=lambda item: item[0].partition):
+            numbered = ((group.number, rows) for group, rows in groups)
+            stats += writer.write_partition(partition, numbered)
     return stats
-
-
-def _fit(plan: WritePlan, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Bring a batch to the table's columns; a partial one keeps to the columns it has."""
-    if not plan.is_partial:
-        return project_batch(batch, plan.schema)
-    present = [field for field in plan.schema if field.name in batch.schema.names]
-    return project_batch(batch, pa.schema(present))

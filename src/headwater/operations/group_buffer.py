@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-K = TypeVar("K", bound=Hashable)
+K = TypeVar("K", bound=tuple[str, int])
 
 
 class GroupBuffer(Generic[K]):
@@ -60,8 +60,8 @@ class GroupBuffer(Generic[K]):
             self._move_to_disk()
 
     def drain(self) -> Iterator[tuple[K, pa.Table]]:
-        """Give each group with its rows in order of arrival, and forget it."""
-        for group in [*self._moved, *(g for g in self._held if g not in self._moved)]:
+        """Give the groups in ascending order, each with its rows as they arrived; forget them."""
+        for group in sorted({*self._moved, *self._held}):
             batches = [*self._read_back(group), *self._held.pop(group, [])]
             yield group, pa.Table.from_batches(batches)
 

@@ -1,22 +1,27 @@
-"""Writing the rows of one file group.
+"""Writing the rows of file groups.
 
     merge on read    a log file: a data block of the rows, or a block of deletes; but rows that
-                     start a group in bulk become a base file
+                     start a group in bulk, and inserts of all but bucketed tables, become a base
+                     file
     copy on write    a new base file: the rows alone, or merged with the base file before
 
-The same code runs for every engine; a group's rows are all here, as one table.
+The same code runs for every engine; a group's rows are all here, as one table. Inserts of a table
+that is not bucketed have no group yet: they fill up small base files of copy-on-write tables, each
+one task's alone, and then make new ones. A small file that gets both updates and inserts is written
+once, with both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, count
 from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.config.table_options import IndexType
 from headwater.engine.engine import TaskContext
 from headwater.errors import AlreadyExistsError, check
 from headwater.kernel.arrow.fold import fold_logs
@@ -40,6 +45,7 @@ from headwater.kernel.format.base_file import (
     open_base_file,
     write_base_file,
 )
+from headwater.kernel.format.bloom import BloomFilterBuilder
 from headwater.kernel.format.log_blocks import (
     encode_data_block,
     encode_delete_block,
@@ -52,8 +58,8 @@ from headwater.kernel.format.partition_metadata import (
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile, write_token
-from headwater.operations.plan import Operation, WritePlan
-from headwater.operations.route import GroupKey
+from headwater.operations.inserts import plan_inserts
+from headwater.operations.plan import INSERTS, Operation, WritePlan, has_room
 from headwater.seams.storage import Storage
 
 NO_PREVIOUS_COMMIT = "null"
@@ -76,21 +82,110 @@ class GroupWriter:
         self._numbered_rows = 0
         self._made_partitions: set[str] = set()
 
-    def write(self, group: GroupKey, rows: pa.Table) -> list[WriteStat]:
-        """Write all rows of a group; return the stats of the files made for it."""
-        file_slice = self._plan.slices.get(group.partition, {}).get(group.number)
+    def write_partition(
+        self, partition: str, groups: Iterable[tuple[int, pa.Table]]
+    ) -> Iterator[WriteStat]:
+        """Write all rows of the task for one partition; give the stats of the files made.
+
+        Args:
+            groups: numbers of groups (see `GroupKey`) and their rows, inserts first.
+        """
+        filling: dict[int, pa.Table] = {}
+        for number, rows in groups:
+            if number == INSERTS:
+                pieces = self._insert_pieces(partition, rows)
+                if self._plan.looks_up:
+                    # Updates of the same files may follow.
+                    filling = {to: part for to, part in pieces if to is not None}
+                    pieces = [piece for piece in pieces if piece[0] is None]
+                yield from self._insert(partition, pieces)
+            else:
+                self._check_mine(number)
+                more = filling.pop(number, None)
+                whole = rows if more is None else pa.concat_tables([rows, more])
+                yield from self._write_group(partition, number, whole)
+        for number, rows in filling.items():
+            yield self._change(self._plan.slices[partition][number], rows)
+
+    def _check_mine(self, number: int) -> None:
+        """Two tasks that wrote one slice would each lose what the other wrote."""
+        here = self._context
+        check(
+            not self._plan.looks_up or number % here.task_count == here.task,
+            "Rows of a file slice came to a task that does not own it",
+            slice_number=number,
+            task=here.task,
+            task_count=here.task_count,
+        )
+
+    def _write_group(self, partition: str, number: int, rows: pa.Table) -> Iterator[WriteStat]:
+        file_slice = self._plan.slices.get(partition, {}).get(number)
         if self._plan.operation is Operation.DELETE:
-            return [] if file_slice is None else [self._delete(file_slice, rows)]
-        if self._keys.generates_keys:
-            return self._append(group.partition, rows)
-        rows = reduce_batch(rows, self._keys.record_keys(rows), self._rule)
+            if file_slice is not None:
+                yield self._delete(file_slice, rows)
+            return
+        rows = self._sorted(reduce_batch(rows, self._keys.record_keys(rows), self._rule))
         if file_slice is not None:
-            return [self._change(file_slice, rows)]
-        new = self._plan.new_group(group.partition, group.number)
+            yield self._change(file_slice, rows)
+            return
+        new = self._plan.new_group(partition, number)
         if self._plan.is_merge_on_read and not self._plan.is_bulk:
-            return [self._append_log(new, rows, None)]
+            yield self._append_log(new, rows, None)
+        else:
+            yield self._create(new, self._without_deleted(rows))
+
+    def _insert_pieces(self, partition: str, rows: pa.Table) -> list[tuple[int | None, pa.Table]]:
+        """Return new rows in pieces, each with the number of the slice to fill up, if any.
+
+        Rows that were looked up have one row per key from here on; others are taken as they are.
+        """
+        if self._plan.looks_up:
+            rows = reduce_batch(rows, self._keys.record_keys(rows), self._rule)
+            rows = self._without_deleted(rows)
+        rows = self._sorted(rows)
+        if rows.num_rows == 0:
+            return []
+        files = self._plan.files
+        pieces = plan_inserts(
+            rows.num_rows,
+            self._free_bytes(partition),
+            record_size_bytes=self._plan.record_size_bytes or max(1, rows.nbytes // rows.num_rows),
+            file_size_max=files.file_size_max,
+        )
+        return [(piece.slice_number, rows.slice(piece.start, piece.row_count)) for piece in pieces]
+
+    def _free_bytes(self, partition: str) -> dict[int, int]:
+        """Return what the small files may grow by that are this task's to fill."""
+        if self._plan.is_merge_on_read:
+            return {}
+        files, here = self._plan.files, self._context
+        return {
+            number: files.file_size_max - file_slice.size_bytes
+            for number, file_slice in self._plan.slices.get(partition, {}).items()
+            if number % here.task_count == here.task
+            and has_room(file_slice, small_file_limit=files.small_file_limit)
+        }
+
+    def _insert(
+        self, partition: str, pieces: Iterable[tuple[int | None, pa.Table]]
+    ) -> Iterator[WriteStat]:
+        """Write new rows: each piece behind the rows of a small file, or into a new one."""
+        new_groups = (self._plan.new_group(partition, self._context.task, n) for n in count())
+        for number, rows in pieces:
+            if number is None:
+                yield self._create(next(new_groups), rows)
+            else:
+                yield self._fill(self._plan.slices[partition][number], rows)
+
+    def _sorted(self, rows: pa.Table) -> pa.Table:
+        columns = self._plan.files.sort_columns
+        if not columns or self._plan.operation is not Operation.BULK_INSERT:
+            return rows
+        return rows.sort_by([(name, "ascending") for name in columns])
+
+    def _without_deleted(self, rows: pa.Table) -> pa.Table:
         is_kept = ~deleted_rows(rows, self._rule)
-        return [self._create(new, rows if is_kept.all() else rows.filter(pa.array(is_kept)))]
+        return rows if is_kept.all() else rows.filter(pa.array(is_kept))
 
     def _change(self, file_slice: FileSlice, rows: pa.Table) -> WriteStat:
         if self._plan.is_merge_on_read:
@@ -118,37 +213,13 @@ class GroupWriter:
         )
         return self._put_log(file_slice.group, [block], file_slice, deleted=len(record_keys))
 
-    def _append(self, partition: str, rows: pa.Table) -> list[WriteStat]:
-        """Write rows without keys: fill files that have room, then make new ones."""
-        if self._plan.files.sort_columns and self._plan.operation is Operation.BULK_INSERT:
-            rows = rows.sort_by([(name, "ascending") for name in self._plan.files.sort_columns])
-        stats = []
-        start = 0
-        for file_slice in self._slices_to_fill(partition):
-            free_bytes = self._plan.files.file_size_max - file_slice.size_bytes
-            count = min(rows.num_rows - start, free_bytes // self._plan.record_size_bytes)
-            if count > 0:
-                stats.append(self._fill(file_slice, rows.slice(start, count)))
-                start += count
-        rows_per_file = max(1, self._plan.files.file_size_max // self._plan.record_size_bytes)
-        for serial, begin in enumerate(range(start, rows.num_rows, rows_per_file)):
-            new = self._plan.new_group(partition, self._context.task, serial)
-            stats.append(self._create(new, rows.slice(begin, rows_per_file)))
-        return stats
-
-    def _slices_to_fill(self, partition: str) -> Iterator[FileSlice]:
-        """Give the files with room that are this task's to fill: each is one task's alone."""
-        for number, file_slice in self._plan.slices.get(partition, {}).items():
-            if number % self._context.task_count == self._context.task:
-                yield file_slice
-
     def _append_log(
         self, group: FileGroupId, rows: pa.Table, file_slice: FileSlice | None
     ) -> WriteStat:
         block = encode_data_block(
             self._with_meta_columns(rows, group.partition, group.file_id),
             instant_time=self._plan.instant_time,
-            avro_schema_json=self._plan.avro_schema,
+            avro_schema_json=self._plan.block_avro_schema,
             block_format=self._plan.files.log_block_format,
             is_partial=self._plan.is_partial,
             compression=self._plan.files.compression,
@@ -187,8 +258,12 @@ class GroupWriter:
 
     def _create(self, group: FileGroupId, rows: pa.Table) -> WriteStat:
         base = self._new_base_file(group)
+        whole = project_batch(rows, self._plan.schema)  # A partial write may lack columns.
         written = self._write_base_file(
-            base, MarkerKind.CREATE, [self._with_meta_columns(rows, base.partition, base.name)]
+            base,
+            MarkerKind.CREATE,
+            [self._with_meta_columns(whole, base.partition, base.name)],
+            row_count_max=rows.num_rows,
         )
         return _base_file_stat(base, written, MergeCounts(inserted=rows.num_rows))
 
@@ -197,20 +272,26 @@ class GroupWriter:
         with _open(self._storage, file_slice) as old:
             batches = (self._moved(batch, base) for batch in old.iter_batches())
             more = self._with_meta_columns(rows, base.partition, base.name)
-            written = self._write_base_file(base, MarkerKind.MERGE, chain(batches, [more]))
+            written = self._write_base_file(
+                base,
+                MarkerKind.MERGE,
+                chain(batches, [more]),
+                row_count_max=old.row_count + rows.num_rows,
+            )
         counts = MergeCounts(inserted=rows.num_rows)
         return _base_file_stat(base, written, counts, before=file_slice)
 
     def _merge(self, file_slice: FileSlice, base: BaseFile, part: LogPart) -> WriteStat:
         with _open(self._storage, file_slice) as old:
+            folded = fold_logs([part], self._rule, self._schema)
             merged = merge_batches(
-                old.iter_batches(keeps_dictionaries=True),
-                fold_logs([part], self._rule, self._schema),
-                self._rule,
-                schema=self._schema,
+                old.iter_batches(keeps_dictionaries=True), folded, self._rule, schema=self._schema
             )
             written = self._write_base_file(
-                base, MarkerKind.MERGE, (replace_file_name(batch, base.name) for batch in merged)
+                base,
+                MarkerKind.MERGE,
+                (replace_file_name(batch, base.name) for batch in merged),
+                row_count_max=old.row_count + folded.rows.num_rows,
             )
         return _base_file_stat(base, written, merged.counts, before=file_slice)
 
@@ -221,7 +302,12 @@ class GroupWriter:
         return BaseFile(*group, self._token, self._plan.instant_time)
 
     def _write_base_file(
-        self, base: BaseFile, kind: MarkerKind, batches: Iterable[pa.RecordBatch | pa.Table]
+        self,
+        base: BaseFile,
+        kind: MarkerKind,
+        batches: Iterable[pa.RecordBatch | pa.Table],
+        *,
+        row_count_max: int,
     ) -> BaseFileStats:
         self._announce(base, kind)
         with self._storage.open_output(base.path) as sink:
@@ -231,7 +317,20 @@ class GroupWriter:
                 sink=sink,
                 avro_schema_json=self._plan.avro_schema,
                 codec=self._plan.files.compression,
+                bloom=self._bloom_filter(row_count_max),
             )
+
+    def _bloom_filter(self, row_count_max: int) -> BloomFilterBuilder | None:
+        """Return an empty filter for a file of that many rows, if the table's index wants one."""
+        if self._plan.config.index_type is not IndexType.BLOOM:
+            return None
+        files = self._plan.files
+        keys_per_row = files.bloom_keys or max(1, row_count_max)
+        return BloomFilterBuilder(
+            keys_per_row=keys_per_row,
+            false_positive_rate=files.bloom_false_positive_rate,
+            keys_max=max(keys_per_row, files.bloom_keys_max),
+        )
 
     def _announce(self, file: BaseFile | LogFile, kind: MarkerKind) -> None:
         """Publish that a file is about to be written, and its partition if that is new."""

@@ -2,8 +2,11 @@
 
 A write sends every row to a file group. How the group is found depends on the index:
 
-    bucket      the hash of the record key names the group; no look-up
-    none        rows have no key of their own and go to files with room, or to new ones
+    bucket         the hash of the record key names the group; no look-up
+    simple, bloom  upserts and deletes look the record key up in the base files of its partition;
+                   new keys, and inserts, which look nothing up, go to files with room or to new
+                   ones; updates go to the group that holds the key
+    none           rows have no key of their own and are inserts
 
 A plan holds the file slices that exist as of the writer's snapshot, so that a task needs nothing
 but the plan, its rows and storage.
@@ -12,7 +15,7 @@ but the plan, its rows and storage.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
 
@@ -20,9 +23,12 @@ import pyarrow as pa
 
 from headwater.config.files import FileConfig
 from headwater.config.table import TableConfig
-from headwater.config.table_options import IndexType, TableType
+from headwater.config.table_options import LOOKUP_INDEXES, IndexType, TableType
 from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import InstantTime
+
+INSERTS = -1
+"""The number, in place of that of a slice, of rows that go to files with room or to new ones."""
 
 BUCKET_COUNT_DEFAULT = 4
 """Hudi's default, for a table whose config does not say."""
@@ -60,8 +66,9 @@ class WritePlan:
     schema: pa.Schema
     """The data columns after this write."""
     avro_schema: str
-    """The columns of the files, as Avro JSON: meta columns first, and in a partial write only those
-    that the rows bring."""
+    """The columns of base files, as Avro JSON: meta columns first."""
+    block_avro_schema: str
+    """The columns of log blocks: in a partial write only those that the rows bring."""
     instant_time: InstantTime
     attempt: int
     operation: Operation
@@ -71,11 +78,21 @@ class WritePlan:
     slices: Mapping[str, Mapping[int, FileSlice]]
     """Partition -> bucket, or running number, -> the slice that rows are written to."""
     known_partitions: frozenset[str]
-    record_size_bytes: int
+    record_size_bytes: int | None
+    """Bytes of a record in a base file, if anything tells."""
 
     @property
     def is_bucketed(self) -> bool:
         return self.config.index_type is IndexType.BUCKET
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether rows find their file groups by looking up which files hold their keys.
+
+        A write that replaces has nothing to look up, but equal keys still meet.
+        """
+        is_inserting = self.operation in (Operation.INSERT, Operation.BULK_INSERT)
+        return self.config.index_type in LOOKUP_INDEXES and not is_inserting
 
     @property
     def bucket_count(self) -> int:
@@ -112,14 +129,15 @@ def slices_by_bucket(slices: list[FileSlice]) -> dict[str, dict[int, FileSlice]]
     return found
 
 
-def slices_with_room(
-    slices: list[FileSlice], *, small_file_limit: int
-) -> dict[str, dict[int, FileSlice]]:
-    """Return partition -> running number -> slice for base files that inserts may fill up."""
+def slices_by_number(slices: Iterable[FileSlice]) -> dict[str, dict[int, FileSlice]]:
+    """Return partition -> running number of the whole table -> slice."""
     found: dict[str, dict[int, FileSlice]] = {}
-    for file_slice in slices:
-        base = file_slice.base
-        if base is not None and not file_slice.logs and base.size_bytes < small_file_limit:
-            in_partition = found.setdefault(base.partition, {})
-            in_partition[len(in_partition)] = file_slice
+    for number, file_slice in enumerate(slices):
+        found.setdefault(file_slice.group.partition, {})[number] = file_slice
     return found
+
+
+def has_room(file_slice: FileSlice, *, small_file_limit: int) -> bool:
+    """Whether inserts may fill up the base file of a slice."""
+    base = file_slice.base
+    return base is not None and not file_slice.logs and base.size_bytes < small_file_limit

@@ -8,6 +8,10 @@
 6. transaction: the completed file, with all stats, makes the write visible as one;
 7. forget markers and heartbeat.
 
+`run_write` does all of it. `start_write` does 1 to 3 and gives a `RunningWrite`, whose `commit`
+does 5 to 7, for an engine that runs the tasks by itself. Such a write may even go on in another
+process: `hand_over` makes a value of it, and `resume_write` a running write of that.
+
 A crash before 6 leaves a pending instant whose files nobody sees; clean rolls it back. A failure
 releases the heartbeat, so that the next writer need not wait. After an unknown outcome of 6 nothing
 is touched: the timeline will tell.
@@ -15,18 +19,24 @@ is touched: the timeline will tell.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
 
-from headwater.config.files import FileConfig
+from headwater.config.files import BULK_INSERT_SORT_COLUMNS, FileConfig
 from headwater.config.table import TableConfig
-from headwater.config.table_options import IndexType, TableType
+from headwater.config.table_options import INDEX_TYPE, LOOKUP_INDEXES, IndexType, TableType
 from headwater.config.write import ConcurrencyMode, WriteConfig
 from headwater.engine.engine import Rows
-from headwater.errors import CommitUnknownError, InvalidInputError, UnsupportedError
+from headwater.errors import (
+    CommitUnknownError,
+    InvalidInputError,
+    StorageError,
+    UnsupportedError,
+)
 from headwater.kernel.arrow.input_schema import stored_schema
 from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.kernel.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
@@ -34,19 +44,33 @@ from headwater.kernel.arrow.schema_evolution import evolve_schema
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.table_config import table_layout
+from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.markers import delete_markers, delete_unlisted_files
 from headwater.kernel.txn.steps import Claim
 from headwater.kernel.txn.transaction import LockTransaction
-from headwater.kernel.txn.writes import CommittedWrite, InflightWrite, start_inflight_write
+from headwater.kernel.txn.writes import (
+    CommittedWrite,
+    InflightWrite,
+    resume_inflight_write,
+    start_inflight_write,
+)
 from headwater.kernel.view.table_view import TableView, load_view
 from headwater.model.commit import Commit
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import Action
 from headwater.operations.execute import execute_write
-from headwater.operations.plan import Operation, WritePlan, slices_by_bucket, slices_with_room
+from headwater.operations.plan import (
+    Operation,
+    WritePlan,
+    has_room,
+    slices_by_bucket,
+    slices_by_number,
+)
 from headwater.operations.route import group_route
 from headwater.seams.components import Components
+
+log = logging.getLogger(__name__)
 
 SCHEMA_KEY = "schema"
 WRITER_KEY = "headwater.writer"
@@ -69,17 +93,29 @@ class WriteTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRequest:
-    """What to write. `rows` is None for an operation that brings none."""
+    """What to write."""
 
     operation: Operation
-    rows: Rows | None
+    columns: pa.Schema | None
+    """The columns of the rows; None for an operation that brings none."""
     is_partial: bool = False
     partitions: tuple[str, ...] = ()
     """What DELETE_PARTITIONS removes."""
     extra_metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_write(target: WriteTarget, request: WriteRequest) -> Commit:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWrite:
+    """A write that has begun, as a value that another process can go on with."""
+
+    request: WriteRequest
+    plan: WritePlan
+    attempt: Attempt
+    replaceable: Mapping[str, tuple[str, ...]]
+    """Partition -> file ids of the writer's snapshot that the operation may replace."""
+
+
+def run_write(target: WriteTarget, request: WriteRequest, rows: Rows | None) -> Commit:
     """Write and commit.
 
     Raises:
@@ -90,6 +126,22 @@ def run_write(target: WriteTarget, request: WriteRequest) -> Commit:
         CommitUnknownError: storage did not say whether the commit landed.
         CorruptTableError, StorageError: a file is damaged, or storage failed.
     """
+    running = start_write(target, request)
+    try:
+        stats = [] if rows is None else running.run_tasks(rows)
+        return running.commit(stats)
+    except CommitUnknownError:
+        raise
+    except (Exception, KeyboardInterrupt):
+        running.abandon()
+        raise
+
+
+def start_write(target: WriteTarget, request: WriteRequest) -> RunningWrite:
+    """Begin a write and plan it.
+
+    Raises: see `run_write`.
+    """
     config, components = target.config, target.components
     config.check_writable(components.storage.uri)
     _check_request(config, request)
@@ -99,49 +151,110 @@ def run_write(target: WriteTarget, request: WriteRequest) -> Commit:
         interval_ms=target.write_config.heartbeat_interval_ms,
         tolerable_misses=target.write_config.heartbeat_tolerable_misses,
     )
-    txn = LockTransaction(components, table_layout(config), lock_timeout_ms=target.lock_timeout_ms)
-    write = start_inflight_write(
+    inflight = start_inflight_write(
         components,
-        txn,
+        _transaction(target),
         _action_of(config, request.operation),
         claim,
         encode_record(CommitMetadata(operation_type=request.operation)),
         is_single_writer=target.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER,
     )
     try:
-        committed = _write_and_commit(target, request, write, claim)
-    except CommitUnknownError:
-        raise
+        view = load_view(components.storage, config)
+        planned = PlannedWrite(
+            request=request,
+            plan=_plan_write(target, request, inflight, view),
+            attempt=inflight.attempt,
+            replaceable=_replaceable_groups(request, view),
+        )
     except (Exception, KeyboardInterrupt):
-        write.abandon()
+        inflight.abandon()
         raise
-    delete_markers(components.storage, write.instant_time)
-    return committed
+    return RunningWrite(target, planned, inflight)
 
 
-def _write_and_commit(
-    target: WriteTarget, request: WriteRequest, write: InflightWrite, claim: Claim
-) -> Commit:
-    storage = target.components.storage
-    view = load_view(storage, target.config)
-    schema = _schema_after(view, request)
-    plan = _plan_write(target, request, write, view, schema)
-    stats: list[WriteStat] = []
-    if request.rows is not None:
-        keys = KeyGenerator.from_config(target.config)
-        stats = request.rows.run(group_route(plan, keys), partial(execute_write, plan))
-        listed = {stat.path for stat in stats if stat.path is not None}
-        delete_unlisted_files(storage, write.instant_time, listed)
-    metadata = _commit_metadata(request, stats, view, schema, target, claim)
-    done = write.commit(encode_record(metadata))
-    return _commit_of(done, stats)
+def resume_write(target: WriteTarget, planned: PlannedWrite) -> RunningWrite:
+    """Go on with a write that another process handed over.
+
+    Raises:
+        FencedError: the write was taken over meanwhile; nothing was written.
+    """
+    inflight = resume_inflight_write(target.components, _transaction(target), planned.attempt)
+    return RunningWrite(target, planned, inflight)
+
+
+def abandon_write(target: WriteTarget, attempt: Attempt) -> None:
+    """Give up a write that was handed over, of which nothing but its attempt is known.
+
+    Raises:
+        FencedError: the write has ended already, or was taken over.
+    """
+    resume_inflight_write(target.components, _transaction(target), attempt).abandon()
+
+
+class RunningWrite:
+    """A write between its start and its end: commit it, abandon it or hand it over, once."""
+
+    def __init__(self, target: WriteTarget, planned: PlannedWrite, inflight: InflightWrite) -> None:
+        self._target = target
+        self._planned = planned
+        self._inflight = inflight
+
+    @property
+    def plan(self) -> WritePlan:
+        return self._planned.plan
+
+    def run_tasks(self, rows: Rows) -> list[WriteStat]:
+        """Bring rows to tasks that write them; return what they wrote."""
+        keys = KeyGenerator.from_config(self._target.config)
+        return rows.run(group_route(self.plan, keys), partial(execute_write, self.plan))
+
+    def commit(
+        self, stats: list[WriteStat], extra_metadata: Mapping[str, str] | None = None
+    ) -> Commit:
+        """Make what `stats` list visible, as one; files of tasks that they lack are deleted.
+
+        Raises: see `run_write`.
+        """
+        storage = self._target.components.storage
+        if self._planned.request.columns is not None:
+            listed = {stat.path for stat in stats if stat.path is not None}
+            delete_unlisted_files(storage, self.plan.instant_time, listed)
+        metadata = _commit_metadata(self._planned, stats, extra_metadata or {})
+        done = self._inflight.commit(encode_record(metadata))
+        try:
+            delete_markers(storage, self.plan.instant_time)
+        except StorageError as error:
+            # The commit stands; clean sweeps markers of instants that have ended.
+            log.warning("markers left behind instant=%s error=%s", self.plan.instant_time, error)
+        return _commit_of(done, stats)
+
+    def abandon(self) -> None:
+        """Give up: nothing becomes visible, and others may roll the instant back at once."""
+        self._inflight.abandon()
+
+    def hand_over(self) -> PlannedWrite:
+        """Let another process go on with this write; see `InflightWrite.hand_over`."""
+        self._inflight.hand_over()
+        return self._planned
+
+
+def _transaction(target: WriteTarget) -> LockTransaction:
+    return LockTransaction(
+        target.components, table_layout(target.config), lock_timeout_ms=target.lock_timeout_ms
+    )
 
 
 def _check_request(config: TableConfig, request: WriteRequest) -> None:
-    if config.index_type not in (IndexType.BUCKET, None):
+    if config.index_type not in (IndexType.BUCKET, *LOOKUP_INDEXES, None):
         raise UnsupportedError(
             f"Table {config.name} has a {config.index_type} index, which this release reads but "
             "cannot write through"
+        )
+    if config.index_type is None and config.record_key_fields and request.columns is not None:
+        raise InvalidInputError(
+            f"Table {config.name} has a record key but does not say by which index its records "
+            f"were written. Open it with the option {INDEX_TYPE.key} that its other writers use"
         )
     needs_key = request.operation in (Operation.UPSERT, Operation.DELETE)
     if needs_key and not config.record_key_fields:
@@ -162,11 +275,22 @@ def _action_of(config: TableConfig, operation: Operation) -> Action:
 def _schema_after(view: TableView, request: WriteRequest) -> pa.Schema:
     """Return the table's data columns after the write."""
     before = view.schema()
-    if request.rows is None or request.operation is Operation.DELETE:
+    if request.columns is None or request.operation is Operation.DELETE:
         return before
-    given = request.rows.schema
-    data = pa.schema([column for column in given if column.name not in META_COLUMNS])
-    return evolve_schema(before, stored_schema(data, before))
+    data = pa.schema([column for column in request.columns if column.name not in META_COLUMNS])
+    after = evolve_schema(before, stored_schema(data, before))
+    _check_key_columns(view.config, data)
+    return after
+
+
+def _check_key_columns(config: TableConfig, columns: pa.Schema) -> None:
+    """Refuse rows without a column that says where they belong: null is a partition of its own."""
+    for path in (*config.record_key_fields, *config.partition_columns):
+        if path not in columns.names and path.split(".")[0] not in columns.names:
+            raise InvalidInputError(
+                f"Column {path} is part of the key or partition path of table {config.name}, but "
+                f"the rows have the columns {', '.join(columns.names)}. Add the column"
+            )
 
 
 def _plan_write(
@@ -174,20 +298,22 @@ def _plan_write(
     request: WriteRequest,
     write: InflightWrite,
     view: TableView,
-    schema: pa.Schema,
 ) -> WritePlan:
     storage, config = target.components.storage, target.config
+    schema = _schema_after(view, request)
+    _check_sort_columns(target.files, request, schema)
     slices = view.slices()
     columns = schema
-    if request.is_partial and request.rows is not None:
-        present = set(request.rows.schema.names)
+    if request.is_partial and request.columns is not None:
+        present = set(request.columns.names)
         columns = pa.schema([column for column in schema if column.name in present])
     return WritePlan(
         storage_uri=storage.uri,
         storage_options=target.storage_options,
         config=config,
         schema=schema,
-        avro_schema=encode_avro_schema(schema_with_meta_columns(columns), table=config.name),
+        avro_schema=_file_schema(schema, config),
+        block_avro_schema=_file_schema(columns, config),
         instant_time=write.instant_time,
         attempt=write.attempt.attempt,
         operation=request.operation,
@@ -199,6 +325,19 @@ def _plan_write(
     )
 
 
+def _check_sort_columns(files: FileConfig, request: WriteRequest, schema: pa.Schema) -> None:
+    unknown = [name for name in files.sort_columns if name not in schema.names]
+    if unknown and request.operation is Operation.BULK_INSERT:
+        raise InvalidInputError(
+            f"{BULK_INSERT_SORT_COLUMNS.key} names {', '.join(unknown)}, but the columns are "
+            f"{', '.join(schema.names)}"
+        )
+
+
+def _file_schema(columns: pa.Schema, config: TableConfig) -> str:
+    return encode_avro_schema(schema_with_meta_columns(columns), table=config.name)
+
+
 def _open_slices(
     config: TableConfig, operation: Operation, slices: list[FileSlice], files: FileConfig
 ) -> dict[str, dict[int, FileSlice]]:
@@ -207,12 +346,15 @@ def _open_slices(
         return {}
     if config.index_type is IndexType.BUCKET:
         return slices_by_bucket(slices)
+    if operation in (Operation.UPSERT, Operation.DELETE):
+        return slices_by_number(slices)
     if operation is Operation.INSERT and config.table_type is TableType.COPY_ON_WRITE:
-        return slices_with_room(slices, small_file_limit=files.small_file_limit)
+        limit = files.small_file_limit
+        return slices_by_number(s for s in slices if has_room(s, small_file_limit=limit))
     return {}
 
 
-def _record_size(view: TableView, files: FileConfig) -> int:
+def _record_size(view: TableView, files: FileConfig) -> int | None:
     """Return the bytes of a record by the newest commit that wrote base files, as Hudi does."""
     for commit in reversed(view.commits):
         base_stats = [s for s in commit.metadata.write_stats() if s.log_version is None]
@@ -223,41 +365,43 @@ def _record_size(view: TableView, files: FileConfig) -> int:
     return files.record_size_estimate
 
 
-def _replaced_groups(
-    request: WriteRequest, stats: Iterable[WriteStat], view: TableView
-) -> dict[str, tuple[str, ...]]:
-    partitions: Collection[str] | None
-    match request.operation:
-        case Operation.OVERWRITE:
-            partitions = None
-        case Operation.OVERWRITE_PARTITIONS:
-            partitions = {stat.partition_path or "" for stat in stats}
-        case _:
-            partitions = set(request.partitions)
-    replaced: dict[str, list[str]] = {}
-    for file_slice in view.slices(partitions):
-        group: FileGroupId = file_slice.group
-        replaced.setdefault(group.partition, []).append(group.file_id)
-    return {partition: tuple(sorted(ids)) for partition, ids in replaced.items()}
+def _replaceable_groups(request: WriteRequest, view: TableView) -> dict[str, tuple[str, ...]]:
+    """Return the file groups of the snapshot that the operation may replace, by partition.
+
+    Those that appear later are another writer's, and are not replaced.
+    """
+    if not request.operation.is_replacing:
+        return {}
+    is_deletion = request.operation is Operation.DELETE_PARTITIONS
+    found: dict[str, list[str]] = {}
+    for file_slice in view.slices(request.partitions if is_deletion else None):
+        found.setdefault(file_slice.group.partition, []).append(file_slice.group.file_id)
+    return {partition: tuple(sorted(ids)) for partition, ids in found.items()}
+
+
+def _replaced_groups(planned: PlannedWrite, written: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the file groups that the write replaces, given the partitions it wrote to."""
+    if planned.request.operation is not Operation.OVERWRITE_PARTITIONS:
+        return dict(planned.replaceable)
+    return {
+        partition: ids for partition, ids in planned.replaceable.items() if partition in written
+    }
 
 
 def _commit_metadata(
-    request: WriteRequest,
-    stats: list[WriteStat],
-    view: TableView,
-    schema: pa.Schema,
-    target: WriteTarget,
-    claim: Claim,
+    planned: PlannedWrite, stats: Iterable[WriteStat], extra_metadata: Mapping[str, str]
 ) -> CommitMetadata:
+    request, plan, attempt = planned.request, planned.plan, planned.attempt
     by_partition: dict[str, tuple[WriteStat, ...]] = {}
     for stat in stats:
         partition = stat.partition_path or ""
         by_partition[partition] = (*by_partition.get(partition, ()), stat)
     extra = {
         **request.extra_metadata,
-        SCHEMA_KEY: encode_avro_schema(schema, table=target.config.name),
-        WRITER_KEY: str(claim.owner),
-        TOKEN_KEY: claim.token,
+        **extra_metadata,
+        SCHEMA_KEY: encode_avro_schema(plan.schema, table=plan.config.name),
+        WRITER_KEY: str(attempt.owner),
+        TOKEN_KEY: attempt.token,
     }
     if not request.operation.is_replacing:
         return CommitMetadata(
@@ -269,7 +413,7 @@ def _commit_metadata(
         partition_to_write_stats=by_partition,
         extra_metadata=extra,
         operation_type=request.operation,
-        partition_to_replace_file_ids=_replaced_groups(request, stats, view),
+        partition_to_replace_file_ids=_replaced_groups(planned, by_partition),
     )
 
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headwater.config.table import TableConfig
 from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.meta_columns import META_COLUMNS
+from headwater.kernel.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.table_view import TableView, load_view
 from headwater.model.files import FileSlice
+from headwater.queries.predicate import Predicate, parse_predicate
+from headwater.queries.pruning import prune_slices
+from headwater.queries.row_filter import bind_predicate, filter_rows, understood_filter
 from headwater.queries.slice_reader import SliceQuery
 from headwater.seams.storage import Storage
 
@@ -22,6 +28,11 @@ class ReadRequest:
     columns: tuple[str, ...] | None = None
     as_of: str | None = None
     is_read_optimized: bool = False
+    where: str | pc.Expression | None = None
+    """A condition in SQL, or an expression on data and meta columns."""
+    is_filtered: bool = False
+    """Whether all rows that the query gives must satisfy `where`. Otherwise the caller filters them
+    again, and what is understood of `where` only spares reading them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +54,46 @@ def plan_snapshot(
     """Plan a query of one moment: now, or as of a time, inclusive.
 
     Raises:
-        InvalidInputError: a column does not exist, or the time is malformed.
+        InvalidInputError: a column does not exist, the time is malformed, or rows must satisfy a
+            condition that is not understood.
         NotFoundError: the table cannot be read as of that time.
         CorruptTableError: a file of the answer is missing.
     """
     as_of = None if request.as_of is None else parse_as_of(request.as_of)
     view = load_view(storage, config, as_of=as_of)
+    schema = view.schema()
+    where = _row_filter(request, schema)
     query = SliceQuery(
         storage_uri=storage.uri,
         storage_options=storage_options,
         config=config,
-        schema=view.schema(),
+        schema=schema,
         columns=_columns(view, request.columns),
         merge_function=merge_function,
+        where=where,
     )
     slices = view.read_optimized_slices() if request.is_read_optimized else view.slices()
+    if isinstance(where, Predicate):
+        slices = prune_slices(slices, where, config, schema)
     view.check_complete(slices)
     return SnapshotPlan(query, tuple(slices))
+
+
+def _row_filter(request: ReadRequest, schema: pa.Schema) -> Predicate | pc.Expression | None:
+    known = schema_with_meta_columns(schema)
+    if request.where is None:
+        return None
+    if isinstance(request.where, str):
+        if request.is_filtered:
+            return understood_filter(request.where, known)
+        return bind_predicate(parse_predicate(request.where), known)
+    try:
+        filter_rows(known.empty_table(), request.where)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            f"The expression {request.where} cannot be evaluated on the table's columns: {error}"
+        ) from error
+    return request.where
 
 
 def _columns(view: TableView, asked: Sequence[str] | None) -> tuple[str, ...]:

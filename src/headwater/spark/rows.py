@@ -2,26 +2,29 @@
 
     route      df.repartitionById(tasks, group number): all rows of a file group in one task
     consume    mapInArrow: the task's function sees an iterator of Arrow batches
-    results    come back as one binary column, a pickled value per row
+    results    come back as one binary column, a pickled value per task
 
-The group number is computed by Spark itself where the key is one plain column; otherwise a first
-pass in Python adds it. Both give equal numbers to rows of one file group, which is all that routing
-needs: the task computes the groups again from the rows.
+The group number is computed by Spark itself where keys and partitions are plain columns; otherwise
+a first pass in Python adds it. Both give equal numbers to rows of one file group, which is all that
+routing needs: the task computes the groups again from the rows. Only where the number had to be
+looked up does it travel with the rows.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext as SparkTaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    BooleanType,
     ByteType,
+    DateType,
     IntegerType,
     LongType,
     ShortType,
@@ -29,7 +32,15 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headwater.engine.engine import Route, RouteKind, RowsTask, TaskContext
+from headwater.config.spark import SparkConfig
+from headwater.engine.engine import GROUP_NUMBER, Route, RouteKind, RowsTask, TaskContext
+from headwater.errors import HeadwaterError, Retry
+from headwater.kernel.arrow.input_schema import normalise_rows
+from headwater.kernel.arrow.partition_paths import DEFAULT_PARTITION
+from headwater.spark.java_hash import java_hash
+from headwater.spark.schemas import arrow_schema_of, frame_schema_of
+from headwater.spark.session import core_count, functions_of
+from headwater.spark.task_results import decode_outcomes, encode_outcome, error_in_text
 from headwater.spark.worker import warm
 
 R = TypeVar("R")
@@ -37,98 +48,147 @@ R = TypeVar("R")
 TASKS_PER_CORE = 3
 """Several file groups share a task: each task costs tens of milliseconds, whatever it does."""
 
-_GROUP = "__headwater_group"
-_RESULT = "result binary"
-_NATIVE_TYPES = (StringType, ByteType, ShortType, IntegerType, LongType)
+_OUTCOME = "outcome"
+_NO_GROUP = 0
+_PATH_HASH_BITS = 20
+_NATIVE_TYPES = (
+    StringType,
+    BooleanType,
+    ByteType,
+    ShortType,
+    IntegerType,
+    LongType,
+    DateType,
+)
 """Types whose text is the same for Spark's cast and for the key generator."""
 
 
 class SparkRows:
-    """The rows of a DataFrame."""
+    """The rows of a DataFrame, classic or of Spark Connect.
 
-    def __init__(self, df: DataFrame, *, task_count: int | None = None) -> None:
+    Raises:
+        InvalidInputError: a column comes twice, or has a type that cannot be stored.
+    """
+
+    def __init__(
+        self,
+        df: DataFrame,
+        *,
+        task_count: int | None = None,
+        spark_config: SparkConfig | None = None,
+    ) -> None:
         self._df = df
         self._task_count = task_count
+        self._warms = (spark_config or SparkConfig()).warms_workers
+        self._schema = arrow_schema_of(df.schema)
 
     @property
     def schema(self) -> pa.Schema:
-        return to_arrow_schema(self._df.schema)
+        return self._schema
 
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
-        count = self._task_count or self._default_task_count()
-        results = self._routed(route, count).mapInArrow(_consume(task), _RESULT).toArrow()
-        return [result for row in results.column(0) for result in pickle.loads(row.as_py())]
+        """Run the tasks as one job of Spark.
 
-    def _default_task_count(self) -> int:
-        cores = self._df.sparkSession.conf.get("spark.default.parallelism", None)
-        if cores is None and hasattr(self._df.sparkSession, "sparkContext"):
-            cores = str(self._df.sparkSession.sparkContext.defaultParallelism)
-        return TASKS_PER_CORE * int(cores or 2)
+        Raises:
+            HeadwaterError: what a task raised. Others may have run to their end.
+            PySparkException: the DataFrame itself failed, or Spark did.
+        """
+        count = self._task_count or TASKS_PER_CORE * core_count(self._df.sparkSession)
+        consume = partial(_consume, task, count, self._warms)
+        outcomes = self._routed(route, count).mapInArrow(consume, f"{_OUTCOME} binary")
+        try:
+            collected = outcomes.toArrow()
+        except PySparkException as failure:
+            ours = error_in_text(failure)
+            if ours is None:
+                raise
+            raise ours from failure
+        return decode_outcomes(collected.column(0).to_pylist())
 
     def _routed(self, route: Route, task_count: int) -> DataFrame:
         if route.kind is RouteKind.ANYWHERE:
-            return self._df
-        native = _native_group(self._df.schema, route)
+            return self._df.repartition(task_count)
+        native = _native_group(self._df, route)
         if native is not None:
             return self._df.repartitionById(task_count, native)
+        if route.tag is not None:
+            tag = partial(_tag, route.tag, self._warms)
+            columns = frame_schema_of(self._schema).add(GROUP_NUMBER, IntegerType())
+            return self._df.mapInArrow(tag, columns).repartitionById(task_count, GROUP_NUMBER)
         assert route.group_numbers is not None
-        numbered = self._df.mapInArrow(
-            _number(route.group_numbers), StructType([*self._df.schema.fields]).add(_GROUP, "int")
-        )
-        routed = numbered.repartitionById(task_count, F.pmod(F.col(_GROUP), F.lit(task_count)))
-        return routed.drop(_GROUP)
+        number = partial(_number, route.group_numbers, self._warms)
+        columns = StructType([*self._df.schema.fields]).add(GROUP_NUMBER, IntegerType())
+        numbered = self._df.mapInArrow(number, columns)
+        return numbered.repartitionById(task_count, GROUP_NUMBER).drop(GROUP_NUMBER)
 
 
-def _native_group(schema: StructType, route: Route) -> Column | None:
+def _native_group(df: DataFrame, route: Route) -> Column | None:
     """Return Spark's own expression of a group number, if the columns allow one."""
-    names = [route.simple_key, *route.simple_partition]
-    fields = {field.name: field.dataType for field in schema.fields}
-    if route.bucket_count is None or not all(
-        name in fields and isinstance(fields[name], _NATIVE_TYPES) for name in names if name
-    ):
+    types = {field.name: field.dataType for field in df.schema.fields}
+    if route.bucket_count is None or route.simple_key is None:
         return None
-    if route.simple_key is None:
-        return None
-    key = F.col(f"`{route.simple_key}`").cast("string")
-    # `reflect` is plain SQL, so it works over Spark Connect too, and it is Java's own hash.
-    hashed = (
-        F.expr("0")
-        if key is None
-        else F.reflect(F.lit("java.util.Objects"), F.lit("hashCode"), key)
-    )
-    bucket = F.pmod((hashed.cast("long") + 31).bitwiseAND(0x7FFFFFFF), F.lit(route.bucket_count))
+    for name in (route.simple_key, *route.simple_partition):
+        if not isinstance(types.get(name), _NATIVE_TYPES):
+            return None
+    fn = functions_of(df.sparkSession)
+    hashed = java_hash(df.sparkSession, fn.col(route.simple_key).cast("string"))
+    # As a long: Spark raises where an int overflows.
+    bucket = fn.pmod((hashed.cast("long") + 31).bitwiseAND(0x7FFFFFFF), fn.lit(route.bucket_count))
     if route.simple_partition:
-        # Null and empty text share a partition path, so they must share a number.
-        values = [
-            F.coalesce(F.col(f"`{name}`").cast("string"), F.lit(""))
-            for name in route.simple_partition
-        ]
-        bucket = bucket + F.pmod(F.hash(*values), F.lit(1 << 20))
-    return bucket.cast("int")
+        path = fn.concat_ws("/", *(_path_part(fn, route, name) for name in route.simple_partition))
+        bucket = bucket + fn.pmod(fn.hash(path), fn.lit(1 << _PATH_HASH_BITS))
+    native: Column = bucket.cast("int")
+    return native
+
+
+def _path_part(fn: Any, route: Route, name: str) -> Column:
+    """Return a part of the partition path as it is before escaping, which changes no equality."""
+    text = fn.col(name).cast("string")
+    part: Column = fn.when(text.isNull() | (text == ""), fn.lit(DEFAULT_PARTITION)).otherwise(text)
+    return fn.concat(fn.lit(f"{name}="), part) if route.is_hive_style else part
 
 
 def _number(
     group_numbers: Callable[[pa.RecordBatch], pa.Array],
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    warms: bool,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    if warms:
         warm()
-        for batch in batches:
-            yield batch.append_column(_GROUP, group_numbers(batch).cast(pa.int32()))
+    for batch in batches:
+        try:
+            numbers = group_numbers(normalise_rows(batch))
+        except HeadwaterError as error:
+            if error.retry is not Retry.NEVER:
+                raise
+            # The task that gets these rows meets the same error and reports it.
+            numbers = pa.repeat(pa.scalar(_NO_GROUP, pa.int32()), batch.num_rows)
+        yield batch.append_column(GROUP_NUMBER, pc.cast(numbers, pa.int32()))
 
-    return number
+
+def _tag(
+    tag: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    warms: bool,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    if warms:
+        warm()
+    yield from tag(normalise_rows(batch) for batch in batches)
 
 
 def _consume(
-    task: RowsTask[R],
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def consume(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    task: RowsTask[R], task_count: int, warms: bool, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    if warms:
         warm()
-        context = SparkTaskContext.get()
-        assert context is not None
-        # Not the number of the attempt but the id of it: unique over stages, retries, speculation.
-        here = TaskContext(context.partitionId(), context.taskAttemptId())
-        results = task(here, batches)
-        if results:
-            yield pa.RecordBatch.from_pydict({"result": pa.array([pickle.dumps(results)])})
-
-    return consume
+    context = SparkTaskContext.get()
+    assert context is not None
+    here = TaskContext(
+        task=context.partitionId(),
+        # Not the number of the attempt but its id: unique over stages, retries, speculation.
+        task_attempt=context.taskAttemptId(),
+        task_count=task_count,
+    )
+    rows = (normalise_rows(batch) for batch in batches)
+    outcome = encode_outcome(lambda: task(here, rows))
+    yield pa.RecordBatch.from_pydict({_OUTCOME: pa.array([outcome], pa.binary())})

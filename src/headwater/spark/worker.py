@@ -17,6 +17,7 @@ _WARM = "_headwater_is_warm"
 
 def warm() -> None:
     """Prepare this worker process; does nothing the second time."""
+    # Spark may load this module anew for each task; the process itself remembers.
     if getattr(sys, _WARM, False):
         return
     setattr(sys, _WARM, True)

@@ -114,11 +114,14 @@ def _quick() -> Iterator[Proof]:
     yield _guard_2("guard_2: crash, tick", False, crashes=1, ticks=1)
     yield Proof(label="guard_3: no fault", build=lambda: guard_3(Faults()))
     yield _unknown("unknown: 1 lost reply", lost_replies=1)
+    yield Proof(label="unknown_exhausted", build=unknown_exhausted, preemptions_max=0)
 
 
 def _short() -> Iterator[Proof]:
     yield from _quick()
     yield _guard_2("guard_2: crash, tick, lost reply", False, crashes=1, ticks=1, lost_replies=1)
+    yield _guard_2("guard_2: crash, restart", False, crashes=1, restarts=1)
+    yield _guard_2("guard_2, exact clocks: tick", False, False, ticks=1)
     yield _guard_2("guard_2 after death: crash, tick", True, crashes=1, ticks=1)
     yield from _skews(_drop(ticks=1), clock_steps=1)
     yield _unknown("unknown: 2 lost replies", lost_replies=2)
@@ -139,14 +142,14 @@ def _sim() -> Iterator[Proof]:
         build=lambda: guard_with_tickers(_drop(ticks=1)),
     )
     yield Proof(
-        label="guard_with_tickers: crash, ticker failure, tick",
-        build=lambda: _eager(guard_with_tickers(_drop(crashes=1, ticker_failures=1, ticks=1))),
-        preemptions_max=2,
+        label="guard_with_tickers: ticker failure, tick",
+        build=lambda: _eager(guard_with_tickers(_drop(ticker_failures=1, ticks=1))),
+        preemptions_max=1,
     )
     yield from _skews(_drop(crashes=1, ticks=1), clock_steps=2)
     yield _unknown("unknown: 2 lost replies", lost_replies=2)
     yield _unknown("unknown: lost reply, limbo", lost_replies=1, limbos=1)
-    yield Proof(label="unknown_exhausted", build=unknown_exhausted)
+    yield Proof(label="unknown_exhausted", build=unknown_exhausted, preemptions_max=1)
 
 
 def _full() -> Iterator[Proof]:
@@ -168,7 +171,12 @@ def _full() -> Iterator[Proof]:
 
 
 def _drop(
-    *, crashes: int = 0, ticks: int = 0, lost_replies: int = 0, ticker_failures: int = 0
+    *,
+    crashes: int = 0,
+    ticks: int = 0,
+    lost_replies: int = 0,
+    ticker_failures: int = 0,
+    restarts: int = 0,
 ) -> Faults:
     return Faults(
         crashes=crashes,
@@ -177,6 +185,7 @@ def _drop(
         has_long_ticks=False,
         lost_replies=lost_replies,
         ticker_failures=ticker_failures,
+        restarts=restarts,
     )
 
 

@@ -96,23 +96,12 @@ class Checks:
             Invariant(id="INV-19", check=_attempt_numbers_increase, under=_ATTEMPTS),
             Invariant(id="INV-20", check=_start_only_without_live_attempt, under=_ATTEMPTS),
             Invariant(id="INV-21", check=_own_heartbeats_only, under=_ATTEMPTS),
+            Invariant(id="INV-21", check=_lapsed_beats_no_more, under=_ATTEMPTS),
+            Invariant(id="INV-21", check=_plain_heartbeat_stays),
             Invariant(id="INV-22", check=_taken_over_writes_no_timeline, under=_TIMELINE),
+            Invariant(id="INV-22", check=_lapsed_writes_no_timeline, under=_TIMELINE),
             Invariant(id="INV-23", check=_refusal_changes_nothing, under=None),
             Invariant(id="INV-24", check=_ended_plan_is_returned, under=None),
-        )
-
-    def strict(self) -> tuple[Invariant, ...]:
-        """The parts of INV-21 and INV-22 that no other invariant leans on.
-
-        INV-21-PLAIN: the plain heartbeat of an instant, which stock Hudi looks at, is not deleted
-        under the owner of a newer attempt. INV-21-REVIVED: an owner whose clock has told it that
-        its heartbeat lapsed does not refresh it. INV-22-LAPSED: nor does it begin a transaction
-        that writes. Lapsed is what others would call so: unchanged in storage for the expiry.
-        """
-        return (
-            Invariant(id="INV-21-PLAIN", check=_plain_heartbeat_stays),
-            Invariant(id="INV-21-REVIVED", check=_lapsed_beats_no_more, under=_ATTEMPTS),
-            Invariant(id="INV-22-LAPSED", check=_lapsed_writes_no_timeline, under=_TIMELINE),
         )
 
     def data(self) -> tuple[Invariant, ...]:
@@ -144,12 +133,16 @@ class Checks:
         if step.path:
             self._learn_from_change(step, simulation)
         if step.outcome is not None or step.action.move is Move.CRASH:
-            for name in ("wrote", "found_ended", "overdue", "lapsed", "saw"):
+            for name in ("wrote", "found_ended", "lapsed", "saw"):
                 facts.forget((name, actor))
+            for name, _ in list(facts.items()):
+                if name[0] == "overdue" and name[1].partition("/")[0] == actor:
+                    facts.forget(name)
 
     def _learn_from_change(self, step: Step, simulation: Simulation) -> None:
         facts, place = simulation.facts, place_of(step.path)
-        facts.learn(("wrote", step.actor))
+        if step.action.move is not Move.LAND:
+            facts.learn(("wrote", step.actor))
         match place.area:
             case Area.TIMELINE | Area.DATA if step.after is not None:
                 facts.learn(("bytes", step.path), _digest(step.after))
@@ -165,7 +158,7 @@ class Checks:
         if place.file.state is State.REQUESTED and step.before is None:
             facts.learn(("requester", place.time), step.actor)
         for time in (place.file.requested_time, place.file.completion_time or ""):
-            facts.learn("largest", max(facts.get("largest") or "", time))
+            facts.learn(("largest",), max(facts.get(("largest",)) or "", time))
         if place.file.state is State.COMPLETED:
             for path in self.files_of(step.after):
                 facts.learn(("listed", path), place.time)
@@ -334,7 +327,7 @@ def _times_increase(step: Step, simulation: Simulation) -> Iterator[str]:
     if new in known:
         yield f"{new} is given out twice"
     # A late landing shows an old time late; it was issued in order all the same (see INV-41).
-    largest = max([*known, simulation.facts.get("largest") or ""])
+    largest = max([*known, simulation.facts.get(("largest",)) or ""])
     if new < largest and step.action.move is not Move.LAND:
         yield f"{new} is given out after {largest}"
 
@@ -344,7 +337,7 @@ def _no_late_arrivals(step: Step, simulation: Simulation) -> Iterator[str]:
     if place is None or place.file is None or place.file.completion_time is None:
         return
     others = files_without(timeline_files(simulation.world), place.file)
-    largest = max([*times_of(others), simulation.facts.get("largest") or ""])
+    largest = max([*times_of(others), simulation.facts.get(("largest",)) or ""])
     if place.file.completion_time < largest:
         yield (
             f"{place.time} becomes visible as completed at {place.file.completion_time} although "
@@ -368,13 +361,14 @@ def _learn_from_call(step: Step, simulation: Simulation) -> None:
     facts, op, actor = simulation.facts, step.op, step.actor
     assert op is not None
     if op.kind is Kind.MONOTONIC:
-        _learn_or_forget(facts, ("overdue", actor), _overdue(actor, step.answer, simulation))
+        overdue = _overdue(actor, step.answer, simulation)
+        _learn_or_forget(facts, ("overdue", _thread(step)), overdue)
     elif op.kind is Kind.READ and isinstance(step.answer, bytes):
         if place_of(op.target).area is Area.ATTEMPT:
             modified_ms = simulation.world.objects[op.target].modified_ms
             facts.learn(("saw", actor), (op.target, modified_ms))
     elif op.kind is Kind.ACQUIRE and not step.has_failed:
-        overdue = facts.get(("overdue", actor)) or ()
+        overdue = facts.get(("overdue", _thread(step))) or ()
         lapsed = tuple(place_of(path).time for path in overdue)
         _learn_or_forget(facts, ("lapsed", actor), lapsed)
         if facts.get(("wrote", actor)) is None:
@@ -383,13 +377,28 @@ def _learn_from_call(step: Step, simulation: Simulation) -> None:
             _learn_or_forget(facts, ("found_ended", actor), tuple(sorted(ended)))
 
 
+def _thread(step: Step) -> str:
+    """Return who made a call: what one thread of a process was told, another need not know yet."""
+    return f"{step.actor}/{step.action.thread}"
+
+
 def _overdue(actor: str, clock_ms: int, simulation: Simulation) -> tuple[str, ...]:
     """Return the heartbeats of `actor` that have lapsed by what its clock just told it."""
-    overdue = []
+    newest: dict[InstantTime, tuple[str, int, Attempt]] = {}
     for path, modified_ms, attempt in attempts_in(simulation.world):
-        if attempt.owner.host == actor and clock_ms >= modified_ms + attempt.expiry_ms:
-            overdue.append(path)
-    return tuple(overdue)
+        if _is_owner(actor, attempt, simulation):
+            newest[attempt.instant] = (path, modified_ms, attempt)  # Paths come in order.
+    return tuple(
+        path
+        for path, modified_ms, attempt in newest.values()
+        if clock_ms >= modified_ms + attempt.expiry_ms
+    )
+
+
+def _is_owner(actor: str, attempt: Attempt, simulation: Simulation) -> bool:
+    """Whether an attempt is this actor's, and not its former self's."""
+    incarnation = simulation.seats[actor].program.incarnation
+    return (attempt.owner.host, attempt.owner.pid) == (actor, incarnation)
 
 
 def _learn_or_forget(facts: Facts, name: tuple[str, str], value: tuple[str, ...]) -> None:
@@ -453,34 +462,46 @@ def _own_heartbeats_only(step: Step, simulation: Simulation) -> Iterator[str]:
     old = attempt_in(step.before)
     if old is None:
         return
-    if old.owner.host != step.actor:
+    if not _is_owner(step.actor, old, simulation):
         yield f"{step.actor} touches {step.path}, the heartbeat of {old.owner.host}"
 
 
 def _lapsed_beats_no_more(step: Step, simulation: Simulation) -> Iterator[str]:
+    # Lapsed is what others would call so: unchanged in storage for the expiry. The owner must not
+    # refresh it once its own clock, read by this very thread, has told it.
     if _attempt_place(step) is None or step.before is None or step.action.move is Move.LAND:
         return
     new = None if step.after is None else attempt_in(step.after)
     if new is None or new.is_released:
         return
-    if step.path in (simulation.facts.get(("overdue", step.actor)) or ()):
+    if step.path in (simulation.facts.get(("overdue", _thread(step))) or ()):
         yield f"{step.actor} refreshes {step.path} although it knows that it lapsed"
 
 
 def _plain_heartbeat_stays(step: Step, simulation: Simulation) -> Iterator[str]:
     if not step.path or step.after is not None or place_of(step.path).area is not Area.HEARTBEAT:
         return
+    if step.action.move is Move.LAND:
+        return
     time = place_of(step.path).time
     newest = _newest_attempt(simulation, time)
-    is_over = current_state(simulation.world, time) in _ENDS or newest is None
-    if not is_over and newest is not None and newest.owner.host != step.actor:
-        yield f"{step.actor} deletes {step.path}, which {newest} keeps fresh"
+    is_over = newest is None or current_state(simulation.world, time) in _ENDS
+    if is_over or newest is None or _is_owner(step.actor, newest, simulation):
+        return
+    # All attempts of an instant share the plain file that stock Hudi looks at, and there is no
+    # conditional delete: a process that stalls between looking at its clock and deleting the file
+    # may hit its successor's. It must not do so knowingly, or when it had invited successors.
+    overdue = simulation.facts.get(("overdue", _thread(step))) or ()
+    for path, _, attempt in attempts_in(simulation.world):
+        is_mine = _is_owner(step.actor, attempt, simulation) and attempt.instant == time
+        if is_mine and (attempt.is_released or path in overdue):
+            yield f"{step.actor} deletes {step.path}, which {newest} keeps fresh"
 
 
 def _taken_over_writes_no_timeline(step: Step, simulation: Simulation) -> Iterator[str]:
     place = _timeline_place(step)
     newest = None if place is None else _newest_attempt(simulation, place.time)
-    if newest is not None and newest.owner.host != step.actor:
+    if newest is not None and not _is_owner(step.actor, newest, simulation):
         yield f"{step.actor} writes {step.path} although {newest} has taken over"
 
 

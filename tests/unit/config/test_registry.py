@@ -139,7 +139,7 @@ def test_rules_that_bind_several_options_are_checked_too() -> None:
         ("hoodie.schema.on.read.enable", "true"),
         ("hoodie.record.merge.mode", "CUSTOM"),
         ("hoodie.table.cdc.enabled", "true"),
-        ("hoodie.index.type", "BLOOM"),
+        ("hoodie.index.type", "GLOBAL_BLOOM"),
         ("hoodie.keygen.timebased.timestamp.type", "DATE_STRING"),
         ("hoodie.write.table.version", "8"),
     ],

@@ -119,7 +119,7 @@ def well_formed_names(draw: st.DrawFn) -> list[str]:
     return draw(st.permutations(sorted(names)))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(well_formed_names())
 def test_parse_timeline_equals_its_naive_twin_on_what_writers_leave(names: list[str]) -> None:
     timeline = parse_timeline(names)

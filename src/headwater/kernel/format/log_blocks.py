@@ -134,6 +134,8 @@ def read_log_parts(
                 kind=ErrorKind.CORRUPT_LOG,
                 path=log.path,
             )
+        if not data and not skip_corrupt:
+            raise _empty(log.path)
         for block in iter_blocks(data, path=log.path):
             if block.type is not BlockType.CORRUPT:
                 found.append(_FoundBlock(block, log.path))
@@ -361,6 +363,15 @@ def _newest_inputs(found: list[_FoundBlock]) -> dict[InstantTime, InstantTime]:
     for time in sorted(time for time, times in inputs.items() if times):
         newest[time] = max(newest.get(input_time, input_time) for input_time in inputs[time])
     return newest
+
+
+def _empty(path: str) -> CorruptTableError:
+    return CorruptTableError(
+        f"The log file {path} of a completed instant is empty, so rows are lost: restore it from a "
+        "copy, or read without it by setting skip_corrupt",
+        kind=ErrorKind.CORRUPT_LOG,
+        path=path,
+    )
 
 
 def _corrupt_span(block: LogBlock, path: str, file_size: int) -> CorruptTableError:

@@ -67,6 +67,10 @@ class Attempt:
     def released(self) -> Attempt:
         return replace(self, beat=self.beat + 1, is_released=True)
 
+    def is_alive_in(self, stored: Attempt) -> bool:
+        """Whether its object, as found in storage, is still its own and not released."""
+        return stored.token == self.token and not stored.is_released
+
     def __str__(self) -> str:
         return f"attempt {self.attempt} by {self.owner} ({self.purpose})"
 

@@ -12,11 +12,13 @@ at that file's modification time to tell a live writer from a failed one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 from headwater.errors import ErrorKind, FencedError, StorageError
 from headwater.kernel.layout import heartbeat_path
-from headwater.kernel.txn.attempts import Attempt, encode_attempt
+from headwater.kernel.txn.attempts import Attempt, encode_attempt, load_attempt
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock, Timer
 from headwater.seams.storage import Storage
@@ -103,6 +105,11 @@ class Heartbeat:
         data = encode_attempt(self._attempt)
         self._tidy(lambda path: self._storage.put(path, data), self._attempt.path)
 
+    def share(self) -> None:
+        """Go on beating beside other processes of the same attempt, until one of them ends it."""
+        self._timer.cancel()
+        self._timer = _shared_timer(self._storage, self._clock, self._attempt)
+
     def stop(self) -> None:
         """Stop beating and leave everything: an unknown outcome may still turn out well (M4)."""
         self._timer.cancel()
@@ -121,6 +128,42 @@ class Heartbeat:
         except StorageError as error:
             # What is left behind costs others a wait at most, so it must not fail the caller.
             log.warning("heartbeat file left behind path=%s error=%s", path, error)
+
+
+@contextmanager
+def shared_heartbeat(storage: Storage, clock: Clock, attempt: Attempt) -> Iterator[None]:
+    """Beat for an attempt that several processes work on, for as long as the block runs."""
+    timer = _shared_timer(storage, clock, attempt)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _shared_timer(storage: Storage, clock: Clock, attempt: Attempt) -> Timer:
+    return clock.every_ms(
+        max(1, attempt.interval_ms // 2),
+        partial(beat_together, storage, attempt),
+        f"heartbeat-{attempt.instant}-{attempt.attempt}",
+    )
+
+
+def beat_together(storage: Storage, attempt: Attempt) -> bool:
+    """Refresh the heartbeat of an attempt that several processes work on; False once it ended.
+
+    Each counts on from what it finds, so that every beat changes the object. A beat that passes
+    the end of the attempt leaves an object behind, which costs others a wait at most.
+    """
+    try:
+        known = load_attempt(storage, attempt.instant, attempt.attempt)
+        if known is None or not attempt.is_alive_in(known):
+            return False
+        storage.put(known.path, encode_attempt(known.next_beat()))
+        storage.put(heartbeat_path(known.instant), b"")
+    except StorageError as error:
+        # The next beat tries again.
+        log.warning("heartbeat failed %s error=%s", attempt, error)
+    return True
 
 
 class HeartbeatWatch:

@@ -6,6 +6,9 @@
 The second is for writes that have no workload profile to publish before they write: one
 transaction less.
 
+An inflight write may go on in another process: `InflightWrite.hand_over` here, and
+`resume_inflight_write` there. Between them the processes of the write beat for it together.
+
 Every stage can `abandon`: the heartbeat is released and whatever was written stays invisible until
 clean rolls the instant back. After an unknown outcome nothing is released or deleted (M4).
 """
@@ -15,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headwater.errors import CommitUnknownError, ConflictError
-from headwater.kernel.txn.attempts import Attempt
+from headwater.errors import CommitUnknownError, ConflictError, ErrorKind, FencedError
+from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.steps import Claim, Complete, EnterInflight, Started, StartWrite
 from headwater.kernel.txn.transaction import Decided, Step, Transaction
@@ -69,6 +72,29 @@ def start_inflight_write(
     """
     decided = _start(txn, StartWrite(action, claim, is_single_writer, content))
     return InflightWrite(txn, _heartbeat(components, decided.result), decided.lock_held_ms)
+
+
+def resume_inflight_write(
+    components: Components, txn: Transaction, attempt: Attempt
+) -> InflightWrite:
+    """Go on with a write that was handed over, as its only owner from now on.
+
+    Raises:
+        FencedError: the write was taken over, or has ended.
+    """
+    claimed_ms = components.clock.monotonic_ms()
+    newest = load_newest_number(components.storage, attempt.instant)
+    known = load_attempt(components.storage, attempt.instant, attempt.attempt)
+    if newest != attempt.attempt or known is None or not attempt.is_alive_in(known):
+        raise FencedError(
+            f"{attempt} of instant {attempt.instant} cannot go on: it has ended or was taken over "
+            "by another attempt. Start the operation again",
+            kind=ErrorKind.ATTEMPT_SUPERSEDED,
+            instant=attempt.instant,
+        )
+    heartbeat = Heartbeat(components.storage, components.clock, known, claimed_ms=claimed_ms)
+    heartbeat.beat()
+    return InflightWrite(txn, heartbeat, 0)
 
 
 def _heartbeat(components: Components, started: Started) -> Heartbeat:
@@ -128,6 +154,16 @@ class StartedWrite(_Stage):
 
 
 class InflightWrite(_Stage):
+    def hand_over(self) -> None:
+        """Let another process commit or abandon this write, with `resume_inflight_write`.
+
+        This process beats on for as long as it lives and the attempt does; so may tasks, with
+        `shared_heartbeat`. Nobody beats once all of them are gone, so the attempt should have
+        claimed a time of expiry that covers such gaps. Safety does not depend on it: the commit
+        proves that the attempt is still the newest.
+        """
+        self._heartbeat.share()
+
     def commit(self, content: bytes) -> CommittedWrite:
         """Make everything the commit metadata `content` lists visible, as one.
 

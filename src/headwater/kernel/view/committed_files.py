@@ -49,6 +49,10 @@ class CommittedFiles:
         """The completion times of the commits gathered so far, in order."""
         return sorted(self._completions.values())
 
+    def completion_time_of(self, requested_time: InstantTime) -> InstantTime:
+        """Return when the commit of a file that was gathered completed."""
+        return self._completions[requested_time]
+
     def add_commit(self, commit: Commit, plan: CompactionPlan | None = None) -> None:
         """Take note of a commit; `plan` is that of a log compaction. Its files are added apart."""
         time = commit.requested_time

@@ -135,6 +135,20 @@ class TableView:
         position = bisect_left(times, completion_time)
         return self.slices_up_to(times[position - 1], partitions) if position else []
 
+    def slices_changed_after(self, completion_time: InstantTime) -> list[FileSlice]:
+        """Return those of `slices` that have a file which completed after a time.
+
+        No other slice holds a row that was written after it.
+        """
+        return [
+            file_slice
+            for file_slice in self.slices()
+            if any(
+                self._files.completion_time_of(file.instant_time) > completion_time
+                for file in file_slice.files()
+            )
+        ]
+
     def read_optimized_slices(self, partitions: Collection[str] | None = None) -> list[FileSlice]:
         """Return the newest base file of every file group that has one, without logs."""
         return [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from headwater.kernel.layout import attempt_folder
+from headwater.kernel.layout import attempt_folder, heartbeat_path
 from headwater.kernel.timeline.active import Timeline
-from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.attempts import Attempt, encode_attempt
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.steps import Complete, StartExecution
 from headwater.kernel.txn.transaction import (
@@ -21,10 +21,12 @@ from headwater.kernel.txn.transaction import (
     Transaction,
 )
 from headwater.model.instant import Instant
+from headwater.seams.clock import Clock
 from headwater.seams.components import Components
+from headwater.seams.storage import Storage
 from headwater.testing.faults import Faults
 from headwater.testing.mutants.mutant import Mutant
-from headwater.testing.scenarios.guard import guard_2
+from headwater.testing.scenarios.guard import guard_2, guard_with_tickers
 from headwater.testing.scenarios.plan import LOCK_TIMEOUT_MS, MakeTransaction, OneFile, executor
 from headwater.testing.simulation import Scenario
 from headwater.testing.table import LAYOUT
@@ -103,6 +105,40 @@ class _ForgottenAttempts(Heartbeat):
         self.finish()
 
 
+class _PlainFileLast(Heartbeat):
+    """Deletes the plain heartbeat when a successor may already keep it fresh."""
+
+    def release(self) -> None:
+        self._timer.cancel()
+        if self._lapsed():
+            return
+        self._attempt = self._attempt.released()
+        self._storage.put(self._attempt.path, encode_attempt(self._attempt))
+        self._storage.delete(heartbeat_path(self._attempt.instant))
+
+
+class _LateDeadline(Heartbeat):
+    """Counts its first deadline from after the claim, while others count from the claim."""
+
+    def __init__(
+        self, storage: Storage, clock: Clock, claimed: Attempt, *, claimed_ms: int
+    ) -> None:
+        super().__init__(storage, clock, claimed, claimed_ms=clock.monotonic_ms())
+
+
+class _TwoReadings(Heartbeat):
+    """Compares one reading of the clock with its deadline and extends it by another."""
+
+    def beat(self) -> bool:
+        if self._lapsed():
+            return False
+        began_ms = self._clock.monotonic_ms()
+        self._attempt = self._attempt.next_beat()
+        self._storage.put(self._attempt.path, encode_attempt(self._attempt))
+        self._deadline_ms = began_ms + self._attempt.expiry_ms
+        return True
+
+
 MUTANTS = (
     Mutant(
         name="guard check outside the lock",
@@ -134,5 +170,23 @@ MUTANTS = (
         scenario=lambda: guard_2(Faults(lost_replies=1)),
         patches=(("headwater.kernel.txn.guard.Heartbeat", _ForgottenAttempts),),
         must_violate=("INV-19",),
+    ),
+    Mutant(
+        name="plain heartbeat deleted after the release",
+        scenario=lambda: guard_2(Faults(lost_replies=1)),
+        patches=(("headwater.kernel.txn.guard.Heartbeat", _PlainFileLast),),
+        must_violate=("INV-21",),
+    ),
+    Mutant(
+        name="first deadline counted from after the claim",
+        scenario=lambda: guard_2(Faults(ticks=1)),
+        patches=(("headwater.kernel.txn.guard.Heartbeat", _LateDeadline),),
+        must_violate=("INV-22",),
+    ),
+    Mutant(
+        name="deadline extended by a second reading of the clock",
+        scenario=lambda: guard_with_tickers(Faults(ticks=2)),
+        patches=(("headwater.kernel.txn.guard.Heartbeat", _TwoReadings),),
+        must_violate=("INV-21",),
     ),
 )

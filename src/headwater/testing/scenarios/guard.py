@@ -13,7 +13,7 @@ from dataclasses import replace
 from headwater.model.instant import State
 from headwater.testing.actor import ProcessRules
 from headwater.testing.check import COMMITTED, FAILED, FENCED, REFUSED, RETURNED
-from headwater.testing.faults import Fate, Faults
+from headwater.testing.faults import Faults
 from headwater.testing.history import Move, Step
 from headwater.testing.scenarios.plan import (
     CHECKS,
@@ -70,7 +70,7 @@ def guard_2(faults: Faults, *, is_after_death: bool = False) -> Scenario:
     if faults.ticks:
         marks += ["taken over", "owner resumed after its heartbeat lapsed", "fenced"]
         marks += ["plan taken back"]
-    if faults.crashes:
+    if faults.crashes and faults.ticks:
         marks += ["plan left pending by a crash"]
     if faults.lost_replies:
         marks += ["lost reply on the completed file", "lost reply on the attempt"]
@@ -156,8 +156,7 @@ def _is_taken_back(step: Step, simulation: Simulation) -> bool:
 
 
 def _is_left_pending(step: Step, simulation: Simulation) -> bool:
-    is_last = not simulation.actions()
-    return is_last and current_state(simulation.world, PLAN) is not State.COMPLETED
+    return simulation.is_over and current_state(simulation.world, PLAN) is not State.COMPLETED
 
 
 def _is_lost_reply_on(area: Area) -> Callable[[Step, Simulation], bool]:
@@ -191,6 +190,3 @@ MARKS: Mapping[str, Callable[[Step, Simulation], bool]] = {
     "fenced": _has_ended(FENCED),
     "beat": _has_beaten,
 }
-
-THOROUGH = Faults(crashes=1, fates=(Fate.DROP,), ticks=2, has_long_ticks=False, lost_replies=1)
-"""The budget of the exhaustive proof. A crash after a write is a crash before the next one."""

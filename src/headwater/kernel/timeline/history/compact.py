@@ -84,7 +84,6 @@ def compact_history(storage: Storage, folder: str, *, batch_size: int = BATCH_SI
 
     Raises:
         ConflictError: other processes kept changing the archived timeline.
-        NotFoundError: kind INSTANT_NOT_FOUND; another process merged and cleaned meanwhile.
         CorruptTableError: a file is damaged.
     """
     if batch_size < 2:
@@ -101,7 +100,8 @@ def compact_history(storage: Storage, folder: str, *, batch_size: int = BATCH_SI
         try:
             merged = _write_merged(storage, folder, manifest, batch)
             commit_manifest(storage, folder, manifest, add=[merged], drop=batch)
-        except ConflictError:
+        except (ConflictError, NotFoundError):
+            # Another process merged first, and may have cleaned away what was to be merged.
             lost_races += 1
             if lost_races == _TRIES_MAX:
                 raise
@@ -138,7 +138,10 @@ def clean_history(storage: Storage, folder: str, seen: Collection[str], *, keep:
     """
     history = HistoryTimeline(storage, folder)
     advance_pointer(storage, folder, history.manifest.version)
-    archived = {instant.requested_time for instant in history.instants()}
+    try:
+        archived = {instant.requested_time for instant in history.instants()}
+    except NotFoundError:
+        return  # Another process cleans too, and came further.
     versions = manifest_versions(storage.list_names(folder))
     listed = _load_listed(storage, folder, versions[:keep])
     for version in reversed(versions[keep:]):

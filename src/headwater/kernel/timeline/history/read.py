@@ -82,7 +82,9 @@ class HistoryTimeline:
         for file in files:
             (table,) = load_columns(self._storage, self._folder, [file], CONTENT_COLUMNS)
             is_wanted = pc.is_in(table.column("instantTime"), pa.array(wanted, pa.string()))
-            found |= decode_contents(table.filter(is_wanted), f"{self._folder}/{file.name}")
+            if not pc.all(is_wanted).as_py():  # Filtering copies every content it keeps.
+                table = table.filter(is_wanted)
+            found |= decode_contents(table, f"{self._folder}/{file.name}")
         return found
 
     def _files_for(self, wanted: Sequence[InstantTime]) -> list[HistoryFile]:

@@ -151,7 +151,9 @@ def decode_ordered(data: bytes, path: str) -> Iterator[pa.Table]:
             table = table.cast(_SCHEMA)
         yield table
     if not is_ordered:
-        yield decode_table(data, path, _SCHEMA.names).cast(_SCHEMA).sort_by("instantTime")
+        with _naming_damage(path):
+            table = decode_table(data, path, _SCHEMA.names).cast(_SCHEMA).sort_by("instantTime")
+        yield table
 
 
 def decode_instants(table: pa.Table, path: str) -> list[Instant]:

@@ -25,9 +25,10 @@ What a crash leaves behind, by the last write that landed:
 
 Nobody archives an instant twice, because step 1 asks the manifest that step 2 follows.
 
-No lock is needed between processes of this engine. A data file's name has room for the times of its
-ends only, so two processes may want one name for different instants: whoever finds the name taken
-lists the file that is there, and writes what is not in it under another name.
+No lock is needed between processes of this engine; stock Hudi overwrites manifests and relies on
+the table lock. A data file's name has room for the times of its ends only, so two processes may
+want one name for different instants: whoever finds the name taken lists the file that is there, and
+writes what is not in it under another name.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from headwater.errors import (
     ErrorKind,
     InvalidInputError,
     NotFoundError,
+    Retry,
 )
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import (
@@ -134,22 +136,22 @@ def write_history(
         # The active timeline comes first: what leaves it later is in the history by then.
         names = storage.list_names(layout.timeline)
         history = HistoryTimeline(storage, layout.history)
-        archived = history.find_all(times)
-        missing = [time for time in times if time not in archived]
-        if not missing:
-            advance_pointer(storage, layout.history, history.manifest.version)
-            return history
         try:
+            archived = history.find_all(times)
+            missing = [time for time in times if time not in archived]
+            if not missing:
+                advance_pointer(storage, layout.history, history.manifest.version)
+                return history
             rows = _load_rows(storage, layout.timeline, names, missing)
             written = _write_data_files(storage, layout.history, rows)
             commit_manifest(storage, layout.history, history.manifest, add=written)
-        except ConflictError as error:
-            if not tries_left:
+        except (ConflictError, NotFoundError) as error:
+            if error.retry is not Retry.FRESH_VIEW or not tries_left:
                 raise
             log.info("archival starts over folder=%s error=%s", layout.history, error)
     raise ConflictError(
-        f"Instant {missing[0]} was not to be seen in the archived timeline after {_TRIES_MAX} "
-        "attempts to write it; other processes keep changing it. Try again",
+        f"Other processes changed the archived timeline during each of {_TRIES_MAX} attempts; "
+        "try again",
         path=layout.history,
     )
 
@@ -236,15 +238,15 @@ def _write_data_files(
             log.warning("torn data file of the archived timeline replaced error=%s", error)
             storage.put(path, data)
             return [*files, file]
-        held = [row for row in rows if row.instant.requested_time in times]
-        if not held:
+        rest = [row for row in rows if row.instant.requested_time not in times]
+        if len(rest) == len(rows):
             raise CorruptTableError(
                 f"{path} holds none of the instants in its name. Move it away",
                 kind=ErrorKind.CORRUPT_TIMELINE,
                 path=path,
             )
         files.append(replace(file, size_bytes=len(leftover)))
-        rows = [row for row in rows if row not in held]
+        rows = rest
     return files
 
 

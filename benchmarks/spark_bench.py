@@ -1,0 +1,98 @@
+"""What the Spark benchmarks share: one session, one data set, turns, and a table of figures.
+
+Every comparison runs in one process and session, its variants in turns, and the best turn counts.
+Absolute times vary from machine to machine; the ratio to the floor is what to look at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+CITIES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    what: str
+    variant: str
+    seconds: float
+    ratio: float  # To the floor of its comparison.
+    rows: int
+    bytes_on_disk: int
+
+
+def new_session(cores: int = 2) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    return (
+        SparkSession.builder.master(f"local[{cores}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "6g")
+        .config("spark.sql.shuffle.partitions", str(3 * cores))
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
+        .config("spark.sql.sources.parallelPartitionDiscovery.threshold", "100000")
+        .config("spark.sql.parquet.compression.codec", "zstd")
+        .getOrCreate()
+    )
+
+
+def rows_of(spark: SparkSession, start: int, end: int, *, ts: int = 1) -> DataFrame:
+    """Return rows of ten columns: a unique key, few and many values, numbers, text, a time."""
+    id_ = F.col("id")
+    return spark.range(start, end, 1, 8).select(
+        F.concat(F.lit("key-"), id_.cast("string")).alias("id"),
+        F.concat(F.lit("city-"), (id_ % CITIES).cast("string")).alias("city"),
+        F.lit(ts).cast("long").alias("ts"),
+        (id_ * 7 % 1_000_003).cast("double").alias("amount"),
+        (id_ % 100).cast("int").alias("quantity"),
+        (id_ % 2 == 0).alias("is_open"),
+        F.concat(F.lit("note "), F.sha1(id_.cast("string")).substr(1, 16)).alias("note"),
+        F.concat(F.lit("state-"), (id_ % 50).cast("string")).alias("state"),
+        F.timestamp_seconds(F.lit(1_700_000_000) + id_).alias("seen"),
+        (id_ * 31 % 10_007).alias("score"),
+    )
+
+
+def best_of(turns: int, variants: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Run all variants in turns; return the best seconds of each."""
+    best = dict.fromkeys(variants, float("inf"))
+    for _ in range(turns):
+        for name, run in variants.items():
+            began = time.perf_counter()
+            run()
+            best[name] = min(best[name], time.perf_counter() - began)
+    return best
+
+
+def bytes_below(folder: str) -> int:
+    return sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+
+
+def peak_memory_mb() -> int:
+    """Peak memory of this process and of its children: driver, JVM and Python workers."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return int(own + children) // 1024
+
+
+def show(figures: list[Figure], json_path: str | None) -> None:
+    print(f"{'what':34} {'variant':26} {'seconds':>8} {'ratio':>6} {'rows':>10} {'MB':>8}")
+    for figure in figures:
+        print(
+            f"{figure.what:34} {figure.variant:26} {figure.seconds:8.2f} {figure.ratio:6.2f} "
+            f"{figure.rows:10,} {figure.bytes_on_disk / 1e6:8.1f}"
+        )
+    print(f"peak memory: {peak_memory_mb()} MB")
+    if json_path is not None:
+        Path(json_path).write_text(json.dumps([asdict(figure) for figure in figures], indent=2))

@@ -1,0 +1,205 @@
+"""Options of the Spark data source: Hudi's own keys, and what they mean for a table.
+
+Keys about the table that Hudi's data source spells in its own way become those of table config. All
+keys are in lower case: Spark hands them over like that, whatever the user wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from typing import Any, Self
+
+from headwater.config.option import NON_BLANK, Option, OptionReader
+from headwater.config.table_options import (
+    KEY_GENERATOR_TYPE,
+    NAME,
+    ORDERING_FIELDS,
+    PARTITION_FIELDS,
+    RECORD_KEY_FIELDS,
+    TYPE,
+)
+
+EARLIEST = "earliest"
+LATEST = "latest"
+
+
+@unique
+class QueryType(StrEnum):
+    SNAPSHOT = "snapshot"
+    READ_OPTIMIZED = "read_optimized"
+    INCREMENTAL = "incremental"
+
+
+@unique
+class IncrementalFormat(StrEnum):
+    LATEST_STATE = "latest_state"
+    CDC = "cdc"
+
+
+@unique
+class SourceOperation(StrEnum):
+    UPSERT = "upsert"
+    INSERT = "insert"
+    BULK_INSERT = "bulk_insert"
+    DELETE = "delete"
+    INSERT_OVERWRITE = "insert_overwrite"
+    INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
+
+
+QUERY_TYPE = Option(
+    "hoodie.datasource.query.type",
+    QueryType,
+    default=QueryType.SNAPSHOT,
+    doc="What a read gives: the newest rows, those of base files alone, or the rows of a window.",
+)
+AS_OF = Option(
+    "as.of.instant",
+    NON_BLANK,
+    default=None,
+    doc="Read the table as it was at this completion time, or at this date.",
+)
+BEGIN_INSTANT = Option(
+    "hoodie.datasource.read.begin.instanttime",
+    NON_BLANK,
+    default=None,
+    aliases=("hoodie.datasource.read.start.commit",),
+    doc="An incremental query gives rows of writes that completed after this time; 0 for all.",
+)
+END_INSTANT = Option(
+    "hoodie.datasource.read.end.instanttime",
+    NON_BLANK,
+    default=None,
+    aliases=("hoodie.datasource.read.end.commit",),
+    doc="An incremental query gives rows of writes that completed up to this time. Default: now.",
+)
+INCREMENTAL_FORMAT = Option(
+    "hoodie.datasource.query.incremental.format",
+    IncrementalFormat,
+    default=IncrementalFormat.LATEST_STATE,
+    doc="Whether an incremental query or a stream gives the rows that were written, or every "
+    "change with the record before and after it.",
+)
+START_OFFSET = Option(
+    "hoodie.datasource.streaming.startoffset",
+    NON_BLANK,
+    default=EARLIEST,
+    doc="Where a new stream starts: earliest, latest, or after a completion time.",
+)
+OPERATION = Option(
+    "hoodie.datasource.write.operation",
+    SourceOperation,
+    default=None,
+    doc="What a write does. Default: upsert, or insert if the table has no record key.",
+)
+SINK_IDENTIFIER = Option(
+    "hoodie.datasource.write.streaming.checkpoint.identifier",
+    NON_BLANK,
+    default=None,
+    doc="Name under which a streaming query notes the batches that it has committed. Default: made "
+    "from its checkpoint location.",
+)
+
+SOURCE_OPTIONS: tuple[Option[Any, Any], ...] = (
+    QUERY_TYPE,
+    AS_OF,
+    BEGIN_INSTANT,
+    END_INSTANT,
+    INCREMENTAL_FORMAT,
+    START_OFFSET,
+    OPERATION,
+    SINK_IDENTIFIER,
+)
+
+PATH = "path"
+CHECKPOINT_LOCATION = "checkpointlocation"
+
+TABLE_KEYS: Mapping[str, str] = {
+    "hoodie.datasource.write.table.name": NAME.key,
+    "hoodie.datasource.write.table.type": TYPE.key,
+    "hoodie.datasource.write.storage.type": TYPE.key,
+    "hoodie.datasource.write.recordkey.field": RECORD_KEY_FIELDS.key,
+    "hoodie.datasource.write.partitionpath.field": PARTITION_FIELDS.key,
+    "hoodie.datasource.write.precombine.field": ORDERING_FIELDS.key,
+    "hoodie.datasource.write.keygenerator.type": KEY_GENERATOR_TYPE.key,
+    "hoodie.datasource.write.keygenerator.class": KEY_GENERATOR_TYPE.key,
+}
+"""What Hudi's data source calls the options of a table."""
+
+_KEY_GENERATORS = {
+    "org.apache.hudi.keygen.SimpleKeyGenerator": "SIMPLE",
+    "org.apache.hudi.keygen.ComplexKeyGenerator": "COMPLEX",
+    "org.apache.hudi.keygen.NonpartitionedKeyGenerator": "NON_PARTITION",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceConfig:
+    """One use of the data source."""
+
+    path: str
+    table_options: Mapping[str, str]
+    """What is left for the table and its writers, under the names it has there; unchecked."""
+    query_type: QueryType = QUERY_TYPE.default
+    as_of: str | None = AS_OF.default
+    after: str | None = BEGIN_INSTANT.default
+    until: str | None = END_INSTANT.default
+    incremental_format: IncrementalFormat = INCREMENTAL_FORMAT.default
+    start_offset: str = START_OFFSET.default
+    operation: SourceOperation | None = OPERATION.default
+    sink_identifier: str | None = SINK_IDENTIFIER.default
+    checkpoint_location: str | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Return the config that the options of a reader or writer describe.
+
+        Raises:
+            InvalidInputError: kind INVALID_OPTION, naming every problem.
+        """
+        reader = OptionReader(options)
+        config = cls(
+            path=options.get(PATH, ""),
+            table_options=_table_options(options, reader),
+            query_type=reader.read(QUERY_TYPE),
+            as_of=reader.read(AS_OF),
+            after=reader.read(BEGIN_INSTANT),
+            until=reader.read(END_INSTANT),
+            incremental_format=reader.read(INCREMENTAL_FORMAT),
+            start_offset=reader.read(START_OFFSET),
+            operation=reader.read(OPERATION),
+            sink_identifier=reader.read(SINK_IDENTIFIER),
+            checkpoint_location=options.get(CHECKPOINT_LOCATION),
+        )
+        is_incremental = config.query_type is QueryType.INCREMENTAL
+        reader.require(bool(config.path), "the path of the table is missing: use load(path)")
+        reader.require(
+            not (is_incremental and config.as_of is not None),
+            f"{AS_OF.key} reads one moment and {QUERY_TYPE.key}=incremental a window; use one",
+        )
+        reader.require(
+            is_incremental or (config.after is None and config.until is None),
+            f"{BEGIN_INSTANT.key} and {END_INSTANT.key} need {QUERY_TYPE.key}=incremental",
+        )
+        reader.finish()
+        return config
+
+    @property
+    def is_change_feed(self) -> bool:
+        return self.incremental_format is IncrementalFormat.CDC
+
+
+def _table_options(options: Mapping[str, str], reader: OptionReader) -> dict[str, str]:
+    own = {name for option in SOURCE_OPTIONS for name in (option.key, *option.aliases)}
+    found: dict[str, str] = {}
+    for given, text in options.items():
+        if given in own or given in (PATH, CHECKPOINT_LOCATION):
+            continue
+        key = TABLE_KEYS.get(given, given)
+        value = _KEY_GENERATORS.get(text, text) if key == KEY_GENERATOR_TYPE.key else text
+        reader.require(
+            found.setdefault(key, value) == value,
+            f"{given} is {text!r}, but another name of the same option says {found[key]!r}",
+        )
+    return found

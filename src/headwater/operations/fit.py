@@ -1,0 +1,24 @@
+"""Rows as they arrive, brought to the columns and types of the table."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headwater.kernel.arrow.schema_evolution import project_batch
+from headwater.operations.plan import Operation, WritePlan
+
+
+def fit_rows(plan: WritePlan, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with the table's columns.
+
+    A partial write keeps to the columns it has, and of a delete only keys are looked at.
+
+    Raises:
+        InvalidInputError: a column does not fit.
+    """
+    if plan.operation is Operation.DELETE:
+        return batch
+    if not plan.is_partial:
+        return project_batch(batch, plan.schema)
+    present = [field for field in plan.schema if field.name in batch.schema.names]
+    return project_batch(batch, pa.schema(present))

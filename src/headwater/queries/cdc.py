@@ -1,0 +1,147 @@
+"""The change feed: what each write of a window of time did to each record, with both images.
+
+A change is found by comparing a file group as it was just before a write completed with how it was
+just after (format rule 10). Nothing that a table service does is a change.
+
+    the write made the group        every row is an insert
+    the write replaced the group    every row is a delete
+    the write appended logs         the records that the logs name are compared
+    the write made a base file      rows that carry its instant are inserts or updates, and rows
+                                    that are gone are deletes
+    there are CDC logs              they say what changed, wherever they have both images
+
+Changes come write by write in the order of completion. Of one write, groups that it replaced come
+first, so that folding the feed over view(after) gives view(until): i and u set a record, d removes
+it. A record that a write leaves as it was, because the older one wins, is no change; one that is
+written again with the same values is an update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headwater.config.table import TableConfig
+from headwater.errors import ErrorKind, NotFoundError
+from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.table_view import TableView, load_view
+from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
+from headwater.model.instant import InstantTime
+from headwater.queries.incremental import Window, check_rows_have_instants
+from headwater.queries.slice_reader import SliceQuery
+from headwater.seams.storage import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeTask:
+    """One write to one file group. A value that pickles, so that any engine can run it."""
+
+    group: FileGroupId
+    instant_time: InstantTime
+    completion_time: InstantTime
+    before: FileSlice | None
+    after: FileSlice | None
+    is_rewritten: bool
+    """Whether the write made a base file."""
+    logs: tuple[LogFile, ...]
+    """The logs that the write appended."""
+    cdc_logs: tuple[LogFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFeedPlan:
+    """The writes of a window, group by group, to be read with `change_images.read_changes`."""
+
+    query: SliceQuery
+    tasks: tuple[ChangeTask, ...]
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        return change_schema(self.query.schema)
+
+
+def change_schema(columns: pa.Schema) -> pa.Schema:
+    """Return the columns of a change feed.
+
+    `op` is i, u or d; `ts` the completion time of the write; `before` and `after` are the data
+    columns of the record, null where there is no record.
+    """
+    image = pa.struct([field.with_nullable(True) for field in columns])
+    return pa.schema(
+        [("op", pa.string()), ("ts", pa.string()), ("before", image), ("after", image)]
+    )
+
+
+def plan_change_feed(
+    storage: Storage,
+    config: TableConfig,
+    window: Window,
+    *,
+    storage_options: Mapping[str, str],
+    merge_function: str | None = None,
+) -> ChangeFeedPlan:
+    """Plan to read the changes of a window of time.
+
+    Raises:
+        NotFoundError: the table cannot be read as of the beginning or the end of the window.
+        UnsupportedError: the table's rows do not carry their instants.
+        CorruptTableError: a file that is needed is missing.
+    """
+    check_rows_have_instants(config)
+    view = load_view(storage, config, as_of=window.until)
+    writes = view.instants_within_open_closed(window.after, window.until)
+    schema = view.schema()
+    query = SliceQuery(
+        storage_uri=storage.uri,
+        storage_options=storage_options,
+        config=config,
+        schema=schema,
+        columns=tuple(schema.names),
+        merge_function=merge_function,
+    )
+    if writes:
+        _check_beginning(storage, config, window, writes[0])
+    tasks = tuple(task for write in writes for task in _tasks_of(view, write))
+    for task in tasks:
+        view.check_complete(side for side in (task.before, task.after) if side is not None)
+    return ChangeFeedPlan(query, tasks)
+
+
+def _check_beginning(storage: Storage, config: TableConfig, window: Window, first: Commit) -> None:
+    """Check that cleaning has left what lay there before the first write of the window."""
+    if window.after is not None:
+        try:
+            load_view(storage, config, as_of=window.after)
+        except NotFoundError as error:
+            if error.kind is not ErrorKind.BEFORE_FIRST_INSTANT:
+                raise
+        else:
+            return
+    load_view(storage, config, as_of=first.completion_time)
+
+
+def _tasks_of(view: TableView, write: Commit) -> Iterator[ChangeTask]:
+    written: dict[FileGroupId, list[BaseFile | LogFile]] = {}
+    for file in write.files:
+        written.setdefault(file.group, []).append(file)
+    replaced = [group for group in write.replaced_groups() if group not in written]
+    groups = [*sorted(replaced), *sorted(written)]
+    partitions = {group.partition for group in groups}
+    done = write.completion_time
+    before = {each.group: each for each in view.slices_before(done, partitions)}
+    after = {each.group: each for each in view.slices_up_to(done, partitions)}
+    for group in groups:
+        files = written.get(group, [])
+        logs = [file for file in files if isinstance(file, LogFile)]
+        yield ChangeTask(
+            group=group,
+            instant_time=write.requested_time,
+            completion_time=done,
+            before=before.get(group),
+            after=after.get(group),
+            is_rewritten=len(logs) < len(files),
+            logs=tuple(log for log in logs if not log.is_cdc),
+            cdc_logs=tuple(log for log in logs if log.is_cdc),
+        )

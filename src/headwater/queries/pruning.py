@@ -1,0 +1,218 @@
+"""What a query need not read, going by its conditions.
+
+    partition     the path of a file group tells the values of its partition columns
+    bucket        equality on all fields of the record key tells the bucket
+    row group     the footer of a base file tells the smallest and largest value of a column
+
+The first two hold for every version of a record. The third may be used on a base file without
+logs; below logs only for columns of the record key, since for any other column a row that does not
+satisfy the condition may still hide a row of the logs that does, or lend it columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.config.table import TableConfig
+from headwater.config.table_options import IndexType
+from headwater.errors import InvalidInputError, UnsupportedError
+from headwater.kernel.arrow.buckets import bucket_ids
+from headwater.kernel.arrow.keys import KeyGenerator
+from headwater.kernel.arrow.meta_columns import RECORD_KEY
+from headwater.kernel.format.base_file import BaseFileReader
+from headwater.model.files import FileSlice
+from headwater.queries.predicate import Comparison, Condition, Predicate, parse_predicate
+from headwater.queries.row_filter import bind_predicate, matching_values
+
+KEYS_MAX = 1_000
+"""Combinations of key values whose buckets are computed; more of them need most buckets anyway."""
+
+_BUCKET_ENGINE = "hoodie.index.bucket.engine"
+_BUCKET_HASH_FIELDS = "hoodie.bucket.index.hash.field"
+_SIMPLE_ENGINE = "SIMPLE"
+_BUCKET_DIGITS = 8
+
+
+def prune_slices(
+    slices: Iterable[FileSlice], where: str | Predicate, config: TableConfig, schema: pa.Schema
+) -> list[FileSlice]:
+    """Return the slices that may hold rows which satisfy a condition, in their order.
+
+    Args:
+        where: SQL, or a predicate that is bound to the columns. What is not understood of it skips
+            nothing.
+        schema: the table's data columns.
+    """
+    predicate = where if isinstance(where, Predicate) else _parse(where, schema)
+    kept = list(slices)
+    if not predicate.conditions or not kept:
+        return kept
+    try:
+        keys = KeyGenerator.from_config(config)
+    except (UnsupportedError, InvalidInputError):
+        # Tables whose keys cannot be made here can be read all the same.
+        return kept
+    partitions = sorted({file_slice.group.partition for file_slice in kept})
+    readable = _matching_partitions(partitions, predicate, keys, schema)
+    kept = [file_slice for file_slice in kept if file_slice.group.partition in readable]
+    buckets = _matching_buckets(predicate, keys, config, schema)
+    if buckets is None:
+        return kept
+    others = set(range(config.bucket_count or 0)) - buckets
+    return [each for each in kept if _bucket_of(each) not in others]
+
+
+def matching_row_groups(
+    file: BaseFileReader, conditions: Iterable[Condition], schema: pa.Schema
+) -> list[int]:
+    """Return the row groups that may hold rows which satisfy all conditions."""
+    groups = set(range(file.footer.num_row_groups))
+    for condition in conditions:
+        if condition.column in file.schema.names and condition.column in schema.names:
+            # A file of an older type is widened as it is read, which may round its values.
+            kind = schema.field(condition.column).type
+            if file.schema.field(condition.column).type == kind:
+                groups &= _overlapping(file, condition, kind)
+    return sorted(groups)
+
+
+def key_conditions(where: Predicate, config: TableConfig) -> list[Condition]:
+    """Return the conditions that hold for all versions of a record or for none.
+
+    A row of a log may lack its key columns, so nothing follows from their being null.
+    """
+    return [
+        condition
+        for condition in where.conditions
+        if condition.column in (RECORD_KEY, *config.record_key_fields)
+        and condition.comparison is not Comparison.IS_NULL
+    ]
+
+
+def _parse(text: str, schema: pa.Schema) -> Predicate:
+    return bind_predicate(parse_predicate(text), schema)
+
+
+def _matching_partitions(
+    partitions: Sequence[str], predicate: Predicate, keys: KeyGenerator, schema: pa.Schema
+) -> Collection[str]:
+    told = {path: keys.partition_values(path) for path in partitions}
+    readable = set(partitions)
+    for condition in predicate.conditions:
+        for path, values in told.items():
+            if condition.column in values and path in readable:
+                kind = schema.field(condition.column).type
+                candidates = _partition_candidates(values[condition.column], kind)
+                if candidates is not None and not _any_matches(candidates, condition):
+                    readable.discard(path)
+    return readable
+
+
+def _partition_candidates(text: str | None, kind: pa.DataType) -> pa.Array | None:
+    """Return the values that rows of a partition may have; None if the text does not tell."""
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if is_text:
+        return pa.array([None, ""] if text is None else [text], kind)
+    values = pa.array([text], pa.string())
+    try:
+        if pa.types.is_timestamp(kind):
+            values = values.cast(pa.int64())
+        return values.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        # Other writers may have other texts for a value, such as a date.
+        return None
+
+
+def _any_matches(values: pa.Array, condition: Condition) -> bool:
+    return any(matching_values(values, condition).to_pylist())
+
+
+def _matching_buckets(
+    predicate: Predicate, keys: KeyGenerator, config: TableConfig, schema: pa.Schema
+) -> set[int] | None:
+    """Return the buckets of the keys that satisfy a predicate; None if they may be in any."""
+    engine = config.raw.get(_BUCKET_ENGINE, _SIMPLE_ENGINE).upper()
+    if config.index_type is not IndexType.BUCKET or engine != _SIMPLE_ENGINE:
+        return None
+    if config.bucket_count is None or not config.record_key_fields:
+        return None
+    rows = _key_rows(predicate, config.record_key_fields, schema)
+    if rows is None:
+        return None
+    hash_fields = config.raw.get(_BUCKET_HASH_FIELDS, "")
+    try:
+        record_keys = keys.record_keys(rows)
+    except InvalidInputError:
+        # An empty key, which no record has, or a type without a text: some rows are read in vain.
+        return None
+    fields = [field.strip() for field in hash_fields.split(",") if field.strip()]
+    return set(bucket_ids(record_keys, config.bucket_count, hash_fields=fields).tolist())
+
+
+def _key_rows(
+    predicate: Predicate, fields: Sequence[str], schema: pa.Schema
+) -> pa.RecordBatch | None:
+    """Return the key columns of all keys that can satisfy a predicate."""
+    literals: Mapping[str, tuple[Any, ...]] = {
+        condition.column: condition.literals
+        for condition in predicate.conditions
+        if condition.comparison in (Comparison.EQUAL, Comparison.IN)
+    }
+    if not all(field in literals for field in fields):
+        return None
+    count = 1
+    for field in fields:
+        count *= len(literals[field])
+    if count > KEYS_MAX:
+        return None
+    combinations = product(*(literals[field] for field in fields))
+    try:
+        columns = [
+            pa.array(values, schema.field(field).type)
+            for field, values in zip(fields, zip(*combinations, strict=True), strict=True)
+        ]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        # A number that the column cannot hold.
+        return None
+    return pa.RecordBatch.from_arrays(columns, names=list(fields))
+
+
+def _bucket_of(file_slice: FileSlice) -> int | None:
+    head = file_slice.group.file_id[:_BUCKET_DIGITS]
+    return int(head) if head.isascii() and head.isdigit() else None
+
+
+def _overlapping(file: BaseFileReader, condition: Condition, kind: pa.DataType) -> set[int]:
+    everything = set(range(file.footer.num_row_groups))
+    if condition.comparison is Comparison.IS_NULL:
+        return everything
+    try:
+        return {
+            group
+            for low, high in _bounds(condition, kind)
+            for group in file.row_groups_overlapping(condition.column, low, high)
+        }
+    except (ValueError, OverflowError):
+        # Statistics outside of the years that Python knows.
+        return everything
+
+
+def _bounds(condition: Condition, kind: pa.DataType) -> list[tuple[Any, Any]]:
+    """Return the ranges outside of which no value satisfies a condition. None is an open end."""
+    literals = condition.literals
+    match condition.comparison:
+        case Comparison.EQUAL | Comparison.IN:
+            return [(literal, literal) for literal in literals]
+        case Comparison.BETWEEN:
+            return [(literals[0], literals[1])]
+        case Comparison.LESS | Comparison.LESS_EQUAL:
+            return [(None, literals[0])]
+        case Comparison.GREATER | Comparison.GREATER_EQUAL if not pa.types.is_floating(kind):
+            return [(literals[0], None)]
+        case _:
+            # Statistics leave NaN out, which is greater than every number.
+            return [(None, None)]

@@ -1,0 +1,88 @@
+"""The Spark data source: `format("headwater")`, in batches and as a stream.
+
+    spark.read.format("headwater").load(path)
+    df.write.format("headwater").options(**options).mode("append").save(path)
+    spark.readStream.format("headwater").load(path)
+    df.writeStream.format("headwater").option("checkpointLocation", ...).start(path)
+
+Options are those of Hudi's data source (`config.source`), of tables and of writers. The first write
+makes the table, with the columns of the DataFrame; later ones check that their options agree with
+it. Mode overwrite replaces rows, never the table.
+
+A DataFrame reads the table as it was when `load` returned, however often it is used; with a schema
+of the user's own, as it is when each action starts.
+
+Spark finds the class by itself, through the package `pyspark_headwater`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from headwater.config.source import SourceConfig
+from headwater.spark.schemas import frame_schema_of
+from headwater.spark.source_reader import (
+    TableReader,
+    TableStreamReader,
+    load_source_view,
+    source_schema,
+)
+from headwater.spark.source_sink import TableStreamWriter
+from headwater.spark.source_writer import TableWriter, begin_write
+
+FORMAT = "headwater"
+
+
+class HeadwaterDataSource(DataSource):
+    """One table, as a reader or writer of Spark names it."""
+
+    _pinned: str | None = None
+    """The completion time whose columns Spark was told; it travels with the pickled source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        config = self._config()
+        view = load_source_view(config)
+        self._pinned = view.instant
+        return frame_schema_of(source_schema(config, view.schema()))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TableReader(self._config(), schema, self._pinned)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return TableStreamReader(self._config(), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        config = self._config()
+        _, running = begin_write(config, schema, is_overwrite=overwrite)
+        return TableWriter(config, running.hand_over())
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        return TableStreamWriter(self._config(), schema, is_overwrite=overwrite)
+
+    def _config(self) -> SourceConfig:
+        return SourceConfig.from_options(dict(self.options))
+
+
+def register(spark: SparkSession, name: str = FORMAT) -> None:
+    """Let a session know the data source under a name, such as `hudi` for jobs that exist."""
+
+    class NamedDataSource(HeadwaterDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+    spark.dataSource.register(NamedDataSource)

@@ -1,0 +1,61 @@
+"""The Spark session: which one, how large, and whether its JVM is within reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as classic_functions
+
+from headwater.errors import InvalidInputError
+
+CORES_UNKNOWN = 4
+"""Cores to plan for where nothing tells: a Spark Connect server does not say how many it has."""
+
+_PARALLELISM = ("spark.default.parallelism", "spark.sql.leafNodeDefaultParallelism")
+
+
+def session_of(given: SparkSession | None) -> SparkSession:
+    """Return the given session, or else the active one.
+
+    Raises:
+        InvalidInputError: there is none.
+    """
+    session = given or SparkSession.getActiveSession()
+    if session is None:
+        raise InvalidInputError(
+            "There is no active Spark session. Start one with SparkSession.builder.getOrCreate(), "
+            "or pass the one to use as spark=..., or read without Spark through read_arrow()"
+        )
+    return session
+
+
+def core_count(spark: SparkSession) -> int:
+    """Return how many tasks the session runs at once, as far as it tells."""
+    for key in _PARALLELISM:
+        stated = spark.conf.get(key, None)
+        if stated is not None:
+            return max(1, int(stated))
+    context = getattr(spark, "sparkContext", None)
+    return CORES_UNKNOWN if context is None else max(1, int(context.defaultParallelism))
+
+
+def gateway_of(spark: SparkSession) -> Any | None:
+    """Return the way into the session's JVM; None over Spark Connect.
+
+    Everything must work without it. It only makes some things faster.
+    """
+    return getattr(spark, "_jvm", None)
+
+
+def functions_of(spark: SparkSession) -> Any:
+    """Return the functions that make columns for this session.
+
+    `pyspark.sql.functions` makes those of one kind of session, and a process may have both.
+    """
+    if gateway_of(spark) is not None:
+        return classic_functions
+    # Of an optional package, which is there if such a session is.
+    from pyspark.sql.connect import functions as connect_functions
+
+    return connect_functions

@@ -1,0 +1,242 @@
+"""Reading through the data source: plan once, then read in tasks.
+
+Planning happens in a process of Spark's own, which does not know how many cores there are, so tasks
+are made by size. Spark tells neither the columns nor the filters of a query; the schema that a user
+gives with `.schema(...)` is the only way to read fewer columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from headwater.config.source import (
+    AS_OF,
+    EARLIEST,
+    INCREMENTAL_FORMAT,
+    LATEST,
+    QUERY_TYPE,
+    QueryType,
+    SourceConfig,
+)
+from headwater.config.spark import SparkConfig
+from headwater.errors import ErrorKind, InvalidInputError
+from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
+from headwater.kernel.table_config import table_layout
+from headwater.kernel.timeline.active import load_active
+from headwater.kernel.view.as_of import parse_as_of
+from headwater.kernel.view.commits import COMMIT_ACTIONS
+from headwater.kernel.view.table_view import TableView, load_view
+from headwater.model.files import FileSlice
+from headwater.queries.cdc import ChangeTask, change_schema, plan_change_feed
+from headwater.queries.change_images import read_changes
+from headwater.queries.incremental import Window, parse_window, plan_incremental
+from headwater.queries.slice_reader import SliceQuery, read_slices
+from headwater.queries.snapshot import ReadRequest, plan_snapshot
+from headwater.spark.shares import balanced_shares
+from headwater.spark.source_table import SourceTable, open_source_table
+from headwater.spark.worker import warm
+
+T = TypeVar("T")
+
+TASK_BYTES = 32 * 1024 * 1024
+"""Bytes of files that one task reads, unless a single file slice has more."""
+TASKS_MAX = 10_000
+BATCH_ROWS = 65_536
+"""Rows that a task hands to Spark at a time, which holds them outside of its heap."""
+
+OFFSET = "completion_time"
+BEGINNING = "0"
+
+
+class SlicesPartition(InputPartition):
+    """File slices for one task."""
+
+    def __init__(self, query: SliceQuery, slices: Sequence[FileSlice]) -> None:
+        self.query = query
+        self.slices = tuple(slices)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        return read_slices(self.query, list(self.slices))
+
+
+class ChangesPartition(InputPartition):
+    """Changes of file groups for one task."""
+
+    def __init__(self, query: SliceQuery, tasks: Sequence[ChangeTask]) -> None:
+        self.query = query
+        self.tasks = tuple(tasks)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        return read_changes(self.query, self.tasks)
+
+
+def load_source_view(config: SourceConfig) -> TableView:
+    """Load the view that a read is about to see, to tell its columns.
+
+    Raises: see `load_view`.
+    """
+    table = open_source_table(config)
+    stated = config.as_of or config.until
+    as_of = None if stated is None else parse_as_of(stated)
+    return load_view(table.storage, table.config, as_of=as_of)
+
+
+def source_schema(config: SourceConfig, columns: pa.Schema) -> pa.Schema:
+    """Return the columns of a read: the meta columns first, as Hudi's readers expect."""
+    return change_schema(columns) if config.is_change_feed else schema_with_meta_columns(columns)
+
+
+class TableReader(DataSourceReader):
+    """A batch read. What crosses to tasks holds no plan; each partition brings its own."""
+
+    def __init__(self, config: SourceConfig, schema: StructType, pinned: str | None) -> None:
+        self._config = config
+        self._schema = to_arrow_schema(schema)
+        self._pinned = pinned
+
+    def partitions(self) -> Sequence[InputPartition]:
+        config, table = self._config, open_source_table(self._config)
+        if config.query_type is QueryType.INCREMENTAL:
+            window = parse_window(config.after, config.until or self._pinned)
+            return plan_window(config, table, self._schema, window)
+        if config.is_change_feed:
+            raise InvalidInputError(
+                f"{INCREMENTAL_FORMAT.key}=cdc needs {QUERY_TYPE.key}=incremental",
+                kind=ErrorKind.INVALID_OPTION,
+            )
+        plan = plan_snapshot(
+            table.storage,
+            table.config,
+            ReadRequest(
+                columns=tuple(self._schema.names),
+                as_of=config.as_of or self._pinned,
+                is_read_optimized=config.query_type is QueryType.READ_OPTIMIZED,
+            ),
+            storage_options=table.options.known,
+            merge_function=table.merge_function,
+        )
+        return slice_partitions(plan.query, plan.slices)
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        return read_partition(self._config, partition, self._schema)
+
+
+class TableStreamReader(DataSourceStreamReader):
+    """A streaming read: offsets are completion times, and a batch is the window between two.
+
+    Completion times only grow, and none appears below one that was seen, so consecutive windows
+    hold every write exactly once.
+    """
+
+    def __init__(self, config: SourceConfig, schema: StructType) -> None:
+        if config.as_of is not None or config.query_type is QueryType.READ_OPTIMIZED:
+            raise InvalidInputError(
+                f"A stream follows the writes of a table; remove {AS_OF.key} and "
+                f"{QUERY_TYPE.key}=read_optimized",
+                kind=ErrorKind.INVALID_OPTION,
+            )
+        self._config = config
+        self._schema = to_arrow_schema(schema)
+
+    def initialOffset(self) -> dict[str, str]:  # noqa: N802
+        match self._config.start_offset:
+            case start if start == EARLIEST:
+                return {OFFSET: BEGINNING}
+            case start if start == LATEST:
+                return self.latestOffset()
+            case start:
+                return {OFFSET: parse_window(start, None).after or BEGINNING}
+
+    def latestOffset(self) -> dict[str, str]:  # noqa: N802
+        table = open_source_table(self._config)
+        timeline = load_active(table.storage, table_layout(table.config).timeline)
+        writes = [
+            instant.completion_time
+            for instant in timeline.completed
+            if instant.action in COMMIT_ACTIONS and instant.completion_time is not None
+        ]
+        if writes:
+            return {OFFSET: max(writes)}
+        return {OFFSET: load_view(table.storage, table.config).instant or BEGINNING}
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
+        window = parse_window(start[OFFSET], end[OFFSET])
+        if end[OFFSET] == BEGINNING or window.after == window.until:
+            return []
+        return plan_window(self._config, open_source_table(self._config), self._schema, window)
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        return read_partition(self._config, partition, self._schema)
+
+
+def plan_window(
+    config: SourceConfig, table: SourceTable, schema: pa.Schema, window: Window
+) -> list[InputPartition]:
+    """Plan to read the rows, or the changes, of a window of time."""
+    if config.is_change_feed:
+        feed = plan_change_feed(
+            table.storage,
+            table.config,
+            window,
+            storage_options=table.options.known,
+            merge_function=table.merge_function,
+        )
+        shares = _shares(feed.tasks, _change_size)
+        return [ChangesPartition(feed.query, share) for share in shares]
+    plan = plan_incremental(
+        table.storage,
+        table.config,
+        window,
+        storage_options=table.options.known,
+        merge_function=table.merge_function,
+    )
+    query = replace(plan.query, columns=_known_columns(plan.query, schema))
+    return slice_partitions(query, plan.slices)
+
+
+def slice_partitions(query: SliceQuery, slices: Sequence[FileSlice]) -> list[InputPartition]:
+    """Divide file slices among tasks of about equal size."""
+    shares = _shares(slices, lambda file_slice: file_slice.size_bytes)
+    return [SlicesPartition(query, share) for share in shares]
+
+
+def read_partition(
+    config: SourceConfig, partition: Any, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Give the rows of one task with exactly the columns that Spark expects."""
+    if partition is None:  # Spark's way to say that there are no partitions.
+        return
+    if SparkConfig.from_options(config.table_options).warms_workers:
+        warm()
+    for batch in partition.read():
+        # Spark takes columns by their position and does not convert.
+        fitting = batch.select(schema.names).cast(schema)
+        for start in range(0, fitting.num_rows, BATCH_ROWS):
+            yield fitting.slice(start, BATCH_ROWS)
+
+
+def _shares(items: Sequence[T], size: Callable[[T], int]) -> list[list[T]]:
+    count = sum(size(item) for item in items) // TASK_BYTES + 1
+    return balanced_shares(items, min(count, TASKS_MAX), size)
+
+
+def _change_size(task: ChangeTask) -> int:
+    return sum(side.size_bytes for side in (task.before, task.after) if side is not None)
+
+
+def _known_columns(query: SliceQuery, schema: pa.Schema) -> tuple[str, ...]:
+    known = schema_with_meta_columns(query.schema).names
+    unknown = [name for name in schema.names if name not in known]
+    if unknown:
+        raise InvalidInputError(
+            f"Table {query.config.name} has no column {', '.join(unknown)}; it has "
+            f"{', '.join(known)}"
+        )
+    return tuple(schema.names)

@@ -1,0 +1,213 @@
+"""Writing through the data source.
+
+Spark runs one write in three kinds of Python processes, all of which end without notice:
+
+1. the planning process begins the write: the instant is requested and the rows' way is planned;
+2. tasks write data files of their own, each announced by a marker, or lay their rows aside where
+   all rows of a file group must come together (`operations.staging`);
+3. the committing process writes what was laid aside, and commits.
+
+The planning process cannot wait for the end: it lives on for a minute or so after planning, in case
+Spark has more to plan. So it hands the write over, as a value, and whichever process is there beats
+for it. In between nobody may, for instance while Spark runs the stages before the write; the
+attempt claims a long time of expiry for that (`source_table.TOLERABLE_MISSES`). A write that was
+taken over all the same fails at its commit, whatever its tasks have done.
+
+`abort` comes after a failed task, but also after a failed commit, in a process that does not know
+which of them it was. A commit leaves a mark before it tries, and ends the attempt by itself when it
+knows that it failed; so abort ends the attempt only where there is no mark. That leaves an unknown
+outcome alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext as SparkTaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from headwater.config.source import OPERATION, SourceConfig, SourceOperation
+from headwater.config.spark import SparkConfig
+from headwater.engine.engine import TaskContext
+from headwater.errors import (
+    CommitUnknownError,
+    ErrorKind,
+    FencedError,
+    InvalidInputError,
+    raise_internal,
+)
+from headwater.kernel.arrow.input_schema import normalise_rows
+from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.heartbeat import shared_heartbeat
+from headwater.model.commit_metadata import WriteStat
+from headwater.operations.execute import execute_write
+from headwater.operations.plan import Operation
+from headwater.operations.staging import StagedRows, needs_staging, stage_rows, staging_folder
+from headwater.operations.write import (
+    PlannedWrite,
+    RunningWrite,
+    WriteRequest,
+    WriteTarget,
+    abandon_write,
+    resume_write,
+    start_write,
+)
+from headwater.seams.clock import SystemClock
+from headwater.seams.open_storage import open_storage
+from headwater.spark.schemas import arrow_schema_of
+from headwater.spark.source_table import (
+    SourceTable,
+    open_or_create_source_table,
+    open_source_table,
+    write_target,
+)
+from headwater.spark.worker import warm
+
+log = logging.getLogger(__name__)
+
+TASK_COUNT_UNKNOWN = 1 << 31
+"""Spark does not tell a task how many there are. With a number above all of theirs, the small file
+number n is filled up by task n, if there is one, and by no other."""
+
+_OPERATIONS = {
+    SourceOperation.UPSERT: Operation.UPSERT,
+    SourceOperation.INSERT: Operation.INSERT,
+    SourceOperation.BULK_INSERT: Operation.BULK_INSERT,
+    SourceOperation.DELETE: Operation.DELETE,
+    SourceOperation.INSERT_OVERWRITE: Operation.OVERWRITE_PARTITIONS,
+    SourceOperation.INSERT_OVERWRITE_TABLE: Operation.OVERWRITE,
+}
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What one task has done."""
+
+    task: int
+    stats: tuple[WriteStat, ...] = ()
+    staged: str | None = None
+    planned: PlannedWrite | None = None
+    """The write itself, where the committing process has no other way to know it."""
+
+
+class TableWriter(DataSourceArrowWriter):
+    """A batch write, from its beginning on."""
+
+    def __init__(self, config: SourceConfig, planned: PlannedWrite) -> None:
+        self._config = config
+        self._planned = planned
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return write_task(self._config, self._planned, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        commit_tasks(self._config, self._planned, written_by_tasks(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        abandon(self._config, self._planned.attempt)
+
+
+def begin_write(
+    config: SourceConfig, schema: StructType, *, is_overwrite: bool
+) -> tuple[SourceTable, RunningWrite]:
+    """Begin a write, to be handed over.
+
+    Raises: see `operations.write.run_write` and `open_or_create_source_table`.
+    """
+    columns = arrow_schema_of(schema)
+    table = open_or_create_source_table(config, columns)
+    operation = _operation(config, table, is_overwrite=is_overwrite)
+    request = WriteRequest(operation=operation, columns=columns)
+    return table, start_write(write_target(table), request)
+
+
+def write_task(
+    config: SourceConfig, planned: PlannedWrite, batches: Iterator[pa.RecordBatch]
+) -> Written:
+    """Write, or lay aside, the rows of one task."""
+    if SparkConfig.from_options(config.table_options).warms_workers:
+        warm()
+    plan = planned.plan
+    context = SparkTaskContext.get()
+    if context is None:
+        raise_internal("A task of Spark has a context")
+    # Not the number of the attempt but the id of it: unique over stages, retries, speculation.
+    here = TaskContext(context.partitionId(), context.taskAttemptId(), TASK_COUNT_UNKNOWN)
+    rows = (normalise_rows(batch, plan.schema) for batch in batches)
+    storage = open_storage(plan.storage_uri, plan.storage_options)
+    with shared_heartbeat(storage, SystemClock(), planned.attempt):
+        if needs_staging(plan):
+            return Written(here.task, staged=stage_rows(plan, here, rows))
+        return Written(here.task, tuple(execute_write(plan, here, rows)))
+
+
+def commit_tasks(
+    config: SourceConfig,
+    planned: PlannedWrite,
+    written: Sequence[Written],
+    extra_metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Make what tasks have written or laid aside visible, as one.
+
+    Raises: see `operations.write.run_write`.
+    """
+    target = _target(config)
+    storage = target.components.storage
+    storage.put(_commit_mark(planned.attempt), b"")
+    running = resume_write(target, planned)
+    try:
+        stats = [stat for message in written for stat in message.stats]
+        staged = [message.staged for message in written if message.staged is not None]
+        if staged:
+            stats += running.run_tasks(StagedRows(storage, staged, planned.plan.schema))
+        running.commit(stats, extra_metadata)
+    except CommitUnknownError:
+        raise
+    except (Exception, KeyboardInterrupt):
+        running.abandon()
+        raise
+
+
+def abandon(config: SourceConfig, attempt: Attempt) -> None:
+    """Give a write up, unless its commit was tried; then the commit has seen to it."""
+    target = _target(config)
+    storage = target.components.storage
+    mark = _commit_mark(attempt).rpartition("/")[2]
+    if mark in storage.list_names(staging_folder(attempt.instant)):
+        return
+    try:
+        abandon_write(target, attempt)
+    except FencedError:
+        log.info("write had ended before it was given up instant=%s", attempt.instant)
+
+
+def written_by_tasks(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    """Return what the tasks that succeeded have sent back."""
+    return [message for message in messages if isinstance(message, Written)]
+
+
+def _operation(config: SourceConfig, table: SourceTable, *, is_overwrite: bool) -> Operation:
+    """Return what to do; mode overwrite replaces all rows, or those of the partitions it meets."""
+    default = SourceOperation.UPSERT if table.config.record_key_fields else SourceOperation.INSERT
+    operation = _OPERATIONS[config.operation or default]
+    if not is_overwrite or operation is Operation.OVERWRITE_PARTITIONS:
+        return operation
+    if operation is Operation.DELETE:
+        raise InvalidInputError(
+            f"{OPERATION.key}=delete deletes records of the table, which mode overwrite would "
+            "replace altogether. Use mode append",
+            kind=ErrorKind.INVALID_OPTION,
+        )
+    return Operation.OVERWRITE
+
+
+def _target(config: SourceConfig) -> WriteTarget:
+    return write_target(open_source_table(config))
+
+
+def _commit_mark(attempt: Attempt) -> str:
+    return f"{staging_folder(attempt.instant)}/commit_tried_{attempt.attempt}"

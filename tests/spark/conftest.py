@@ -1,0 +1,163 @@
+"""One Spark session for the whole run: local, or on a standalone cluster of two workers.
+
+HEADWATER_TEST_SPARK=standalone starts a master and two workers on the loopback interface. The same
+session serves Spark Connect, where the packages for it are installed.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+LOCAL_MASTER = "local[2,2]"
+"""Two cores, and a task may fail once."""
+
+SESSION_ZONE = "America/New_York"
+"""Not UTC, so that a zone that is lost shows."""
+
+CONNECT_PACKAGES = ("grpc", "grpc_status", "google.rpc", "pandas", "zstandard")
+STARTED_WITHIN_S = 60
+STOPPED_WITHIN_S = 10
+
+_MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
+_REGISTERED = "Successfully registered with master"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folder = Path(__file__).parent
+    for item in items:
+        if folder in item.path.parents:
+            # PySpark leaves the sockets it collects results through to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture(autouse=True)
+def _collect_sockets() -> Iterator[None]:
+    """Collect PySpark's sockets here, and not during a test that knows nothing of them."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder = tmp_path_factory.mktemp("spark")
+    with ExitStack() as stack:
+        kind = os.environ.get("HEADWATER_TEST_SPARK", "local")
+        master = LOCAL_MASTER if kind == "local" else stack.enter_context(_cluster(folder))
+        # Workers run this interpreter, which has our packages; a path on the cluster otherwise.
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        session = _session(master, folder)
+        stack.callback(session.stop)
+        yield session
+
+
+@pytest.fixture(scope="session")
+def connect(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session of Spark Connect, served by the session of the run."""
+    if not _has_connect():
+        pytest.skip('Spark Connect needs pip install "pyspark[connect]"')
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    jvm: Any = spark._jvm
+    service = jvm.org.apache.spark.sql.connect.service.SparkConnectService
+    session: Any = ConnectSession.builder.remote(f"sc://127.0.0.1:{service.localPort()}").create()
+    yield session
+    session.client.close()
+
+
+def _has_connect() -> bool:
+    try:
+        return all(importlib.util.find_spec(name) is not None for name in CONNECT_PACKAGES)
+    except ModuleNotFoundError:
+        return False
+
+
+def _session(master: str, folder: Path) -> SparkSession:
+    builder = (
+        SparkSession.builder.master(master)
+        .appName("headwater-tests")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.session.timeZone", SESSION_ZONE)
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.task.maxFailures", "2")
+        .config("spark.executor.memory", "512m")
+        .config("spark.executor.cores", "1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "OFF")
+    )
+    if _has_connect():
+        builder = builder.config(
+            "spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin"
+        ).config("spark.connect.grpc.binding.port", "0")
+    return builder.getOrCreate()
+
+
+@contextmanager
+def _cluster(folder: Path) -> Iterator[str]:
+    """Run a master and two workers of one core each; give the master's address."""
+    with ExitStack() as stack:
+        master_log = stack.enter_context(
+            _daemon(folder, "master", ["master.Master", "--port", "0", "--webui-port", "0"])
+        )
+        address = _wait_for(master_log, _MASTER_URL)
+        for name in ("worker-1", "worker-2"):
+            size = ["--cores", "1", "--memory", "1g", "--webui-port", "0"]
+            place = ["--work-dir", str(folder / name)]
+            worker_log = stack.enter_context(
+                _daemon(folder, name, ["worker.Worker", *size, *place, address])
+            )
+            _wait_for(worker_log, re.compile(_REGISTERED))
+        yield address
+
+
+@contextmanager
+def _daemon(folder: Path, name: str, arguments: list[str]) -> Iterator[Path]:
+    """Run a class of `org.apache.spark.deploy` and give the path of its log."""
+    home = Path(pyspark.__file__).parent
+    java = Path(os.environ["JAVA_HOME"]) / "bin/java" if "JAVA_HOME" in os.environ else "java"
+    main, *rest = arguments
+    command = [str(java), "-cp", f"{home}/jars/*", "-Xmx256m"]
+    command += [f"org.apache.spark.deploy.{main}", "--host", "127.0.0.1", *rest]
+    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    log = folder / f"{name}.log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(command, stdout=sink, stderr=sink, env=environment)
+    try:
+        yield log
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOPPED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(log: Path, pattern: re.Pattern[str]) -> str:
+    """Return what a daemon says in its log, in the first group of the pattern if it has one."""
+    for _ in range(STARTED_WITHIN_S * 10):
+        found = pattern.search(log.read_text(errors="replace"))
+        if found is not None:
+            return found[found.lastindex or 0]
+        time.sleep(0.1)
+    pytest.fail(f"{log.name} did not say {pattern.pattern!r}:\n{log.read_text()[-2000:]}")

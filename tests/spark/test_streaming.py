@@ -1,0 +1,159 @@
+"""Streams into and out of tables, on a real session."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import headwater as hw
+from headwater.kernel.table_config import table_layout
+from headwater.kernel.timeline.active import load_active
+from headwater.kernel.view.commits import CommitReader
+
+SINK_KEY = "_hudi_streaming_sink_checkpoint"
+ROWS = "n long, name string"
+EVENTS = {"hoodie.table.name": "events"}
+
+
+def add_file(folder: Path, *numbers: int) -> None:
+    folder.mkdir(exist_ok=True)
+    rows = pa.table({"n": list(numbers), "name": [f"event-{n}" for n in numbers]})
+    pq.write_table(rows, folder / f"{numbers[0]}.parquet")
+
+
+def files_as_stream(spark: SparkSession, folder: Path) -> DataFrame:
+    """Give one micro-batch per file."""
+    reader = spark.readStream.schema(ROWS).option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(folder))
+
+
+def run_into_table(df: DataFrame, table: Path, checkpoint: Path, **options: str) -> None:
+    writer = df.writeStream.format("headwater").options(**EVENTS, **options)
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    writer.start(str(table)).awaitTermination()
+
+
+def run_out_of_table(spark: SparkSession, table: Path, out: Path, **options: str) -> None:
+    df = spark.readStream.format("headwater").options(**options).load(str(table))
+    writer = df.writeStream.format("parquet").option("checkpointLocation", f"{out}-checkpoint")
+    writer.trigger(availableNow=True).start(str(out)).awaitTermination()
+
+
+def numbers_in(table: Path) -> list[int]:
+    return sorted(hw.open_table(table).read_arrow()["n"].to_pylist())
+
+
+def sink_notes(table: Path) -> list[dict[str, str]]:
+    """Return what the commits say about the batches they hold, oldest first."""
+    opened = hw.open_table(table)
+    layout = table_layout(opened.config)
+    timeline = load_active(opened.storage, layout.timeline)
+    commits = CommitReader(opened.storage, layout).load(timeline.completed)
+    return [json.loads((commit.metadata.extra_metadata or {})[SINK_KEY]) for commit in commits]
+
+
+def test_each_batch_is_committed_once_also_when_it_is_replayed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, table, checkpoint = tmp_path / "in", tmp_path / "events", tmp_path / "checkpoint"
+    add_file(source, 1, 2)
+    run_into_table(files_as_stream(spark, source), table, checkpoint)
+    add_file(source, 3)
+    run_into_table(files_as_stream(spark, source), table, checkpoint)
+    assert numbers_in(table) == [1, 2, 3]
+    notes = sink_notes(table)
+    assert len(notes) == 2
+    assert [list(note.values()) for note in notes] == [["0"], ["1"]]
+
+    # Stopped between the commit to the table and Spark's own note of it.
+    (checkpoint / "commits/1").unlink()
+    (checkpoint / "commits/.1.crc").unlink(missing_ok=True)
+    add_file(source, 4)
+    run_into_table(files_as_stream(spark, source), table, checkpoint)
+
+    assert numbers_in(table) == [1, 2, 3, 4]
+    assert [list(note.values()) for note in sink_notes(table)] == [["0"], ["1"], ["2"]]
+
+
+def test_a_sink_may_have_a_name_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    source, table = tmp_path / "in", tmp_path / "events"
+    add_file(source, 1)
+    name = {"hoodie.datasource.write.streaming.checkpoint.identifier": "orders/eu"}
+    run_into_table(files_as_stream(spark, source), table, tmp_path / "one", **name)
+    # Another checkpoint, the same name: Spark starts again from the first batch.
+    run_into_table(files_as_stream(spark, source), table, tmp_path / "two", **name)
+
+    assert numbers_in(table) == [1]
+    assert sink_notes(table) == [{"orders/eu": "0"}]
+
+
+def test_a_batch_whose_tasks_all_failed_does_not_block_the_next_run(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, table, checkpoint = tmp_path / "in", tmp_path / "events", tmp_path / "checkpoint"
+    add_file(source, 1)
+    stream = files_as_stream(spark, source)
+    failing = stream.selectExpr("CAST(raise_error('broken source') AS bigint) AS n", "name")
+    with pytest.raises(PySparkException, match="broken source"):
+        run_into_table(failing, table, checkpoint)
+    heartbeats = hw.open_table(table).inspect.heartbeats().to_pylist()
+    assert [row["is_released"] for row in heartbeats] == [True]
+
+    run_into_table(stream, table, checkpoint)
+    assert numbers_in(table) == [1]
+
+
+def test_a_stream_out_of_a_table_gives_every_write_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path, out = tmp_path / "trips", tmp_path / "out"
+    table = hw.create_table(
+        path,
+        schema=pa.schema([("id", pa.string()), ("amount", pa.int64())]),
+        record_key="id",
+        table_type="MERGE_ON_READ",
+    )
+    table.upsert(pa.table({"id": ["a", "b"], "amount": [1, 1]}))
+    run_out_of_table(spark, path, out)
+    table.upsert(pa.table({"id": ["b", "c"], "amount": [2, 2]}))
+    run_out_of_table(spark, path, out)
+    run_out_of_table(spark, path, out)
+
+    assert rows_of(out, "id", "amount") == [("a", 1), ("b", 1), ("b", 2), ("c", 2)]
+
+
+def test_a_stream_may_start_later_and_show_every_change(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "trips"
+    table = hw.create_table(
+        path, schema=pa.schema([("id", pa.string()), ("amount", pa.int64())]), record_key="id"
+    )
+    first = table.upsert(pa.table({"id": ["a"], "amount": [1]}))
+    table.delete(pa.table({"id": ["a"]}))
+
+    options = {
+        "hoodie.datasource.streaming.startOffset": str(first.completion_time),
+        "hoodie.datasource.query.incremental.format": "cdc",
+    }
+    run_out_of_table(spark, path, tmp_path / "changes", **options)
+    assert rows_of(tmp_path / "changes", "op", "before", "after") == [
+        ("d", {"id": "a", "amount": 1}, None)
+    ]
+
+    latest = {"hoodie.datasource.streaming.startOffset": "latest"}
+    run_out_of_table(spark, path, tmp_path / "latest", **latest)
+    assert rows_of(tmp_path / "latest", "id") == []
+
+
+def rows_of(folder: Path, *columns: str) -> list[tuple[Any, ...]]:
+    files = sorted(folder.glob("*.parquet"))
+    found = [row for file in files for row in pq.read_table(file).to_pylist()]
+    return sorted(tuple(row[name] for name in columns) for row in found)

@@ -1,0 +1,170 @@
+"""Writes that begin in one process and end in another."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headwater import Table, create_table, open_table
+from headwater.engine.engine import TaskContext
+from headwater.errors import ErrorKind, FencedError
+from headwater.kernel.txn.attempts import encode_attempt
+from headwater.operations.execute import execute_write
+from headwater.operations.plan import Operation
+from headwater.operations.staging import StagedRows, needs_staging, stage_rows, staging_folder
+from headwater.operations.write import (
+    PlannedWrite,
+    WriteRequest,
+    WriteTarget,
+    abandon_write,
+    resume_write,
+    start_write,
+)
+
+ROWS = pa.table({"id": ["a", "b", "c"], "amount": [1, 2, 3]})
+
+
+@pytest.fixture(params=["COPY_ON_WRITE", "MERGE_ON_READ"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    return create_table(
+        tmp_path / "trips",
+        schema=ROWS.schema,
+        record_key="id",
+        table_type=request.param,
+        buckets=2,
+    )
+
+
+def target_of(table: Table) -> WriteTarget:
+    return WriteTarget(
+        components=table.components,
+        config=table.config,
+        write_config=table.write_config,
+        files=table.file_config,
+        storage_options=table.options.known,
+        lock_timeout_ms=table.lock_config.acquire_timeout_ms,
+    )
+
+
+def begin(table: Table, operation: Operation = Operation.UPSERT) -> PlannedWrite:
+    """Begin a write; it crosses to the next process as bytes."""
+    request = WriteRequest(operation=operation, columns=ROWS.schema)
+    planned = start_write(target_of(table), request).hand_over()
+    crossed = pickle.loads(pickle.dumps(planned))
+    assert isinstance(crossed, PlannedWrite)
+    return crossed
+
+
+def test_another_process_commits_what_tasks_wrote(table: Table) -> None:
+    planned = begin(table)
+    batches = [ROWS.to_batches()[0].slice(0, 2), ROWS.to_batches()[0].slice(2)]
+    staged, stats = [], []
+    for number, batch in enumerate(batches):
+        here = TaskContext(task=number, task_attempt=number, task_count=1 << 31)
+        if needs_staging(planned.plan):
+            staged.append(stage_rows(planned.plan, here, iter([batch])))
+        else:
+            stats += execute_write(planned.plan, here, iter([batch]))
+    assert table.read_arrow().num_rows == 0
+
+    running = resume_write(target_of(open_table(table.uri)), planned)
+    paths = [path for path in staged if path is not None]
+    if paths:
+        stats += running.run_tasks(StagedRows(table.storage, paths, ROWS.schema))
+    commit = running.commit(stats, {"note": "kept"})
+
+    assert commit.instant == planned.attempt.instant
+    assert commit.inserted == 3
+    assert table.read_arrow().sort_by("id").to_pylist() == ROWS.to_pylist()
+    assert table.storage.list_tree(staging_folder(commit.instant)) == []
+    assert table.inspect.heartbeats().num_rows == 0
+
+
+def test_only_writes_that_rewrite_base_files_lay_rows_aside(table: Table) -> None:
+    is_copy_on_write = table.config.table_type == "COPY_ON_WRITE"
+    for operation, expected in (
+        (Operation.UPSERT, is_copy_on_write),
+        (Operation.INSERT, is_copy_on_write),
+        (Operation.DELETE, is_copy_on_write),
+        (Operation.BULK_INSERT, True),
+        (Operation.OVERWRITE, True),
+    ):
+        planned = begin(table, operation)
+        assert needs_staging(planned.plan) is expected
+        abandon_write(target_of(table), planned.attempt)
+
+
+def test_a_task_without_rows_lays_nothing_aside(table: Table) -> None:
+    planned = begin(table)
+    here = TaskContext(task=0, task_attempt=0, task_count=1 << 31)
+    empty = ROWS.to_batches()[0].slice(0, 0)
+
+    assert stage_rows(planned.plan, here, iter([empty])) is None
+    assert table.storage.list_tree(staging_folder(planned.attempt.instant)) == []
+
+
+def test_an_overwrite_spares_what_others_wrote_since_it_began(table: Table) -> None:
+    table.upsert(ROWS.slice(0, 1))
+    planned = begin(table, Operation.OVERWRITE)
+    other = create_group_of_another_writer(table)
+
+    resume_write(target_of(table), planned).commit([])
+
+    assert table.read_arrow().to_pylist() == other.to_pylist()
+
+
+def create_group_of_another_writer(table: Table) -> pa.Table:
+    """Write a row whose bucket has no file group yet, past the single-writer check."""
+    held = table.read_arrow()["id"].to_pylist()
+    request = WriteRequest(operation=Operation.UPSERT, columns=ROWS.schema)
+    groups = {slice_.group.file_id[:8] for slice_ in groups_of(table)}
+    for number in range(20):
+        row = pa.table({"id": [f"x{number}"], "amount": [number]})
+        running = start_write(target_of(table), request)
+        here = TaskContext(task=0, task_attempt=0, task_count=1)
+        stats = execute_write(running.plan, here, iter(row.to_batches()))
+        if {(stat.file_id or "")[:8] for stat in stats} & groups:
+            running.abandon()
+            continue
+        running.commit(stats)
+        assert held != table.read_arrow()["id"].to_pylist()
+        return row
+    pytest.fail("no key of another bucket among twenty")
+
+
+def groups_of(table: Table) -> list[object]:
+    from headwater.kernel.view.table_view import load_view
+
+    return list(load_view(table.storage, table.config).slices())
+
+
+def test_a_write_that_was_taken_over_cannot_go_on(table: Table) -> None:
+    planned = begin(table)
+    path = planned.attempt.path.replace("00001", "00002")
+    table.storage.put(path, encode_attempt(planned.attempt))
+
+    with pytest.raises(FencedError) as raised:
+        resume_write(target_of(table), planned)
+    assert raised.value.kind is ErrorKind.ATTEMPT_SUPERSEDED
+
+
+def test_a_write_that_was_given_up_cannot_go_on(table: Table) -> None:
+    planned = begin(table)
+    abandon_write(target_of(table), planned.attempt)
+
+    assert table.inspect.heartbeats().column("is_released").to_pylist() == [True]
+    with pytest.raises(FencedError):
+        resume_write(target_of(table), planned)
+    with pytest.raises(FencedError):
+        abandon_write(target_of(table), planned.attempt)
+
+
+def test_a_write_that_was_committed_cannot_go_on(table: Table) -> None:
+    planned = begin(table)
+    resume_write(target_of(table), planned).commit([])
+
+    with pytest.raises(FencedError):
+        resume_write(target_of(table), planned)
