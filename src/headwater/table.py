@@ -80,8 +80,9 @@ class Table:
     ) -> Self:
         """Create a table through the given components; see `create_table`."""
         config = plan_table_config(new, options.known)
+        table = cls._of(storage, clock, ids, config, options)  # Refuses before anything is written.
         create_table_config(storage, clock, ids, config)
-        return cls._of(storage, clock, ids, config, options)
+        return table
 
     @classmethod
     def load(cls, *, storage: Storage, clock: Clock, ids: Ids, options: CheckedOptions) -> Self:

@@ -78,8 +78,8 @@ def _lock(process: Process) -> object:
     return process.lock.acquire(timeout_ms=1)
 
 
-def _sleep(process: Process) -> object:
-    return process.clock.sleep_ms(200)
+def _sleep(process: Process) -> None:
+    process.clock.sleep_ms(200)
 
 
 def _completed(*paths: str) -> Act:
@@ -258,6 +258,7 @@ def _scenario(acts: list[Act]) -> Scenario:
         set_up=_empty,
         invariants=CHECKS.all(),
         learn=CHECKS.learn,
+        hear=CHECKS.hear,
     )
 
 
@@ -269,7 +270,7 @@ def test_a_breach_is_noticed(case: str) -> None:
 
 
 def test_every_invariant_is_seen_to_fail_once() -> None:
-    assert {invariant.id for invariant in CHECKS.all()} == {id for id, _ in BAD.values()}
+    assert {invariant.id for invariant in CHECKS.all()} == {noticed for noticed, _ in BAD.values()}
 
 
 def test_an_orderly_instant_breaks_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -288,6 +289,18 @@ class TestCrash:
         report = exhaust(_scenario({"X": body, "Y": body}, faults=Faults(crashes=1)))
         assert report.violation is not None
         assert report.violation.invariant == "SIM-CRASH"
+
+    def test_who_goes_on_calling_for_ever_is_stopped_and_reported(self) -> None:
+        def body(process: Process) -> str:
+            while True:
+                with suppress(BaseException):
+                    process.storage.put("a", b"1")
+                    return "done"
+
+        trace = replay(_scenario({"X": body}, faults=Faults(crashes=1)), ["crash X drop"])
+        assert trace.violation is not None
+        assert "swallows its own crash" in trace.violation.message
+        assert trace.objects == {}
 
     def test_a_restarted_process_has_its_name_but_no_id_of_its_former_self(self) -> None:
         def body(process: Process) -> str:

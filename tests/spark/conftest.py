@@ -10,6 +10,7 @@ import gc
 import importlib.util
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ SESSION_ZONE = "America/New_York"
 """Not UTC, so that a zone that is lost shows."""
 
 CONNECT_PACKAGES = ("grpc", "grpc_status", "google.rpc", "pandas", "zstandard")
+CONNECT_PORT = "spark.connect.grpc.binding.port"
 STARTED_WITHIN_S = 60
 STOPPED_WITHIN_S = 10
 
@@ -73,9 +75,8 @@ def connect(spark: SparkSession) -> Iterator[SparkSession]:
         pytest.skip('Spark Connect needs pip install "pyspark[connect]"')
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-    jvm: Any = spark._jvm
-    service = jvm.org.apache.spark.sql.connect.service.SparkConnectService
-    session: Any = ConnectSession.builder.remote(f"sc://127.0.0.1:{service.localPort()}").create()
+    port = spark.conf.get(CONNECT_PORT)
+    session: Any = ConnectSession.builder.remote(f"sc://127.0.0.1:{port}").create()
     yield session
     session.client.close()
 
@@ -85,6 +86,12 @@ def _has_connect() -> bool:
         return all(importlib.util.find_spec(name) is not None for name in CONNECT_PACKAGES)
     except ModuleNotFoundError:
         return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _session(master: str, folder: Path) -> SparkSession:
@@ -108,7 +115,7 @@ def _session(master: str, folder: Path) -> SparkSession:
     if _has_connect():
         builder = builder.config(
             "spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin"
-        ).config("spark.connect.grpc.binding.port", "0")
+        ).config(CONNECT_PORT, str(_free_port()))
     return builder.getOrCreate()
 
 
@@ -138,7 +145,13 @@ def _daemon(folder: Path, name: str, arguments: list[str]) -> Iterator[Path]:
     main, *rest = arguments
     command = [str(java), "-cp", f"{home}/jars/*", "-Xmx256m"]
     command += [f"org.apache.spark.deploy.{main}", "--host", "127.0.0.1", *rest]
-    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        # An installation by pip does not say so by itself.
+        "SPARK_SCALA_VERSION": "2.13",
+    }
     log = folder / f"{name}.log"
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink, env=environment)

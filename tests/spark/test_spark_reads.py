@@ -232,7 +232,7 @@ def test_long_files_of_a_column_that_became_a_double(spark: SparkSession, tmp_pa
 
 
 def test_partition_values_that_look_like_patterns(spark: SparkSession, tmp_path: Path) -> None:
-    values = ["a b", "x%20y", "é", "[z]", "{q,r}", "c:d", "*", "?", "#", "+", "a=b", "__x"]
+    values = ["a b", "x%20y", "é", "[z]", "{q,r}", "c:d", "*", "?", "#", "+", "a=b", "__x", "o\\p"]
     for encoded in (True, False):
         table = hw.create_table(
             tmp_path / f"t-{encoded}",

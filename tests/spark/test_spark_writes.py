@@ -254,6 +254,18 @@ def test_types_that_tables_widen_and_columns_of_nulls(spark: SparkSession, tmp_p
     assert table.read_arrow().to_pylist() == [{"id": "1", "n": 3, "s": None}]
 
 
+def test_workers_that_stay_cold_write_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    table = hw.create_table(
+        tmp_path / "t",
+        schema=SCHEMA,
+        record_key="id",
+        options={**DISTRIBUTED, "headwater.spark.warm.workers": False},
+    )
+    rows = some_rows(range(10), ts=1)
+    table.upsert(frame_of(spark, rows))
+    assert by_key(table.read().toArrow()) == by_key(rows)
+
+
 def test_partial_update_keeps_other_columns(spark: SparkSession, tmp_path: Path) -> None:
     table = hw.create_table(
         tmp_path / "t",
@@ -323,7 +335,7 @@ def test_a_dataframe_runs_once(spark: SparkSession, tmp_path: Path) -> None:
         seen.mkdir()
 
         table = hw.create_table(tmp_path / name, schema="id long", record_key="id", options=options)
-        table.upsert(spark.range(5, 1, 1).mapInArrow(counting(seen), "id long"))
+        table.upsert(spark.range(0, 5, 1, numPartitions=1).mapInArrow(counting(seen), "id long"))
         assert len(list(seen.iterdir())) == 1, name
 
 

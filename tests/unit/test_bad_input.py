@@ -160,6 +160,20 @@ def test_a_column_that_must_not_be_null(tmp_path: Path) -> None:
         table.upsert(rows(("b", "sf", None)))
 
 
+@each_type
+@pytest.mark.parametrize("partial", [True, False], ids=["partial", "whole"])
+def test_rows_without_the_ordering_column(
+    tmp_path: Path, table_type: TableType, partial: bool
+) -> None:
+    """They would lose to every row that has one, so the update would be lost in silence."""
+    table = a_table(tmp_path, table_type=table_type, ordering="fare")
+    with (
+        nothing_changes(table),
+        pytest.raises(hw.InvalidInputError, match="Column fare is part of the ordering"),
+    ):
+        table.upsert(rows(("a", "sf")).select(["id", "city", "amount"]), partial=partial)
+
+
 def test_rows_of_another_kind(tmp_path: Path) -> None:
     table = a_table(tmp_path)
     with nothing_changes(table), pytest.raises(hw.InvalidInputError, match="got list"):

@@ -170,6 +170,7 @@ def test_options_about_the_table_are_stored_as_stock_hudi_reads_them(tmp_path: P
         "hoodie.record.merge.mode": "commit_time_ordering",
         "hoodie.bucket.index.num.buckets": 16,
         "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.write.lock.provider": "in_process",
     }
     table = trips(tmp_path / "t", options=options)
     found = stored(tmp_path / "t")
@@ -179,7 +180,16 @@ def test_options_about_the_table_are_stored_as_stock_hudi_reads_them(tmp_path: P
     assert found["hoodie.bucket.index.num.buckets"] == "16"
     # How this process writes is its own affair, not the table's.
     assert "hoodie.write.concurrency.mode" not in found
+    assert "hoodie.write.lock.provider" not in found
     assert table.write_config.concurrency_mode is ConcurrencyMode.OPTIMISTIC
+
+
+def test_options_that_are_refused_create_no_table(tmp_path: Path) -> None:
+    without_lock = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
+    with pytest.raises(hw.InvalidInputError, match=r"hoodie\.write\.lock\.provider"):
+        trips(tmp_path / "t", options=without_lock)
+    assert not (tmp_path / "t" / ".hoodie").exists()
+    trips(tmp_path / "t")
 
 
 def test_options_of_the_tables_families_are_stored(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +26,12 @@ def test_there_are_blocks_to_run() -> None:
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_block_runs(block: str) -> None:
-    exec(compile(block, "documentation", "exec"), {"__name__": "documentation"})
+    """In a process of its own: a reader's first lines start and stop Spark as they please."""
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    ran = subprocess.run(
+        [sys.executable, "-c", block], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -119,14 +119,20 @@ def lock_config_from_options(options: Mapping[str, str]) -> LockConfig:
         InvalidInputError: kind INVALID_OPTION, naming every malformed option.
     """
     reader = OptionReader(options)
+    validity_ms, renew_ms = reader.read(STORAGE_VALIDITY), reader.read(STORAGE_RENEW_INTERVAL)
+    # Whoever states one of the two leaves it to us that the other fits.
+    if STORAGE_VALIDITY.find(options) is None:
+        validity_ms = max(validity_ms, _RENEWALS_PER_VALIDITY * renew_ms)
+    elif STORAGE_RENEW_INTERVAL.find(options) is None:
+        renew_ms = min(renew_ms, validity_ms // _RENEWALS_PER_VALIDITY)
     config = LockConfig(
         provider=reader.read(PROVIDER),
         concurrency_mode=reader.read(CONCURRENCY_MODE).value,
         acquire_timeout_ms=reader.read(WAIT_TIME),
         filesystem_path=reader.read(FILESYSTEM_PATH),
         filesystem_expire_ms=reader.read(FILESYSTEM_EXPIRE),
-        storage_validity_ms=reader.read(STORAGE_VALIDITY),
-        storage_renew_ms=reader.read(STORAGE_RENEW_INTERVAL),
+        storage_validity_ms=validity_ms,
+        storage_renew_ms=renew_ms,
         zookeeper_url=reader.read(ZOOKEEPER_URL),
         zookeeper_port=reader.read(ZOOKEEPER_PORT),
         zookeeper_base_path=reader.read(ZOOKEEPER_BASE_PATH),

@@ -12,6 +12,7 @@ from typing import Any
 
 from headwater.config.option import Option
 from headwater.config.registry import OPTION_GROUPS, OPTION_PREFIXES
+from headwater.config.source import SOURCE_OPTIONS, TABLE_KEYS
 from headwater.config.unsupported import UNSUPPORTED_OPTIONS
 
 _HEAD = """\
@@ -37,6 +38,14 @@ def render() -> str:
         parts.append(
             _table(("key", "value", "default", "meaning"), (_row(option) for option in options))
         )
+    parts.append('## Data source\n\nOnly `format("headwater")` knows these.\n')
+    parts.append(
+        _table(("key", "value", "default", "meaning"), (_row(option) for option in SOURCE_OPTIONS))
+    )
+    parts.append("It also takes these names for options of the table.\n")
+    parts.append(
+        _table(("key", "meaning"), ((f"`{old}`", f"`{key}`") for old, key in TABLE_KEYS.items()))
+    )
     parts.append("## Families of keys\n")
     parts.append(
         _table(

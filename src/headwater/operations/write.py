@@ -28,7 +28,13 @@ import pyarrow as pa
 
 from headwater.config.files import BULK_INSERT_SORT_COLUMNS, FileConfig
 from headwater.config.table import TableConfig
-from headwater.config.table_options import INDEX_TYPE, LOOKUP_INDEXES, IndexType, TableType
+from headwater.config.table_options import (
+    INDEX_TYPE,
+    LOOKUP_INDEXES,
+    IndexType,
+    MergeMode,
+    TableType,
+)
 from headwater.config.write import ConcurrencyMode, WriteConfig
 from headwater.engine.engine import Rows
 from headwater.errors import (
@@ -279,18 +285,25 @@ def _schema_after(view: TableView, request: WriteRequest) -> pa.Schema:
         return before
     data = pa.schema([column for column in request.columns if column.name not in META_COLUMNS])
     after = evolve_schema(before, stored_schema(data, before))
-    _check_key_columns(view.config, data)
+    _check_deciding_columns(view.config, data)
     return after
 
 
-def _check_key_columns(config: TableConfig, columns: pa.Schema) -> None:
-    """Refuse rows without a column that says where they belong: null is a partition of its own."""
-    for path in (*config.record_key_fields, *config.partition_columns):
-        if path not in columns.names and path.split(".")[0] not in columns.names:
-            raise InvalidInputError(
-                f"Column {path} is part of the key or partition path of table {config.name}, but "
-                f"the rows have the columns {', '.join(columns.names)}. Add the column"
-            )
+def _check_deciding_columns(config: TableConfig, columns: pa.Schema) -> None:
+    """Refuse rows without a column that says where they belong or whether they win.
+
+    Null would be a partition of its own, and an ordering value that loses to all others.
+    """
+    roles = [("key or partition path", (*config.record_key_fields, *config.partition_columns))]
+    if config.merge_mode is MergeMode.EVENT_TIME_ORDERING:
+        roles.append(("ordering", config.ordering_fields))
+    for role, paths in roles:
+        for path in paths:
+            if path not in columns.names and path.split(".")[0] not in columns.names:
+                raise InvalidInputError(
+                    f"Column {path} is part of the {role} of table {config.name}, but the rows "
+                    f"have the columns {', '.join(columns.names)}. Add the column"
+                )
 
 
 def _plan_write(

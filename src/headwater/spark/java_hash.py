@@ -20,7 +20,8 @@ def java_hash(spark: SparkSession, text: Column) -> Column:
     hashed = None if jvm is None else _compiled(jvm, text)
     if hashed is None:
         hashed = fn.reflect(fn.lit("java.util.Objects"), fn.lit("hashCode"), text).cast("int")
-    return fn.coalesce(hashed, fn.lit(0))
+    with_zero: Column = fn.coalesce(hashed, fn.lit(0))
+    return with_zero
 
 
 def _compiled(jvm: Any, text: Column) -> Column | None:

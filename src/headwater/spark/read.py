@@ -19,11 +19,11 @@ Connect plans are made later, so there the session should be started with
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from heapq import heapify, heapreplace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,6 +41,7 @@ from headwater.queries.snapshot import SnapshotPlan
 from headwater.seams.open_storage import open_storage
 from headwater.spark.schemas import frame_schema_of
 from headwater.spark.session import core_count, gateway_of
+from headwater.spark.shares import balanced_shares
 from headwater.spark.worker import warm
 
 TASKS_PER_CORE = 2
@@ -53,8 +54,6 @@ CLAIMED_ROWS_MAX = 10_000_000
 
 _DISCOVERY_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _SCAN_OPTIONS = {
-    # Names of files are names, also those with brackets or stars in them.
-    "__globPaths__": "false",
     # A file that is missing or damaged is an error whatever the session says.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
@@ -62,6 +61,9 @@ _SCAN_OPTIONS = {
     "datetimeRebaseMode": "CORRECTED",
 }
 _HADOOP_SCHEMES = {"s3": "s3a"}
+_PATTERN_SIGNS = re.compile(r"[{}\[\]*?\\]")
+"""What Spark takes for a pattern in the name of a file, unless a backslash comes before it. Its own
+switch to turn patterns off reads files twice if there are several."""
 
 
 def read_snapshot(
@@ -193,8 +195,9 @@ def _scan(spark: SparkSession, query: SliceQuery, slices: Sequence[FileSlice]) -
 def _hadoop_path(table_uri: str, path: str) -> str:
     scheme, separator, rest = table_uri.partition("://")
     if not separator:
-        return f"file://{table_uri}/{path}"
-    return f"{_HADOOP_SCHEMES.get(scheme, scheme)}://{rest}/{path}"
+        scheme, rest = "file", table_uri
+    name = _PATTERN_SIGNS.sub(r"\\\g<0>", f"{rest}/{path}")
+    return f"{_HADOOP_SCHEMES.get(scheme, scheme)}://{name}"
 
 
 @contextmanager
@@ -212,7 +215,8 @@ def _planning_many_files(spark: SparkSession) -> Iterator[None]:
 def _merge(
     spark: SparkSession, query: SliceQuery, slices: Sequence[FileSlice], *, warms: bool
 ) -> DataFrame:
-    shares = _shares(slices, TASKS_PER_CORE * core_count(spark))
+    task_count = TASKS_PER_CORE * core_count(spark)
+    shares = balanced_shares(slices, task_count, lambda file_slice: file_slice.size_bytes)
     size_bytes = sum(file_slice.size_bytes for file_slice in slices)
     # Spark takes the size of the range for the size of the rows, and would send a large table to
     # every executor to join it. So the range claims about as many bytes, and one row of each task
@@ -221,20 +225,6 @@ def _merge(
     numbers = spark.range(0, len(shares) * step, 1, len(shares)).where(f"id % {step} = 0")
     read = partial(_read_shares, query, shares, step, warms)
     return numbers.mapInArrow(read, frame_schema_of(query.result_schema))
-
-
-def _shares(slices: Sequence[FileSlice], count: int) -> list[list[FileSlice]]:
-    """Divide slices among tasks, the largest first, each to the task with the least bytes."""
-    count = min(count, len(slices))
-    shares: list[list[FileSlice]] = [[] for _ in range(count)]
-    loads = [(0, number) for number in range(count)]
-    heapify(loads)
-    for file_slice in sorted(slices, key=lambda s: s.size_bytes, reverse=True):
-        size_bytes, number = loads[0]
-        shares[number].append(file_slice)
-        # Empty files still cost the opening, so nothing counts as nothing.
-        heapreplace(loads, (size_bytes + max(1, file_slice.size_bytes), number))
-    return shares
 
 
 def _read_shares(

@@ -34,6 +34,7 @@ from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.kernel.view.table_view import TableView, load_view
 from headwater.model.files import FileSlice
+from headwater.model.instant import parse_instant_time
 from headwater.queries.cdc import ChangeTask, change_schema, plan_change_feed
 from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import Window, parse_window, plan_incremental
@@ -104,8 +105,7 @@ class TableReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         config, table = self._config, open_source_table(self._config)
         if config.query_type is QueryType.INCREMENTAL:
-            window = parse_window(config.after, config.until or self._pinned)
-            return plan_window(config, table, self._schema, window)
+            return plan_window(config, table, self._schema, self._window())
         if config.is_change_feed:
             raise InvalidInputError(
                 f"{INCREMENTAL_FORMAT.key}=cdc needs {QUERY_TYPE.key}=incremental",
@@ -123,6 +123,14 @@ class TableReader(DataSourceReader):
             merge_function=table.merge_function,
         )
         return slice_partitions(plan.query, plan.slices)
+
+    def _window(self) -> Window:
+        """Return the window of the options; one without an end ends when the table was loaded."""
+        window = parse_window(self._config.after, self._config.until)
+        if window.until is not None or self._pinned is None:
+            return window
+        pinned = parse_instant_time(self._pinned)
+        return replace(window, until=max(pinned, window.after or pinned))
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         return read_partition(self._config, partition, self._schema)

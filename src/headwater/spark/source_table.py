@@ -58,8 +58,7 @@ def open_source_table(config: SourceConfig) -> SourceTable:
         InvalidInputError: kind INVALID_OPTION; all problems in one message.
         UnsupportedError: a table version, feature or option that this release does not implement.
     """
-    options = check_options(config.table_options)
-    storage = open_storage(config.path, options.known)
+    options, storage = _open_storage(config)
     table = load_table_config(storage, SystemClock())
     check_options_agree(table, options.known)
     return SourceTable(storage=storage, config=table, options=options)
@@ -75,8 +74,7 @@ def open_or_create_source_table(config: SourceConfig, columns: pa.Schema) -> Sou
     except NotFoundError as error:
         if error.kind is not ErrorKind.NOT_A_TABLE:
             raise
-    options = check_options(config.table_options)
-    storage = open_storage(config.path, options.known)
+    options, storage = _open_storage(config)
     new = plan_table_config(NewTable(location=config.path, schema=columns), options.known)
     try:
         create_table_config(storage, SystemClock(), _ids(options), new)
@@ -113,6 +111,15 @@ def write_target(table: SourceTable) -> WriteTarget:
         storage_options=options,
         lock_timeout_ms=lock_config.acquire_timeout_ms,
     )
+
+
+def _open_storage(config: SourceConfig) -> tuple[CheckedOptions, Storage]:
+    if config.path.startswith("memory:"):
+        raise InvalidInputError(
+            f"Spark's workers cannot reach {config.path}, which is in the memory of one process"
+        )
+    options = check_options(config.table_options)
+    return options, open_storage(config.path, options.known)
 
 
 def _ids(options: CheckedOptions) -> Ids:

@@ -87,6 +87,7 @@ class _Live:
         self.dead_call_count = 0
         self._rules = rules
         self._is_dead = False
+        self._ended: set[int] = set()
         self._batons: dict[int, Baton] = {}
         self._thread = MAIN
         self._thread_count = 1
@@ -104,15 +105,15 @@ class _Live:
     # Inside the process.
 
     def call(self, op: Op) -> Any:
-        if self._is_dead:
-            self.dead_call_count += 1
-            if self.dead_call_count > DEAD_CALLS_MAX:
-                self._batons[self._thread].park()
-            raise Crashed
         thread = self._thread
+        if self._is_dead or thread in self._ended:
+            self.dead_call_count += 1
+            while self.dead_call_count > DEAD_CALLS_MAX:
+                self._batons[thread].park()
+            raise Crashed
         self.pending[thread] = op
         answer = self._batons[thread].park()
-        if self._is_dead:
+        if self._is_dead or thread in self._ended:
             raise Crashed
         if isinstance(answer, Failure):
             raise answer.to_error()
@@ -157,7 +158,11 @@ class _Live:
     def end_thread(self, thread: int) -> None:
         """End one timer in the middle of whatever it does (F8)."""
         del self.pending[thread]
-        del self._batons[thread]
+        self._ended.add(thread)
+        if self._batons[thread].has_started:
+            caller, self._thread = self._thread, thread
+            self._batons[thread].resume(None)
+            self._thread = caller
 
     def kill(self) -> None:
         """Throw `Crashed` into every thread that is still suspended."""

@@ -1,8 +1,8 @@
 """The invariants of the protocol as functions over one step and the state after it.
 
 They look at the world only, never into an actor, and run after every step: a violation that a
-later step repairs is one all the same. What they must remember beyond the world is in `Facts`,
-learned by `Checks.learn` once all of them have seen the step.
+later step repairs is one all the same. What they must remember beyond the world is in `Facts`:
+`Checks.learn` and `Checks.hear` keep them.
 """
 
 from __future__ import annotations
@@ -109,14 +109,24 @@ class Checks:
         return (
             Invariant(id="INV-57", check=_data_is_write_once),
             Invariant(id="INV-59", check=self._no_dangling_files),
-            Invariant(id="INV-84", check=_acknowledgements_hold, under=_TIMELINE),
+            Invariant(id="INV-84", check=_acknowledgements_are_true, under=None),
+            Invariant(id="INV-84", check=_acknowledgements_stay_true, under=_TIMELINE),
         )
 
     def all(self) -> tuple[Invariant, ...]:
         return (*self.timeline(), *self.guard(), *self.data())
 
     def learn(self, step: Step, simulation: Simulation) -> None:
-        """Remember what later checks need."""
+        """Remember what later checks need of a call and of what it changed."""
+        if step.op is not None and step.action.move is Move.RUN:
+            _learn_from_call(step, simulation)
+        if step.path:
+            self._learn_from_change(step, simulation)
+        if step.action.move is Move.CRASH:
+            _forget_actor(step.actor, simulation.facts)
+
+    def hear(self, step: Step, simulation: Simulation) -> None:
+        """Remember what an actor began, and what it was told."""
         facts, actor = simulation.facts, step.actor
         for note in step.notes:
             match note.name, note.values:
@@ -128,16 +138,8 @@ class Checks:
                         facts.learn(("told", time, actor), word)
                 case name, (str(time), bool(is_completed)) if name == READ_BACK:
                     facts.learn(("told", time, actor), COMMITTED if is_completed else FAILED)
-        if step.op is not None and step.action.move is Move.RUN:
-            _learn_from_call(step, simulation)
-        if step.path:
-            self._learn_from_change(step, simulation)
-        if step.outcome is not None or step.action.move is Move.CRASH:
-            for name in ("wrote", "found_ended", "lapsed", "saw"):
-                facts.forget((name, actor))
-            for name, _ in list(facts.items()):
-                if name[0] == "overdue" and name[1].partition("/")[0] == actor:
-                    facts.forget(name)
+        if step.outcome is not None:
+            _forget_actor(actor, facts)
 
     def _learn_from_change(self, step: Step, simulation: Simulation) -> None:
         facts, place = simulation.facts, place_of(step.path)
@@ -190,6 +192,15 @@ class Checks:
             lister = simulation.facts.get(("listed", step.path))
             if lister is not None:
                 yield f"{step.path} is deleted, though the completed {lister} lists it"
+
+
+def _forget_actor(actor: str, facts: Facts) -> None:
+    """Drop what only mattered while the actor lived."""
+    for name in ("wrote", "found_ended", "lapsed", "saw"):
+        facts.forget((name, actor))
+    for name, _ in list(facts.items()):
+        if name[0] == "overdue" and name[1].partition("/")[0] == actor:
+            facts.forget(name)
 
 
 # Timeline.
@@ -549,7 +560,7 @@ def _data_is_write_once(step: Step, simulation: Simulation) -> Iterator[str]:
         yield from _same_bytes_as_ever(step, simulation)
 
 
-def _acknowledgements_hold(step: Step, simulation: Simulation) -> Iterator[str]:
+def _acknowledgements_are_true(step: Step, simulation: Simulation) -> Iterator[str]:
     for note in step.notes:
         match note.name, note.values:
             case name, (str(word), str(time)) if name == ENDED and time:
@@ -559,11 +570,14 @@ def _acknowledgements_hold(step: Step, simulation: Simulation) -> Iterator[str]:
                 yield from _check_told(word, InstantTime(time), step.actor, simulation)
             case _:
                 pass
+
+
+def _acknowledgements_stay_true(step: Step, simulation: Simulation) -> Iterator[str]:
     place = _timeline_place(step)
     if place is None:
         return
-    for name, word in list(simulation.facts.items()):
-        if isinstance(name, tuple) and name[0] == "told" and name[1] == place.time:
+    for name, word in simulation.facts.items():
+        if name[0] == "told" and name[1] == place.time:
             yield from _check_told(word, place.time, name[2], simulation)
 
 

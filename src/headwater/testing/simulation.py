@@ -8,10 +8,12 @@ Four reductions keep the search small without hiding behaviour:
 
 - a clock is read at once when no fault can move time any more;
 - asking a lock that cannot expire, and giving back a session lock, happen at once: nobody else's
-  next call depends on them, except those that wait for the lock;
+  next call depends on them, except those that wait for the lock, and they may time out elsewhere;
 - of twins that have not begun, only the first may begin: the rest are the same with other names;
 - a process crashes at its writes, lock calls and pauses only: a crash at a read leaves the same
   storage as a crash at the write before or after it.
+
+A fifth does hide something and is therefore an option: `has_eager_clocks`.
 """
 
 from __future__ import annotations
@@ -49,8 +51,9 @@ class Violation(NamedTuple):
 class Invariant:
     """A named claim, evaluated after every step that could break it.
 
-    That is a step that changed an object `under` a prefix, or in which an actor told the checker
-    something or ended. None: changed objects do not matter.
+    That is a step that changed an object `under` a prefix; with None, one in which an actor told
+    the checker something. What a step changed comes before what its actor then tells, and facts
+    are learned in between.
     """
 
     id: str
@@ -78,7 +81,8 @@ class Scenario:
     actors: Mapping[str, Body]
     set_up: Callable[[World], None]
     invariants: tuple[Invariant, ...]
-    learn: Callable[[Step, Simulation], None] = nothing_to_learn  # After the invariants.
+    learn: Callable[[Step, Simulation], None] = nothing_to_learn  # From calls and changes.
+    hear: Callable[[Step, Simulation], None] = nothing_to_learn  # From what actors tell.
     faults: Faults = field(default_factory=Faults)
     world: WorldRules = field(default_factory=WorldRules)
     processes: ProcessRules = field(default_factory=ProcessRules)
@@ -484,14 +488,18 @@ class Simulation:
         """Return what the step just performed broke."""
         if step.outcome is not None and step.outcome.error is not None:
             yield Violation("SIM-ERROR", f"{step.actor} failed: {step.outcome.error}")
-        is_told = bool(step.notes) or step.outcome is not None
-        if is_told or step.path:
+        if step.path:
             for invariant in self.scenario.invariants:
-                under = invariant.under
-                if is_told or (under is not None and step.path.startswith(under)):
+                if invariant.under is not None and step.path.startswith(invariant.under):
                     for message in invariant.check(step, self):
                         yield Violation(invariant.id, message)
         self.scenario.learn(step, self)
+        if step.notes or step.outcome is not None:
+            for invariant in self.scenario.invariants:
+                if invariant.under is None:
+                    for message in invariant.check(step, self):
+                        yield Violation(invariant.id, message)
+            self.scenario.hear(step, self)
 
 
 class _Effect(NamedTuple):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from headwater.config.reference import render
 from headwater.config.registry import ALL_OPTIONS
+from headwater.config.source import SOURCE_OPTIONS
 from headwater.config.unsupported import UNSUPPORTED_OPTIONS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "options.md"
@@ -19,7 +20,7 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_every_option_has_its_row() -> None:
     page = render()
-    for option in ALL_OPTIONS:
+    for option in (*ALL_OPTIONS, *SOURCE_OPTIONS):
         assert f"| `{option.key}` |" in page
         assert all(f"`{alias}`" in page for alias in option.aliases)
     for refused in UNSUPPORTED_OPTIONS:

@@ -126,7 +126,12 @@ def test_all_problems_come_in_one_error() -> None:
 
 def test_rules_that_bind_several_options_are_checked_too() -> None:
     with pytest.raises(InvalidInputError, match="must be at least 10 times"):
-        check_options({"hoodie.write.lock.storage.renew.interval.secs": "31"})
+        check_options(
+            {
+                "hoodie.write.lock.storage.renew.interval.secs": "31",
+                "hoodie.write.lock.storage.validity.timeout.secs": "300",
+            }
+        )
 
 
 @pytest.mark.parametrize(

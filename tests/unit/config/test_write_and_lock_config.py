@@ -101,4 +101,26 @@ def test_a_storage_lock_outlives_ten_renewals() -> None:
     with pytest.raises(
         InvalidInputError, match=r"validity\.timeout\.secs \(299\) must be at least"
     ):
-        lock_config_from_options({"hoodie.write.lock.storage.validity.timeout.secs": "299"})
+        lock_config_from_options(
+            {
+                "hoodie.write.lock.storage.validity.timeout.secs": "299",
+                "hoodie.write.lock.storage.renew.interval.secs": "30",
+            }
+        )
+
+
+@pytest.mark.parametrize(
+    ("stated", "validity_ms", "renew_ms"),
+    [
+        ({}, 30_000, 3_000),
+        ({"hoodie.write.lock.storage.renew.interval.secs": "9"}, 90_000, 9_000),
+        ({"hoodie.write.lock.storage.renew.interval.secs": "1"}, 30_000, 1_000),
+        ({"hoodie.write.lock.storage.validity.timeout.secs": "300"}, 300_000, 3_000),
+        ({"hoodie.write.lock.storage.validity.timeout.secs": "10"}, 10_000, 1_000),
+    ],
+)
+def test_either_setting_of_a_storage_lock_makes_the_other_fit(
+    stated: dict[str, str], validity_ms: int, renew_ms: int
+) -> None:
+    config = lock_config_from_options(stated)
+    assert (config.storage_validity_ms, config.storage_renew_ms) == (validity_ms, renew_ms)

@@ -49,9 +49,11 @@ def target_of(table: Table) -> WriteTarget:
     )
 
 
-def begin(table: Table, operation: Operation = Operation.UPSERT) -> PlannedWrite:
+def begin(
+    table: Table, operation: Operation = Operation.UPSERT, columns: pa.Schema = ROWS.schema
+) -> PlannedWrite:
     """Begin a write; it crosses to the next process as bytes."""
-    request = WriteRequest(operation=operation, columns=ROWS.schema)
+    request = WriteRequest(operation=operation, columns=columns)
     planned = start_write(target_of(table), request).hand_over()
     crossed = pickle.loads(pickle.dumps(planned))
     assert isinstance(crossed, PlannedWrite)
@@ -97,6 +99,25 @@ def test_only_writes_that_rewrite_base_files_lay_rows_aside(table: Table) -> Non
         abandon_write(target_of(table), planned.attempt)
 
 
+def test_keys_that_are_looked_up_come_together(tmp_path: Path) -> None:
+    table = create_table(tmp_path / "trips", schema=ROWS.schema, record_key="id", index="simple")
+    table.upsert(ROWS)
+    planned = begin(table)
+    assert needs_staging(planned.plan)
+    changed = pa.table({"id": ["b", "d"], "amount": [20, 40]}).to_batches()[0]
+    paths = []
+    for task in range(2):
+        here = TaskContext(task=task, task_attempt=task, task_count=1 << 31)
+        paths.append(str(stage_rows(planned.plan, here, iter([changed.slice(task, 1)]))))
+
+    running = resume_write(target_of(table), planned)
+    commit = running.commit(running.run_tasks(StagedRows(table.storage, paths, ROWS.schema)))
+
+    assert (commit.inserted, commit.updated) == (1, 1)
+    found = table.read_arrow().sort_by("id").to_pydict()
+    assert found == {"id": ["a", "b", "c", "d"], "amount": [1, 20, 3, 40]}
+
+
 def test_a_task_without_rows_lays_nothing_aside(table: Table) -> None:
     planned = begin(table)
     here = TaskContext(task=0, task_attempt=0, task_count=1 << 31)
@@ -106,39 +127,19 @@ def test_a_task_without_rows_lays_nothing_aside(table: Table) -> None:
     assert table.storage.list_tree(staging_folder(planned.attempt.instant)) == []
 
 
-def test_an_overwrite_spares_what_others_wrote_since_it_began(table: Table) -> None:
-    table.upsert(ROWS.slice(0, 1))
-    planned = begin(table, Operation.OVERWRITE)
-    other = create_group_of_another_writer(table)
+def test_an_overwrite_spares_what_others_wrote_since_it_began(tmp_path: Path) -> None:
+    rows = pa.table({"id": ["a", "b"], "city": ["sf", "ny"]})
+    ours, theirs = rows.slice(0, 1), rows.slice(1)
+    table = create_table(
+        tmp_path / "trips", schema=rows.schema, record_key="id", partition_by="city"
+    )
+    table.upsert(ours)
+    planned = begin(table, Operation.OVERWRITE, rows.schema)
+    table.upsert(theirs)
 
     resume_write(target_of(table), planned).commit([])
 
-    assert table.read_arrow().to_pylist() == other.to_pylist()
-
-
-def create_group_of_another_writer(table: Table) -> pa.Table:
-    """Write a row whose bucket has no file group yet, past the single-writer check."""
-    held = table.read_arrow()["id"].to_pylist()
-    request = WriteRequest(operation=Operation.UPSERT, columns=ROWS.schema)
-    groups = {slice_.group.file_id[:8] for slice_ in groups_of(table)}
-    for number in range(20):
-        row = pa.table({"id": [f"x{number}"], "amount": [number]})
-        running = start_write(target_of(table), request)
-        here = TaskContext(task=0, task_attempt=0, task_count=1)
-        stats = execute_write(running.plan, here, iter(row.to_batches()))
-        if {(stat.file_id or "")[:8] for stat in stats} & groups:
-            running.abandon()
-            continue
-        running.commit(stats)
-        assert held != table.read_arrow()["id"].to_pylist()
-        return row
-    pytest.fail("no key of another bucket among twenty")
-
-
-def groups_of(table: Table) -> list[object]:
-    from headwater.kernel.view.table_view import load_view
-
-    return list(load_view(table.storage, table.config).slices())
+    assert table.read_arrow().to_pylist() == theirs.to_pylist()
 
 
 def test_a_write_that_was_taken_over_cannot_go_on(table: Table) -> None:

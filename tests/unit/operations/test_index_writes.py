@@ -301,6 +301,20 @@ def test_a_partial_upsert_keeps_what_it_does_not_bring(tmp_path: Path, table_typ
     ]
 
 
+@each_type
+def test_a_row_that_is_a_delete_removes_its_record_and_inserts_none(
+    tmp_path: Path, table_type: str
+) -> None:
+    schema = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+    table = make_table(tmp_path / "t", index="simple", table_type=table_type, schema=schema)
+    kept = pa.array([False, False])
+    first = rows_of(("a", "sf", 1), ("b", "sf", 2)).append_column("_hoodie_is_deleted", kept)
+    table.upsert(first)
+    rows = rows_of(("a", "sf", 3), ("new", "sf", 4), ("newer", "sf", 5))
+    table.upsert(rows.append_column("_hoodie_is_deleted", pa.array([True, True, False])))
+    assert [(row["id"], row["value"]) for row in read(table)] == [("b", 2), ("newer", 5)]
+
+
 def test_rows_that_were_laid_aside_are_looked_up_too(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", index="bloom")
     table.upsert(rows_of(("a", "sf", 1), ("b", "sf", 2)))

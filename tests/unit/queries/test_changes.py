@@ -15,7 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
+from headwater.errors import (
+    CorruptTableError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedError,
+)
 from headwater.kernel.arrow.meta_columns import (
     COMMIT_TIME,
     add_meta_columns,
@@ -31,6 +37,7 @@ from headwater.kernel.format.log_blocks import (
     log_file_bytes,
 )
 from headwater.kernel.format.log_file import BlockType, HeaderKey, encode_block
+from headwater.kernel.format.record_schemas import Record
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.timeline.active import instant_path
@@ -38,6 +45,7 @@ from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadat
 from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionOperation, CompactionPlan
+from headwater.model.service_metadata import CleanMetadata
 from headwater.queries.cdc import plan_change_feed
 from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import IncrementalPlan, Window, parse_window, plan_incremental
@@ -134,9 +142,12 @@ class HandMade:
                 operation_type=operation,
                 partition_to_replace_file_ids={"": ids},
             )
+        self.complete(requested, completed, action, metadata)
+
+    def complete(self, requested: int, completed: int, action: Action, record: Record) -> None:
         instant = Instant(at(requested), action, State.COMPLETED, at(completed))
         path = instant_path(TableLayout().timeline, instant)
-        self.storage.put(path, encode_record(metadata))
+        self.storage.put(path, encode_record(record))
 
     def compaction(self, requested: int, completed: int, base: BaseFile, *inputs: DataFile) -> None:
         operation = CompactionOperation(
@@ -353,7 +364,29 @@ class TestChangeFeed:
             ("i", 40, None, row("d", 2)),
         ]
 
-    def test_cleaned_beginnings_are_noticed(self, demo: HandMade) -> None:
+    def test_a_window_that_begins_before_retention_is_refused(self, demo: HandMade) -> None:
+        demo.complete(
+            95,
+            96,
+            Action.CLEAN,
+            CleanMetadata(
+                start_clean_time=at(95),
+                time_taken_in_millis=1,
+                total_files_deleted=1,
+                earliest_commit_to_retain=at(60),
+                last_completed_commit_timestamp=at(35),
+                partition_metadata={},
+            ),
+        )
+        for after in (None, 20):
+            with pytest.raises(NotFoundError) as caught:
+                demo.feed(after, None)
+            assert caught.value.kind is ErrorKind.OUTSIDE_RETENTION
+        assert len(demo.feed(80, None)) == 3
+        # Plain incremental needs only the end of the window.
+        assert demo.incr(20, None) == {"a": 35, "b": 30, "e": 30, "f": 35}
+
+    def test_missing_files_are_noticed(self, demo: HandMade) -> None:
         demo.storage.delete(BaseFile(*GROUP, "0-0-0", at(10)).path)
         assert demo.feed(85, None)
         with pytest.raises(CorruptTableError) as caught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -270,6 +271,21 @@ class TestReading:
         found = table.read_arrow(names, where=f"_hoodie_commit_time = '{newest}'")
         assert 0 < found.num_rows < everything.num_rows
         assert set(found[names[0]].to_pylist()) == {newest}
+
+    def test_a_base_row_that_wins_hides_the_log_row_that_matches(self, tmp_path: Path) -> None:
+        table = hw.create_table(
+            tmp_path / "t",
+            schema=COLUMNS,
+            record_key="id",
+            ordering="n",
+            table_type="MERGE_ON_READ",
+            buckets=1,
+        )
+        table.bulk_insert(rows_of(range(1, 3), v=1.0))
+        late = rows_of(range(1, 2), v=9.0)
+        table.upsert(late.set_column(1, COLUMNS.field("n"), pa.array([0], pa.int32())))
+        assert table.read_arrow(["id"], where="v = 9").num_rows == 0
+        assert table.read_arrow(["id"], where="v < 9 AND id < 'k02'")["id"].to_pylist() == ["k01"]
 
     def test_what_is_not_understood_is_refused(self, tables: dict[str, Table]) -> None:
         table = tables["COPY_ON_WRITE"]

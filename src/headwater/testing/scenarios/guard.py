@@ -55,6 +55,7 @@ def guard(
         set_up=set_up,
         invariants=CHECKS.all(),
         learn=CHECKS.learn,
+        hear=CHECKS.hear,
         faults=faults,
         world=WORLD,
         deadlines_ms=heartbeat_deadlines_ms,

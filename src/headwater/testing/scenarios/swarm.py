@@ -44,6 +44,7 @@ def swarm(seed: int) -> Scenario:
         set_up=source.choice((request_plan, request_plan_with_dead_attempt)),
         invariants=CHECKS.all(),
         learn=CHECKS.learn,
+        hear=CHECKS.hear,
         faults=_faults(source),
         world=WorldRules(page_size=page_size, lock="lease" if has_lease else "session"),
         processes=ProcessRules(page_size=page_size, has_tickers=source.random() < 0.5),

@@ -35,6 +35,7 @@ def unknown(faults: Faults, *, name: str = "unknown") -> Scenario:
         set_up=_empty_table,
         invariants=CHECKS.all(),
         learn=CHECKS.learn,
+        hear=CHECKS.hear,
         faults=faults,
         world=WORLD,
         deadlines_ms=heartbeat_deadlines_ms,
