@@ -31,11 +31,11 @@ SESSION_ZONE = "America/New_York"
 
 CONNECT_PACKAGES = ("grpc", "grpc_status", "google.rpc", "pandas", "zstandard")
 CONNECT_PORT = "spark.connect.grpc.binding.port"
-STARTED_WITHIN_S = 60
+STARTED_WITHIN_S = 120
 STOPPED_WITHIN_S = 10
 
 _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
-_REGISTERED = "Successfully registered with master"
+_REGISTERED = re.compile("Successfully registered with master")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -127,13 +127,14 @@ def _cluster(folder: Path) -> Iterator[str]:
             _daemon(folder, "master", ["master.Master", "--port", "0", "--webui-port", "0"])
         )
         address = _wait_for(master_log, _MASTER_URL)
+        size = ["--cores", "1", "--memory", "1g", "--webui-port", "0"]
+        worker_logs = []
         for name in ("worker-1", "worker-2"):
-            size = ["--cores", "1", "--memory", "1g", "--webui-port", "0"]
             place = ["--work-dir", str(folder / name)]
-            worker_log = stack.enter_context(
-                _daemon(folder, name, ["worker.Worker", *size, *place, address])
-            )
-            _wait_for(worker_log, re.compile(_REGISTERED))
+            worker = _daemon(folder, name, ["worker.Worker", *size, *place, address])
+            worker_logs.append(stack.enter_context(worker))
+        for worker_log in worker_logs:
+            _wait_for(worker_log, _REGISTERED)
         yield address
 
 

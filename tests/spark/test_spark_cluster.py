@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 WRITES = Path(__file__).with_name("test_spark_writes.py")
-SHORT = "test_every_operation_equals_its_inline_twin[mor-complex-partitioned]"
+SHORT = "test_partial_update_keeps_other_columns"
 
 
 @pytest.mark.skipif(

@@ -17,6 +17,7 @@ from headwater.testing.mutants import guard as guard_mutants
 from headwater.testing.mutants import lost_reply as lost_reply_mutants
 from headwater.testing.mutants import time as time_mutants
 from headwater.testing.mutants.mutant import Mutant
+from headwater.testing.operation import Op
 from headwater.testing.report import Regression
 from headwater.testing.scenarios.a1_dropped import (
     guard_with_expiring_lock,
@@ -29,7 +30,12 @@ from headwater.testing.scenarios.guard import (
     guard_skewed,
     guard_with_tickers,
 )
-from headwater.testing.scenarios.unknown import is_writers_own, unknown, unknown_exhausted
+from headwater.testing.scenarios.unknown import (
+    is_writers_creation,
+    is_writers_own,
+    unknown,
+    unknown_exhausted,
+)
 from headwater.testing.shrink import shrink
 from headwater.testing.simulation import Scenario, Violation
 
@@ -149,6 +155,12 @@ def _sim() -> Iterator[Proof]:
     yield from _skews(_drop(crashes=1, ticks=1), clock_steps=2)
     yield _unknown("unknown: 2 lost replies", lost_replies=2)
     yield _unknown("unknown: lost reply, limbo", lost_replies=1, limbos=1)
+    yield _unknown(
+        "unknown: 2 lost replies, limbo on creations",
+        lost_replies=2,
+        limbos=1,
+        may_fail=is_writers_creation,
+    )
     yield Proof(label="unknown_exhausted", build=unknown_exhausted, preemptions_max=1)
 
 
@@ -213,6 +225,12 @@ def _skews(faults: Faults, *, clock_steps: int) -> Iterator[Proof]:
     )
 
 
-def _unknown(label: str, *, lost_replies: int, limbos: int = 0) -> Proof:
-    faults = Faults(lost_replies=lost_replies, limbos=limbos, may_fail=is_writers_own)
+def _unknown(
+    label: str,
+    *,
+    lost_replies: int,
+    limbos: int = 0,
+    may_fail: Callable[[str, Op], bool] = is_writers_own,
+) -> Proof:
+    faults = Faults(lost_replies=lost_replies, limbos=limbos, may_fail=may_fail)
     return Proof(label=label, build=lambda: unknown(faults))

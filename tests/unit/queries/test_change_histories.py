@@ -119,6 +119,7 @@ def apply_change(records: View, change: Record) -> None:
             records[key] = after
         case "u":
             assert before is not None
+            assert before["v"] != after["v"]
             records[key] = after
         case "d":
             assert after is None
@@ -158,6 +159,18 @@ def test_rows_without_key_are_inserts(kind: str) -> None:
         assert [row["id"] for row in changes["after"].to_pylist()] == ["a", "b"]
         assert table.changes_arrow(first)["id"].to_pylist() == ["a", "b"]
         assert table.changes_arrow("0").num_rows == 4
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_write_that_loses_changes_nothing(kind: str) -> None:
+    with TemporaryDirectory() as folder:
+        table = hw.create_table(
+            f"{folder}/t", schema=COLUMNS, record_key="id", ordering="ts", table_type=kind
+        )
+        first = Write("upsert", [("a", "sf", 5)]).run(table, 1)
+        Write("upsert", [("a", "sf", 4)]).run(table, 2)
+        assert table.changes_arrow(first).num_rows == 0
+        assert table.changes_arrow(first, cdc=True).num_rows == 0
 
 
 def test_columns_that_came_later_are_null_in_older_images() -> None:

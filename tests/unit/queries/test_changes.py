@@ -49,7 +49,7 @@ from headwater.model.service_metadata import CleanMetadata
 from headwater.queries.cdc import plan_change_feed
 from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import IncrementalPlan, Window, parse_window, plan_incremental
-from headwater.queries.slice_reader import read_slices
+from headwater.queries.slice_reader import read_slice, read_slices
 from headwater.seams.open_storage import open_storage
 
 COLUMNS = pa.schema([("id", pa.string()), ("v", pa.int64())])
@@ -290,6 +290,17 @@ class TestIncremental:
     def test_the_filter_travels_with_the_query(self, demo: HandMade) -> None:
         query = pickle.loads(pickle.dumps(demo.plan(85, None))).query
         assert query.where.columns == {COMMIT_TIME}
+
+
+def test_records_of_some_keys_can_be_read_alone(demo: HandMade) -> None:
+    plan = demo.plan(None, None)
+    (file_slice,) = plan.slices
+    assert file_slice.base is not None
+    assert file_slice.logs
+    keys = pa.array(["a", "b", "c", "nobody"])
+    batches = read_slice(demo.storage, replace(plan.query, where=None), file_slice, keys)
+    rows = pa.Table.from_batches(batches, plan.query.result_schema)
+    assert sorted(rows["id"].to_pylist()) == ["a", "b"]
 
 
 class TestWindow:

@@ -13,7 +13,7 @@ from headwater.model.instant import State
 from headwater.testing.check import COMMITTED, FAILED, UNKNOWN
 from headwater.testing.faults import Faults
 from headwater.testing.history import Move, Step
-from headwater.testing.operation import Op
+from headwater.testing.operation import Kind, Op
 from headwater.testing.scenarios.guard import WORLD
 from headwater.testing.scenarios.ingest import writer
 from headwater.testing.scenarios.plan import CHECKS, heartbeat_deadlines_ms
@@ -47,6 +47,15 @@ def unknown(faults: Faults, *, name: str = "unknown") -> Scenario:
 def is_writers_own(actor: str, op: Op) -> bool:
     """Let the writer's calls fail, except on the plain heartbeat, which is touched at best."""
     return actor == "W" and place_of(op.target).area is not Area.HEARTBEAT
+
+
+def is_writers_creation(actor: str, op: Op) -> bool:
+    """Let fail only what the writer creates once: attempts, data and timeline files.
+
+    These are all the calls whose outcome can be unknown and matter; without the others the whole
+    budget of two lost replies and a late landing is searched in seconds.
+    """
+    return actor == "W" and op.kind is Kind.PUT_IF_ABSENT
 
 
 def unknown_exhausted() -> Scenario:
