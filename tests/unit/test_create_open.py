@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import headwater as hw
@@ -266,8 +267,8 @@ def test_the_older_name_of_ordering_works(tmp_path: Path) -> None:
             ["EVENT_TIME_ORDERING needs ordering columns"],
         ),
         (
-            {"options": {"hoodie.table.keygenerator.type": "COMPLEX"}},
-            ["hoodie.table.keygenerator.type is COMPLEX", "make it SIMPLE"],
+            {"options": {"hoodie.table.keygenerator.type": "NON_PARTITION"}},
+            ["hoodie.table.keygenerator.type is NON_PARTITION", "make it SIMPLE"],
         ),
         (
             {"options": {"hoodie.table.recordkey.fields": "ts"}},
@@ -312,7 +313,7 @@ def test_bad_arguments_are_refused_with_every_reason(
         {"index": "global_bloom"},
         {"options": {"hoodie.table.base.file.format": "ORC"}},
         {"options": {"hoodie.datasource.write.drop.partition.columns": True}},
-        {"options": {"hoodie.record.merge.mode": "CUSTOM"}},
+        {"options": {"hoodie.table.keygenerator.type": "GLOBAL_DELETE"}},
     ],
 )
 def test_what_is_not_implemented_is_refused(tmp_path: Path, arguments: dict[str, Any]) -> None:
@@ -531,3 +532,81 @@ def test_the_package_says_what_it_offers() -> None:
 def test_importing_the_package_does_not_start_spark() -> None:
     code = "import sys, headwater; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+KEY_GENERATOR = "hoodie.table.keygenerator.type"
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "options", "path"),
+    [
+        ("city", {KEY_GENERATOR: "COMPLEX"}, "city=sf"),
+        (
+            "day",
+            {
+                KEY_GENERATOR: "TIMESTAMP",
+                "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+                "hoodie.keygen.timebased.output.dateformat": "yyyy/MM",
+                "hoodie.keygen.timebased.timezone": "UTC",
+                "hoodie.datasource.write.hive_style_partitioning": "false",
+            },
+            "2023/11",
+        ),
+        (
+            "city:SIMPLE,day:TIMESTAMP",
+            {
+                KEY_GENERATOR: "CUSTOM",
+                "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+                "hoodie.keygen.timebased.output.dateformat": "yyyy",
+                "hoodie.keygen.timebased.timezone": "UTC",
+            },
+            "city=sf/day=2023",
+        ),
+    ],
+    ids=["complex", "timestamp", "custom"],
+)
+def test_every_key_generator_can_be_chosen(
+    tmp_path: Path, partition_by: str, options: dict[str, str], path: str
+) -> None:
+    table = hw.create_table(
+        tmp_path / "t",
+        schema="id string, city string, day long",
+        record_key="id",
+        partition_by=partition_by.split(","),
+        options=options,
+    )
+    commit = table.upsert(pa.table({"id": ["a"], "city": ["sf"], "day": [1_700_000_000_000]}))
+    assert [group.partition for group in commit.file_groups] == [path]
+    assert table.reload().read_arrow(["id"]).to_pylist() == [{"id": "a"}]
+
+
+def test_partial_update_modes_and_custom_merging_can_be_chosen(tmp_path: Path) -> None:
+    partial = hw.create_table(
+        tmp_path / "partial",
+        schema="id string, a long, b long",
+        record_key="id",
+        table_type="MERGE_ON_READ",
+        options={"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"},
+    )
+    partial.upsert(pa.table({"id": ["k"], "a": [1], "b": [2]}))
+    partial.upsert(pa.table({"id": ["k"], "a": pa.array([None], pa.int64()), "b": [3]}))
+    assert partial.read_arrow().to_pylist() == [{"id": "k", "a": 1, "b": 3}]
+
+    custom = hw.create_table(
+        tmp_path / "custom",
+        schema="id string, total long",
+        record_key="id",
+        table_type="MERGE_ON_READ",
+        options={
+            "hoodie.record.merge.mode": "CUSTOM",
+            "headwater.merge.function": f"{__name__}:add_totals",
+        },
+    )
+    for total in (1, 2, 4):
+        custom.upsert(pa.table({"id": ["k"], "total": [total]}))
+    assert custom.read_arrow().to_pylist() == [{"id": "k", "total": 7}]
+
+
+def add_totals(old: pa.Table, new: pa.Table) -> pa.Table:
+    total = pc.add(old["total"], new["total"])
+    return new.set_column(new.schema.get_field_index("total"), "total", total)

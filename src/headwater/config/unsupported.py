@@ -60,20 +60,13 @@ UNSUPPORTED_OPTIONS = (
         "hoodie.write.table.version", ("9",), "Headwater writes table version 9 only"
     ),
     UnsupportedOption(
-        "hoodie.record.merge.mode",
-        ("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"),
-        "Java mergers cannot run here; choose one of the two orderings",
-    ),
-    UnsupportedOption(
         "hoodie.datasource.write.payload.class", (), "Use hoodie.record.merge.mode instead"
     ),
     UnsupportedOption(
         "hoodie.write.record.merge.custom.implementation.classes",
         (),
-        "Java mergers cannot run here; use hoodie.record.merge.mode instead",
-    ),
-    UnsupportedOption(
-        "hoodie.table.partial.update.mode", ("NONE",), "Updates replace whole records"
+        "Java mergers cannot run here; use hoodie.record.merge.mode=CUSTOM with a function of "
+        "headwater.merge.function",
     ),
     UnsupportedOption("hoodie.table.cdc.enabled", ("FALSE",), "Change data is not written"),
     UnsupportedOption(
@@ -84,15 +77,12 @@ UNSUPPORTED_OPTIONS = (
     UnsupportedOption("hoodie.index.bucket.engine", ("SIMPLE",), "The number of buckets is fixed"),
     UnsupportedOption(
         "hoodie.table.keygenerator.type",
-        ("SIMPLE", "COMPLEX", "NON_PARTITION"),
-        "Leave the key out; it follows from the record key and partition columns",
+        ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM"),
+        "Choose one of these, or leave the key out; it follows from the columns",
     ),
     UnsupportedOption(
         "hoodie.datasource.write.keygenerator.class",
         (),
         "Leave the key out; it follows from the record key and partition columns",
-    ),
-    UnsupportedOption(
-        "hoodie.keygen.timebased.*", (), "Compute the partition column before writing"
     ),
 )

@@ -28,6 +28,7 @@ from headwater.config.table_options import (
     INITIAL_VERSION,
     KEY_GENERATOR_TYPE,
     MERGE_MODE,
+    MERGE_STRATEGY_ID,
     NAME,
     ORDERING_FIELDS,
     PARTITION_FIELDS,
@@ -48,12 +49,19 @@ from headwater.config.table_options import (
     TimelineTimezone,
 )
 from headwater.errors import ErrorKind, InvalidInputError
+from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.kernel.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.kernel.arrow.spark_schema import schema_from_ddl
 from headwater.kernel.format.avro_schema import encode_avro_schema, parse_avro_schema
 from headwater.kernel.layout import PROPERTIES
 
 DEFAULT_BUCKET_COUNT = 4
+
+_CHOSEN_KEY_GENERATORS = ("COMPLEX", "TIMESTAMP", "CUSTOM")
+"""Types that columns alone do not tell; the others follow from them."""
+
+_CUSTOM_MERGER_STRATEGY = "1897ef5f-18bc-4557-939c-9d6a8afd1519"
+"""Tells other engines that records are merged by something that they do not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +106,10 @@ def plan_table_config(new: NewTable, options: Mapping[str, str]) -> TableConfig:
     record_key = RECORD_KEY_FIELDS.parse(given.get(RECORD_KEY_FIELDS.key, ""))
     partition_by = PARTITION_FIELDS.parse(given.get(PARTITION_FIELDS.key, ""))
     ordering = ORDERING_FIELDS.parse(given.get(ORDERING_FIELDS.key, ""))
-    key_generator = _key_generator_type(record_key, partition_by)
-    problems += _column_problems(columns, record_key, partition_by, ordering)
+    key_generator = _key_generator_type(given, record_key, partition_by)
+    # A CUSTOM key generator's partition fields read `column:SIMPLE` or `column:TIMESTAMP`.
+    partition_columns = tuple(field.split(":", 1)[0] for field in partition_by)
+    problems += _column_problems(columns, record_key, partition_columns, ordering)
     stated = {
         TYPE.key: TYPE.encode(TableType.COPY_ON_WRITE),
         TIMELINE_TIMEZONE.key: TIMELINE_TIMEZONE.encode(TimelineTimezone.UTC),
@@ -108,6 +118,7 @@ def plan_table_config(new: NewTable, options: Mapping[str, str]) -> TableConfig:
         URL_ENCODE_PARTITIONING.key: "false",
         DROP_PARTITION_COLUMNS.key: "false",
         **_default_index(given, has_record_key=bool(record_key)),
+        **_strategy_of(given),
         **given,
         KEY_GENERATOR_TYPE.key: key_generator,
         VERSION.key: str(WRITTEN_VERSION),
@@ -125,7 +136,9 @@ def plan_table_config(new: NewTable, options: Mapping[str, str]) -> TableConfig:
         raise InvalidInputError(
             problem_list("The table cannot be created", problems), kind=ErrorKind.INVALID_INPUT
         )
-    return TableConfig.from_properties(stated, path=PROPERTIES)
+    config = TableConfig.from_properties(stated, path=PROPERTIES)
+    KeyGenerator.from_config(config)  # Says what does not fit together while nothing is stored.
+    return config
 
 
 def _merged(new: NewTable, options: Mapping[str, str], problems: list[str]) -> dict[str, str]:
@@ -250,14 +263,29 @@ def _choice_problems(
     return problems
 
 
-def _key_generator_type(record_key: tuple[str, ...], partition_by: tuple[str, ...]) -> str:
+def _key_generator_type(
+    given: Mapping[str, str], record_key: tuple[str, ...], partition_by: tuple[str, ...]
+) -> str:
     if not partition_by:
         return "NON_PARTITION"
+    wanted = given.get(KEY_GENERATOR_TYPE.key, "").strip().upper()
+    if wanted in _CHOSEN_KEY_GENERATORS:
+        return wanted
     return "SIMPLE" if len(record_key) <= 1 and len(partition_by) == 1 else "COMPLEX"
 
 
 def _default_merge_mode(ordering: tuple[str, ...]) -> MergeMode:
     return MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
+
+
+def _strategy_of(given: Mapping[str, str]) -> dict[str, str]:
+    """Only a table with merge mode CUSTOM states a strategy (format rule 7.1)."""
+    if (
+        MERGE_MODE.key not in given
+        or MERGE_MODE.parse(given[MERGE_MODE.key]) is not MergeMode.CUSTOM
+    ):
+        return {}
+    return {MERGE_STRATEGY_ID.key: _CUSTOM_MERGER_STRATEGY}
 
 
 def _default_index(given: Mapping[str, str], *, has_record_key: bool) -> dict[str, str]:

@@ -142,10 +142,8 @@ def test_rules_that_bind_several_options_are_checked_too() -> None:
         ("hoodie.populate.meta.fields", "false"),
         ("hoodie.bootstrap.base.path", "s3://old"),
         ("hoodie.schema.on.read.enable", "true"),
-        ("hoodie.record.merge.mode", "CUSTOM"),
         ("hoodie.table.cdc.enabled", "true"),
         ("hoodie.index.type", "GLOBAL_BLOOM"),
-        ("hoodie.keygen.timebased.timestamp.type", "DATE_STRING"),
         ("hoodie.write.table.version", "8"),
     ],
 )
