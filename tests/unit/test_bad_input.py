@@ -260,8 +260,8 @@ def start_to_write(table: Table) -> InflightWrite:
     claim = Claim(
         owner=components.ids.owner,
         token=components.ids.new_uuid(),
-        interval_ms=60_000,
-        tolerable_misses=2,
+        interval_ms=1_000,  # A second writer sees it beat within half of that.
+        tolerable_misses=20,
     )
     txn = LockTransaction(components, table_layout(table.config))
     return start_inflight_write(components, txn, Action.COMMIT, claim, b"")

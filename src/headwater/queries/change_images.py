@@ -123,9 +123,11 @@ class _TaskReader:
         new = self._table(self._rows(self._task.after, keys))
         is_gone = pc.invert(pc.is_in(old[RECORD_KEY], value_set=new[RECORD_KEY]))
         yield from self._deletes(old.filter(is_gone))
-        yield from self._writes(
-            new.filter(pc.equal(new[COMMIT_TIME], self._task.instant_time)), old
-        )
+        # A record that the logs had deleted is back, with its older values, when the one written
+        # now has a smaller ordering value than the base file's (format rule 7.1).
+        is_back = pc.invert(pc.is_in(new[RECORD_KEY], value_set=old[RECORD_KEY]))
+        is_written = pc.equal(new[COMMIT_TIME], self._task.instant_time)
+        yield from self._writes(new.filter(pc.or_(is_written, is_back)), old)
 
     def _compare_rewritten(self) -> Iterator[pa.RecordBatch]:
         """Compare all records of the group."""

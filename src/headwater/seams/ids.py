@@ -36,6 +36,10 @@ class Ids(Protocol):
         """A random integer from 0 to `bound` - 1, for back-off."""
         ...
 
+    def is_gone(self, owner: Owner) -> bool:
+        """Whether that process has certainly ended; False where this one cannot tell."""
+        ...
+
 
 def _this_process() -> Owner:
     return Owner(socket.gethostname(), os.getpid(), uuid.uuid4().hex[:12])
@@ -52,3 +56,19 @@ class SystemIds:
 
     def jitter(self, bound: int) -> int:
         return random.randrange(bound)
+
+    def is_gone(self, owner: Owner) -> bool:
+        """Ask the system about processes of this host.
+
+        A number given to a new process only makes a dead owner look alive. Hosts that share a name
+        but not their processes make a live one look dead: it is taken over, and fenced.
+        """
+        if owner.host != self.owner.host:
+            return False
+        try:
+            os.kill(owner.pid, 0)
+        except ProcessLookupError:
+            return True
+        except (PermissionError, OverflowError):
+            return False
+        return False

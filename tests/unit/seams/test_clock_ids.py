@@ -4,8 +4,11 @@ import logging
 import os
 import pickle
 import socket
+import subprocess
+import sys
 import threading
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -178,3 +181,13 @@ class TestOwner:
     def test_it_travels_to_another_process(self) -> None:
         owner = Owner("host", 7, "writer")
         assert pickle.loads(pickle.dumps(owner)) == owner
+
+
+def test_a_process_of_this_host_that_ended_is_gone() -> None:
+    ids = SystemIds()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    assert not ids.is_gone(ids.owner)
+    assert not ids.is_gone(replace(ids.owner, pid=os.getppid()))
+    ended.wait()
+    assert ids.is_gone(replace(ids.owner, pid=ended.pid))
+    assert not ids.is_gone(replace(ids.owner, pid=ended.pid, host="another"))

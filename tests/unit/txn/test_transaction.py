@@ -116,8 +116,13 @@ def test_a_refused_write_leaves_storage_unchanged_and_the_lock_free() -> None:
     second, second_txn = site.process("second")
 
     def contents() -> dict[str, bytes]:
-        found = site.storage.list_tree("")
-        return {i.path: site.storage.read(i.path) for i in found if "/.locks/" not in i.path}
+        # The lock is taken and given back, and the first writer's heartbeat goes on.
+        found = [i.path for i in site.storage.list_tree("")]
+        return {
+            path: site.storage.read(path)
+            for path in found
+            if not path.startswith((".hoodie/.locks/", ".hoodie/.attempts/"))
+        }
 
     before = contents()
     with pytest.raises(ConflictError, match="host/1/first") as raised:
@@ -125,6 +130,19 @@ def test_a_refused_write_leaves_storage_unchanged_and_the_lock_free() -> None:
     assert raised.value.kind is ErrorKind.LIVE_WRITER
     assert contents() == before
     assert second.locks.inspect() is None
+
+
+def test_a_killed_writer_blocks_the_next_job_only_until_its_heartbeat_has_run_out() -> None:
+    """The next job is a new process, which has never seen the heartbeat before."""
+    site = Site()
+    dead, dead_txn = site.process("dead")
+    start_write(dead, dead_txn, Action.COMMIT, site.claim(dead), is_single_writer=True)
+    with site.clock.timers_stalled():
+        began_ms = site.clock.monotonic_ms()
+        next_job, next_txn = site.process("next")
+        claim = site.claim(next_job)
+        start_write(next_job, next_txn, Action.COMMIT, claim, is_single_writer=True)
+        assert site.clock.monotonic_ms() - began_ms >= claim.interval_ms * claim.tolerable_misses
 
 
 def test_a_holder_that_lost_its_lock_writes_nothing() -> None:

@@ -3,7 +3,8 @@
 Expiry decides when others *try*, never whether that is safe: safety comes from the attempt number
 (see `attempts`). The owner judges itself by its own monotonic clock and, once lapsed, never beats
 again. An observer calls an attempt dead when its object has not changed for the expiry time on the
-observer's *own* monotonic clock (H-26), so no two clocks are ever compared.
+observer's *own* monotonic clock (H-26), so no two clocks are ever compared; or at once, when the
+system itself says that the owner's process on the same host has ended.
 
 The plain file `.hoodie/.heartbeat/<T>` is kept fresh beside it: stock Hudi's lazy cleaning looks
 at that file's modification time to tell a live writer from a failed one.
@@ -21,6 +22,7 @@ from headwater.kernel.layout import heartbeat_path
 from headwater.kernel.txn.attempts import Attempt, encode_attempt, load_attempt
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock, Timer
+from headwater.seams.ids import Owner
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -169,8 +171,9 @@ def beat_together(storage: Storage, attempt: Attempt) -> bool:
 class HeartbeatWatch:
     """The observer's side: what this process has seen of other attempts, and since when."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, is_gone: Callable[[Owner], bool] = lambda _: False) -> None:
         self._clock = clock
+        self._is_gone = is_gone
         self._seen: dict[tuple[InstantTime, int], tuple[Attempt, int]] = {}
 
     def is_active(self, attempt: Attempt) -> bool:
@@ -179,7 +182,7 @@ class HeartbeatWatch:
 
     def remaining_ms(self, attempt: Attempt) -> int:
         """How much longer the attempt counts as alive if it does not change; 0 once it is dead."""
-        if attempt.is_released:
+        if attempt.is_released or self._is_gone(attempt.owner):
             return 0
         now_ms = self._clock.monotonic_ms()
         key = (attempt.instant, attempt.attempt)

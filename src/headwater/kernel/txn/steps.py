@@ -108,6 +108,8 @@ class StartWrite:
                     "or non_blocking_concurrency_control for all writers",
                     kind=ErrorKind.LIVE_WRITER,
                     instant=other.instant,
+                    attempt=other.attempt,
+                    beat=other.beat,
                 )
             )
         time = prefix.next_time

@@ -127,7 +127,7 @@ class LockTransaction:
         self._components = components
         self._layout = layout
         self._lock_timeout_ms = lock_timeout_ms
-        self._watch = HeartbeatWatch(components.clock)
+        self._watch = HeartbeatWatch(components.clock, components.ids.is_gone)
         self._last_issued: InstantTime | None = None
 
     @property

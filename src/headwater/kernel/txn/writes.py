@@ -15,6 +15,7 @@ clean rolls the instant back. After an unknown outcome nothing is released or de
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -27,6 +28,10 @@ from headwater.model.instant import Action, Instant, InstantTime
 from headwater.seams.components import Components
 
 R = TypeVar("R")
+
+log = logging.getLogger(__name__)
+
+_WATCH_EVERY_MS = 1_000
 
 _STARTS_MAX = 5
 """A time can be taken only when a lock failed or a clock repeats a time whose writer died right
@@ -52,7 +57,7 @@ def start_write(
     Raises:
         ConflictError: kind LIVE_WRITER, another writer is at work on a single-writer table.
     """
-    decided = _start(txn, StartWrite(action, claim, is_single_writer))
+    decided = _start(components, txn, StartWrite(action, claim, is_single_writer))
     return StartedWrite(txn, _heartbeat(components, decided.result), decided.lock_held_ms)
 
 
@@ -70,7 +75,7 @@ def start_inflight_write(
     Raises:
         ConflictError: kind LIVE_WRITER, another writer is at work on a single-writer table.
     """
-    decided = _start(txn, StartWrite(action, claim, is_single_writer, content))
+    decided = _start(components, txn, StartWrite(action, claim, is_single_writer, content))
     return InflightWrite(txn, _heartbeat(components, decided.result), decided.lock_held_ms)
 
 
@@ -103,14 +108,31 @@ def _heartbeat(components: Components, started: Started) -> Heartbeat:
     )
 
 
-def _start(txn: Transaction, step: StartWrite) -> Decided[Started]:
-    for _ in range(_STARTS_MAX - 1):
+def _start(components: Components, txn: Transaction, step: StartWrite) -> Decided[Started]:
+    """Request the instant, having made sure that a writer who seems at work really is.
+
+    What a killed writer left behind looks alive until it was seen unchanged for its expiry time,
+    and a job that has just started has seen nothing yet. So it watches: a heartbeat that moves
+    belongs to a live writer, and one that does not runs out.
+    """
+    watched: tuple[object, ...] | None = None
+    conflicts = 0
+    while True:
         try:
             return txn.run(step)
         except ConflictError as conflict:
-            if conflict.kind is not conflict.default_kind:
+            if conflict.kind is ErrorKind.LIVE_WRITER:
+                seen = tuple(conflict.context[name] for name in ("instant", "attempt", "beat"))
+                if watched is not None and seen != watched:
+                    raise
+                if watched is None:
+                    log.warning("waiting to see whether another writer is alive: %s", conflict)
+                watched = seen
+                components.clock.sleep_ms(_WATCH_EVERY_MS)
+                continue
+            conflicts += 1
+            if conflict.kind is not conflict.default_kind or conflicts == _STARTS_MAX:
                 raise
-    return txn.run(step)
 
 
 class _Stage:
