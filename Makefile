@@ -56,6 +56,7 @@ sim: install ## every scenario and mutant, exhaustively; under two minutes
 check: fmt test ## format, then all that CI runs
 
 demo: install java ## show what works today
+	@$(BIN)/python examples/tables_demo.py
 	@$(BIN)/python examples/kernel_demo.py
 
 bench: install ## the benchmarks, each beside its floor

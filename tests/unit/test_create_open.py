@@ -24,7 +24,7 @@ from headwater.config.write import ConcurrencyMode
 from headwater.errors import ErrorKind
 from headwater.kernel.format.avro_schema import parse_avro_schema
 from headwater.kernel.format.properties import encode_properties, parse_properties
-from headwater.kernel.new_table import NewTable
+from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.seams.ids import SystemIds
 from headwater.seams.memory import MemoryStorage
 from headwater.table import Table
@@ -323,10 +323,9 @@ def test_what_is_not_implemented_is_refused(tmp_path: Path, arguments: dict[str,
     assert tree(tmp_path) == {}
 
 
-def test_a_location_without_a_name_needs_one(tmp_path: Path) -> None:
+def test_a_location_without_a_name_needs_one() -> None:
     with pytest.raises(hw.InvalidInputError, match=r"pass name=\.\.\."):
-        hw.create_table("memory://", schema=SCHEMA)
-    assert hw.create_table("memory://", schema=SCHEMA, name="t").name == "t"
+        plan_table_config(NewTable(location="/", schema=SCHEMA), {})
 
 
 def test_creating_over_a_table_changes_nothing(tmp_path: Path) -> None:

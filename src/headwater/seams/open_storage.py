@@ -2,8 +2,6 @@
 
 `/path`, `path`, `file:///path`, `file:/path`
     Files of this machine. A relative path starts at the working directory of this process.
-`memory://`
-    The memory of this process: a new and empty store with every call.
 `s3://bucket/prefix`, `s3a://bucket/prefix`
     S3, and stores that speak its language.
 `gs://bucket/prefix`
@@ -30,7 +28,6 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.seams.local import LocalStorage
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.object_store import ConditionalStore, ObjectStorage
 from headwater.seams.storage import Storage
 
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
 OPTION_PREFIX = "headwater.storage."
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):/", re.IGNORECASE)
-_SCHEMES = "file, memory, s3, s3a, gs, az, abfs and abfss, or a plain path"
+_SCHEMES = "file, s3, s3a, gs, az, abfs and abfss, or a plain path"
 _TRUTH = {"true": True, "false": False}
 
 # obstore takes these apart from the store's own keys, and aborts if it finds one among them.
@@ -85,9 +82,6 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
             return _open_local(uri, settings)
         case "file":
             return _open_local(_parse_file_uri(uri), settings)
-        case "memory":
-            _refuse_rest(uri, settings)
-            return MemoryStorage(uri)
         case "s3" | "s3a" | "gs" | "az" | "abfs" | "abfss" as scheme:
             return ObjectStorage(_open_store(scheme, uri, settings), uri)
         case scheme:

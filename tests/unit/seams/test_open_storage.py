@@ -7,7 +7,6 @@ from obstore.store import S3Store
 
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.seams.local import LocalStorage
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.object_store import ObjectStorage
 from headwater.seams.open_storage import open_storage
 
@@ -57,13 +56,9 @@ class TestLocal:
             open_storage(uri)
 
 
-class TestMemory:
-    def test_every_call_opens_an_empty_store(self) -> None:
-        first = open_storage("memory://tables")
-        assert isinstance(first, MemoryStorage)
-        assert first.uri == "memory://tables"
-        first.put("a", b"1")
-        assert open_storage("memory://tables").list_names("") == []
+def test_memory_is_no_place_for_a_table_that_tasks_elsewhere_open_by_address() -> None:
+    with pytest.raises(InvalidInputError, match="memory"):
+        open_storage("memory://tables")
 
 
 class TestObjectStores:
@@ -120,7 +115,7 @@ class TestObjectStores:
 
 class TestRefusals:
     def test_an_unknown_scheme_is_answered_with_the_known_ones(self) -> None:
-        with pytest.raises(InvalidInputError, match=r"'ftp'.*file, memory, s3, s3a, gs, az"):
+        with pytest.raises(InvalidInputError, match=r"'ftp'.*file, s3, s3a, gs, az"):
             open_storage("ftp://host/path")
 
     def test_an_empty_location_is_refused(self) -> None:
@@ -132,7 +127,6 @@ class TestRefusals:
         [
             ("/tables/t", "fsync", "maybe"),
             ("/tables/t", "region", "eu"),
-            ("memory://", "fsync", "true"),
             ("s3://bucket", "fsync", "true"),
             ("s3://bucket", "nonsense", "1"),
             ("s3://bucket", "skip_signature", "maybe"),
