@@ -325,11 +325,7 @@ class Table:
             storage_options=self.options.known,
             lock_timeout_ms=self.lock_config.acquire_timeout_ms,
         )
-        given = (
-            None
-            if rows is None
-            else rows_of(rows, self.file_config, self.spark_config, table_uri=self.uri)
-        )
+        given = None if rows is None else rows_of(rows, self.file_config, self.spark_config)
         request = WriteRequest(
             operation=operation,
             columns=None if given is None else given.schema,

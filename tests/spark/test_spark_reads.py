@@ -319,17 +319,6 @@ def test_a_table_is_created_with_columns_as_spark_has_them(tmp_path: Path, schem
     assert table.read_arrow().schema == pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
-def test_a_table_in_memory_is_written_and_read_by_this_process(spark: SparkSession) -> None:
-    table = hw.create_table(
-        "memory://t",
-        schema="id long",
-        record_key="id",
-        options={"headwater.write.inline.bytes": 0},
-    )
-    with pytest.raises(InvalidInputError, match=r"read_arrow\(\)"):
-        table.read()
-
-
 def test_without_a_session_the_error_says_how_to_make_one(tmp_path: Path) -> None:
     program = (
         "import sys, headwater as hw\n"

@@ -34,13 +34,8 @@ _ROW_OVERHEAD_BYTES = 8
 """What Spark adds to the sizes of a row's columns when it estimates."""
 
 
-def rows_of(
-    given: Any, files: FileConfig, spark_config: SparkConfig | None = None, *, table_uri: str = ""
-) -> Rows:
+def rows_of(given: Any, files: FileConfig, spark_config: SparkConfig | None = None) -> Rows:
     """Return the rows in the form that a write takes.
-
-    Args:
-        table_uri: where the rows go. A table in the memory of this process has no other writer.
 
     Raises:
         InvalidInputError: rows of another type, a column that comes twice or cannot be stored.
@@ -50,7 +45,7 @@ def rows_of(
     if isinstance(given, pa.Table):
         return InlineRows(normalise_rows(given))
     if isinstance(given, DataFrame):
-        return _rows_of_frame(given, files, spark_config, table_uri)
+        return _rows_of_frame(given, files, spark_config)
     module = type(given).__module__.partition(".")[0]
     if module == "pandas":
         return InlineRows(normalise_rows(pa.Table.from_pandas(given, preserve_index=False)))
@@ -60,15 +55,13 @@ def rows_of(
     )
 
 
-def _rows_of_frame(
-    df: DataFrame, files: FileConfig, spark_config: SparkConfig | None, table_uri: str
-) -> Rows:
+def _rows_of_frame(df: DataFrame, files: FileConfig, spark_config: SparkConfig | None) -> Rows:
     if df.isStreaming:
         raise InvalidInputError(
             "The DataFrame is a stream. Write each of its batches: "
             "df.writeStream.foreachBatch(lambda batch, _: table.upsert(batch))"
         )
-    if table_uri.startswith("memory:") or _is_small(df, files.inline_bytes):
+    if _is_small(df, files.inline_bytes):
         arrow_schema_of(df.schema)  # Refuses what Arrow would show as something else.
         return InlineRows(normalise_rows(df.toArrow()))
     return SparkRows(df, task_count=files.task_count, spark_config=spark_config)

@@ -30,7 +30,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from headwater.config.registry import STORAGE_PREFIX
 from headwater.config.spark import SparkConfig
-from headwater.errors import InvalidInputError
 from headwater.kernel.arrow.input_schema import normalise_rows
 from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
 from headwater.kernel.format.base_file import open_base_file
@@ -75,15 +74,9 @@ def read_snapshot(
     """Return a DataFrame of the rows of a plan that satisfy `where`. Nothing is read yet.
 
     Raises:
-        InvalidInputError: the table is in the memory of this process.
         CorruptTableError: a base file is missing or damaged.
     """
     query = replace(plan.query, columns=_columns_to_read(plan.query, where))
-    if query.storage_uri.startswith("memory:"):
-        raise InvalidInputError(
-            f"Spark's workers cannot reach {query.storage_uri}, which is in the memory of this "
-            "process. Read it with read_arrow()"
-        )
     scanned, merged = _split(spark, query, plan.slices)
     frames = []
     if scanned:

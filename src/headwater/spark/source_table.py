@@ -114,10 +114,6 @@ def write_target(table: SourceTable) -> WriteTarget:
 
 
 def _open_storage(config: SourceConfig) -> tuple[CheckedOptions, Storage]:
-    if config.path.startswith("memory:"):
-        raise InvalidInputError(
-            f"Spark's workers cannot reach {config.path}, which is in the memory of one process"
-        )
     options = check_options(config.table_options)
     return options, open_storage(config.path, options.known)
 
