@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -80,10 +79,21 @@ def bytes_below(folder: str) -> int:
 
 
 def peak_memory_mb() -> int:
-    """Peak memory of this process and of its children: driver, JVM and Python workers."""
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return int(own + children) // 1024
+    """Return the peaks of this process and of all below it, added up: driver, JVM and workers."""
+    parents: dict[int, int] = {}
+    peaks: dict[int, int] = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        except OSError:
+            continue  # It has ended since it was listed.
+        process = int(fields["Pid"])
+        parents[process] = int(fields["PPid"])
+        peaks[process] = int(fields.get("VmHWM", "0 kB").split()[0])
+    own = {os.getpid()}
+    while more := {process for process, parent in parents.items() if parent in own} - own:
+        own |= more
+    return sum(peaks[process] for process in own) // 1024
 
 
 def show(figures: list[Figure], json_path: str | None) -> None:
