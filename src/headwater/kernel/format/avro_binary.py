@@ -21,19 +21,37 @@ def append_long(value: int, out: bytearray) -> None:
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
     """Read a zigzag varint."""
-    byte = data[at]
-    if byte <= 0x7F:
-        return (byte >> 1) ^ -(byte & 1), at + 1
+    zigzag = data[at]
+    if zigzag < 128:
+        return (zigzag >> 1) ^ -(zigzag & 1), at + 1
+    # Sizes of files take three or four bytes; here they need no loop. Each byte but the last has
+    # its highest bit set, which the subtraction takes away.
+    if (byte := data[at + 1]) < 128:
+        zigzag += (byte << 7) - 0x80
+        return (zigzag >> 1) ^ -(zigzag & 1), at + 2
+    zigzag += byte << 7
+    if (byte := data[at + 2]) < 128:
+        zigzag += (byte << 14) - 0x4080
+        return (zigzag >> 1) ^ -(zigzag & 1), at + 3
+    zigzag += byte << 14
+    if (byte := data[at + 3]) < 128:
+        zigzag += (byte << 21) - 0x204080
+        return (zigzag >> 1) ^ -(zigzag & 1), at + 4
+    return _read_long_number(data, at)
+
+
+def _read_long_number(data: bytes, at: int) -> tuple[int, int]:
     start = at
-    zigzag = byte & 0x7F
-    shift = 7
-    while byte > 0x7F:
-        at += 1
-        byte = data[at]
+    zigzag = shift = 0
+    while (byte := data[at]) > 0x7F:
         zigzag |= (byte & 0x7F) << shift
+        at += 1
         shift += 7
-        if zigzag >> 64 or shift > 70:
-            raise MalformedAvroError(f"a number of more than 64 bits at offset {start}")
+        if shift > 63:
+            break
+    zigzag |= (data[at] & 0x7F) << shift
+    if zigzag >> 64 or data[at] > 0x7F:
+        raise MalformedAvroError(f"a number of more than 64 bits at offset {start}")
     return (zigzag >> 1) ^ -(zigzag & 1), at + 1
 
 

@@ -23,6 +23,9 @@ from headwater.kernel.format.avro_binary import (
 MAGIC = b"Obj\x01"
 SYNC_SIZE_BYTES = 16
 
+_ONE = 2
+"""The number one as Avro writes it."""
+
 
 def encode_header(schema_text: str) -> bytes:
     """Encode magic and metadata of a file with a schema."""
@@ -76,15 +79,15 @@ def find_block(data: bytes, header_end: int) -> tuple[int, int]:
     body = header_end + SYNC_SIZE_BYTES
     if len(data) == body:
         raise MalformedAvroError("it holds no record")
-    count, at = read_long(data, body)
-    size, start = read_long(data, at)
-    end = start + size
-    if count != 1:
+    if data[body] != _ONE:
+        count, _ = read_long(data, body)
         raise MalformedAvroError(f"its first block holds {count} records where one is expected")
+    size, start = read_long(data, body + 1)
+    end = start + size
     if size < 0 or len(data) < end + SYNC_SIZE_BYTES:
         raise MalformedAvroError(f"its block of {size} bytes at offset {start} is cut short")
     if len(data) > end + SYNC_SIZE_BYTES:
         raise MalformedAvroError(f"its only block should end at offset {end + SYNC_SIZE_BYTES}")
-    if data[end:] != data[header_end:body]:
+    if not data.endswith(data[header_end:body]):
         raise MalformedAvroError(f"the sync marker at offset {end} is not that of the header")
     return start, end

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from textwrap import indent
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import fastavro
 
@@ -77,10 +77,6 @@ def _kind(schema: Any) -> str:
     return str(schema["type"] if isinstance(schema, dict) else schema)
 
 
-def _read_null(data: bytes, at: int) -> tuple[None, int]:
-    return None, at
-
-
 def _read_boolean(data: bytes, at: int) -> tuple[bool, int]:
     byte = data[at]
     if byte > 1:
@@ -102,117 +98,237 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _read_string(data: bytes, at: int) -> tuple[str, int]:
-    byte = data[at]
-    if byte <= 0x7F and not byte & 1:
-        # A slice that ends behind the data is short, and the offset then misses the block's end.
-        end = at + 1 + (byte >> 1)
-        return data[at + 1 : end].decode(), end
     start, end = read_span(data, at)
     return data[start:end].decode(), end
 
 
 _PRIMITIVES: Mapping[str, Reader] = MappingProxyType(
     {
-        "null": _read_null,
+        "null": lambda data, at: (None, at),
         "boolean": _read_boolean,
-        "int": read_long,
-        "long": read_long,
         "float": _read_float,
         "double": _read_double,
         "bytes": _read_bytes,
-        "string": _read_string,
-        "enum": read_long,
     }
 )
+_ONE_BYTE_BRANCHES = 64
+"""So many branches of a union are numbered in one byte. Hudi's unions have two."""
+_NUMBERS = ("int", "long", "enum")
+_INLINE_DEPTH_MAX = 3
+"""How deep collections are read in line; a compiler takes only so many nested blocks."""
+
+_BUSY_FIELDS = frozenset(
+    {"fileId", "path", "prevCommit", "numWrites", "totalWriteBytes", "partitionPath", "numInserts"}
+    | {"fileSizeInBytes", "runtimeStats", "partitionToWriteStats", "extraMetadata", "operationType"}
+)
+"""Fields that nearly every write fills. Between them lie runs that mostly hold their defaults."""
 
 
 class _Compiler:
-    """Builds readers for pairs of a writer schema and the schema wanted.
+    """Generates readers for pairs of a writer schema and the schema wanted.
 
     Where nothing is wanted (None) the reader finds the end of the value, which is then dropped.
+    Readers find each other by name when they run, because a record may contain itself. Only names
+    of our own schemas enter the source, never those of the file.
     """
 
     def __init__(self, definitions: dict[str, Any]) -> None:
         self._definitions = definitions
-        self._records: dict[tuple[str, str | None], Reader] = {}
-
-    def reader(self, writer: Any, wanted: Schema | None) -> Reader:
-        kind = _kind(writer)
-        if isinstance(writer, str) and writer in self._definitions:
-            return self.reader(self._definitions[writer], wanted)
-        if kind == "union":
-            return _union_reader([self._branch_reader(branch, wanted) for branch in writer])
-        wanted = _matching_branch(kind, wanted)
-        if kind == "record":
-            return self._record_reader(writer, wanted)
-        if kind == "array":
-            return _array_reader(self.reader(writer["items"], _part(wanted, "items")))
-        if kind == "map":
-            return _map_reader(self.reader(writer["values"], _part(wanted, "values")))
-        if kind == "fixed":
-            return _fixed_reader(writer["size"])
-        return _PRIMITIVES[kind]
-
-    def _branch_reader(self, writer: Any, wanted: Schema | None) -> Reader:
-        """Build the reader of a union's branch; one that does not fit fails when data takes it."""
-        try:
-            return self.reader(writer, wanted)
-        except MalformedAvroError as mismatch:
-            return _refusing_reader(str(mismatch))
-
-    def _record_reader(self, writer: Any, wanted: Schema | None) -> Reader:
-        key = (writer["name"], wanted["name"] if isinstance(wanted, dict) else None)
-        if key not in self._records:
-            if isinstance(wanted, dict):
-                self._records[key] = self._generate_reader(writer, wanted)
-            else:
-                # Known before its fields are, because a record may contain itself.
-                readers: list[Reader] = []
-                self._records[key] = _dropping_reader(readers)
-                readers += [self.reader(field["type"], None) for field in writer["fields"]]
-        return self._records[key]
-
-    def _generate_reader(self, writer: dict[str, Any], wanted: dict[str, Any]) -> Reader:
-        """Generate the function that reads a record into its dataclass.
-
-        Only names of our own schemas enter the source, never those of the file.
-        """
-        cls = RECORD_CLASSES[wanted["name"]]
-        names: dict[str, Any] = {
+        self._records: dict[tuple[str, str | None], str] = {}
+        self._names: dict[str, Any] = {
             "new": object.__new__,
-            "Draft": _draft_of(cls),
-            "Record": cls,
             "read_long": read_long,
+            "read_count": read_count,
             "read_string": _read_string,
             "bad_branch": _bad_branch,
+            "Malformed": MalformedAvroError,
         }
-        lines = ["record = new(Draft)"]
+
+    def reader(self, writer: dict[str, Any], wanted: Schema) -> Reader:
+        """Return the reader of a record."""
+        reader: Reader = self._names[self._record(writer, wanted)]
+        return reader
+
+    def _bind(self, value: Any) -> str:
+        """Give a value a name that generated code can use."""
+        name = f"_{len(self._names)}"
+        self._names[name] = value
+        return name
+
+    def _function(self, lines: list[str], name: str | None = None) -> str:
+        """Generate the function of lines that leave a value in `value`; return its name."""
+        name = name or self._bind(None)
+        source = (
+            f"def {name}(data, at):\n" + indent("\n".join(lines), "  ") + "\n  return value, at"
+        )
+        exec(compile(source, "<Avro decoder>", "exec"), self._names)
+        return name
+
+    def _lines(self, writer: Any, wanted: Schema | None, target: str, depth: int) -> list[str]:
+        """Write the lines that read the value at `at` into a target and move `at` behind it."""
+        kind = _kind(writer)
+        if isinstance(writer, str) and writer in self._definitions:
+            return self._lines(self._definitions[writer], wanted, target, depth)
+        if kind == "union":
+            return self._union_lines(writer, wanted, target, depth)
+        wanted = _matching_branch(kind, wanted)
+        if kind == "record":
+            return [f"{target}, at = {self._record(writer, wanted)}(data, at)"]
+        if kind in ("array", "map"):
+            if depth < _INLINE_DEPTH_MAX:
+                return self._collection_lines(kind, writer, wanted, target, depth)
+            function = self._function(self._collection_lines(kind, writer, wanted, "value", 0))
+            return [f"{target}, at = {function}(data, at)"]
+        if kind == "fixed":
+            return [f"{target}, at = {self._bind(_fixed_reader(writer['size']))}(data, at)"]
+        if kind in _NUMBERS:
+            return _number_lines(target)
+        if kind == "string":
+            return _string_lines(target)
+        return [f"{target}, at = {self._bind(_PRIMITIVES[kind])}(data, at)"]
+
+    def _union_lines(
+        self, writer: Any, wanted: Schema | None, target: str, depth: int
+    ) -> list[str]:
+        if len(writer) >= _ONE_BYTE_BRANCHES:
+            raise MalformedAvroError(f"its schema has a union of {len(writer)} branches")
+        lines = ["byte = data[at]"]
+        keyword = "if"
+        # Null last: runs of nulls are dealt with before, and what else is read is mostly there.
+        for branch in sorted(writer, key=lambda branch: _kind(branch) == "null"):
+            lines.append(f"{keyword} byte == {writer.index(branch) << 1}:")
+            lines += [f"  {line}" for line in self._branch_lines(branch, wanted, target, depth)]
+            keyword = "elif"
+        return [*lines, "else:", "  raise bad_branch(at)"]
+
+    def _branch_lines(
+        self, writer: Any, wanted: Schema | None, target: str, depth: int
+    ) -> list[str]:
+        """Write the lines of a union's branch; one that does not fit fails when data takes it."""
+        try:
+            if _kind(writer) == "null":
+                _matching_branch("null", wanted)
+                return ["at += 1", f"{target} = None"]
+            if _kind(writer) in _NUMBERS and _takes(wanted, _kind(writer)):
+                return _number_lines(target, skipped=1)
+            if _kind(writer) == "string" and _takes(wanted, "string"):
+                return _string_lines(target, skipped=1)
+            return ["at += 1", *self._lines(writer, wanted, target, depth)]
+        except MalformedAvroError as mismatch:
+            return [f"raise Malformed({self._bind(f'{mismatch}, at offset ')} + str(at))"]
+
+    def _collection_lines(
+        self, kind: str, writer: Any, wanted: Schema | None, target: str, depth: int
+    ) -> list[str]:
+        part, empty = ("items", "[]") if kind == "array" else ("values", "{}")
+        held, item, key = f"held_{depth}", f"item_{depth}", f"key_{depth}"
+        one = self._lines(writer[part], _part(wanted, part), item, depth + 1)
+        if kind == "array":
+            one.append(f"{held}.append({item})")
+        else:
+            one = [*_string_lines(key), *one, f"{held}[{key}] = {item}"]
+        return [
+            f"{held} = {empty}",
+            "while True:",
+            "  byte = data[at]",
+            "  if not byte:",
+            "    at += 1",
+            "    break",
+            "  if byte < 128 and not byte & 1:",
+            "    at += 1",
+            "    count = byte >> 1",
+            "  else:",
+            "    count, at = read_count(data, at)",
+            "    if not count:",
+            "      break",
+            "  for _ in range(count):",
+            *(f"    {line}" for line in one),
+            f"{target} = tuple({held})" if kind == "array" else f"{target} = {held}",
+        ]
+
+    def _record(self, writer: Any, wanted: Schema | None) -> str:
+        """Return the name of the function that reads a record."""
+        key = (writer["name"], wanted["name"] if isinstance(wanted, dict) else None)
+        if key not in self._records:
+            # Known before its fields are, because a record may contain itself.
+            self._records[key] = self._bind(None)
+            lines = (
+                self._filling_lines(writer, wanted)
+                if isinstance(wanted, dict)
+                else self._dropping_lines(writer)
+            )
+            self._function(lines, self._records[key])
+        return self._records[key]
+
+    def _dropping_lines(self, writer: dict[str, Any]) -> list[str]:
+        lines = []
+        for field in writer["fields"]:
+            lines += self._lines(field["type"], None, "_", 0)
+        return [*lines, "value = None"]
+
+    def _filling_lines(self, writer: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+        """Write the lines that read a record into its dataclass."""
+        cls = RECORD_CLASSES[wanted["name"]]
+        lines = [f"value = new({self._bind(_draft_of(cls))})"]
         missing = {field["name"]: field for field in wanted["fields"]}
-        for index, field in enumerate(writer["fields"]):
+        run: list[_QuietField] = []
+        for field in writer["fields"]:
             goal = missing.pop(field["name"], None)
-            target = f"record.{python_name(goal['name'])}" if goal else "_"
-            reader_name = f"read_{index}"
-            type_ = goal["type"] if goal else None
-            if _is_optional(field["type"]) and _takes(type_, "null"):
-                null = field["type"].index("null")
-                value = field["type"][1 - null]
-                names[reader_name] = self._branch_reader(value, type_)
-                kind = _kind(value) if _takes(type_, _kind(value)) else "other"
-                lines += _optional_lines(target, null, kind, reader_name)
-            else:
-                names[reader_name] = self.reader(field["type"], type_)
-                lines.append(f"{target}, at = {reader_name}(data, at)")
-        for index, goal in enumerate(missing.values()):
+            target = f"value.{python_name(goal['name'])}" if goal else "_"
+            one = self._lines(field["type"], goal["type"] if goal else None, target, 0)
+            quiet = _quiet_bytes(cls, field["type"], goal)
+            if quiet is not None:
+                run.append(_QuietField(target, quiet, one))
+                continue
+            lines += [*self._run_lines(run), *one]
+            run = []
+        lines += self._run_lines(run)
+        for goal in missing.values():
             if "default" not in goal:
                 raise MalformedAvroError(f"its schema lacks the field {goal['name']}")
             default = goal["default"]
-            names[f"default_{index}"] = tuple(default) if isinstance(default, list) else default
-            lines.append(f"record.{python_name(goal['name'])} = default_{index}")
-        lines += ["record.__class__ = Record", "return record, at"]
-        source = "def read_record(data, at):\n" + indent("\n".join(lines), "    ")
-        exec(compile(source, f"<decoder of {wanted['name']}>", "exec"), names)
-        reader: Reader = names["read_record"]
-        return reader
+            held = self._bind(tuple(default) if isinstance(default, list) else default)
+            lines.append(f"value.{python_name(goal['name'])} = {held}")
+        return [*lines, f"value.__class__ = {self._bind(cls)}"]
+
+    def _run_lines(self, run: list[_QuietField]) -> list[str]:
+        """Write the lines of neighbours that mostly all hold their defaults: one comparison."""
+        each = [line for field in run for line in field.lines]
+        if len(run) < 2:
+            return each
+        quiet = b"".join(field.quiet for field in run)
+        nulls = [field.target for field in run if len(field.quiet) == 1]
+        zeros = [field.target for field in run if len(field.quiet) == 2]
+        return [
+            f"if data.startswith({self._bind(quiet)}, at):",
+            f"  at += {len(quiet)}",
+            *([f"  {' = '.join(nulls)} = None"] if nulls else []),
+            *([f"  {' = '.join(zeros)} = 0"] if zeros else []),
+            "else:",
+            *(f"  {line}" for line in each),
+        ]
+
+
+class _QuietField(NamedTuple):
+    """A field that mostly holds its default: where it goes, the bytes then, and how it is read."""
+
+    target: str
+    quiet: bytes
+    lines: list[str]
+
+
+def _quiet_bytes(cls: type, writer: Any, goal: dict[str, Any] | None) -> bytes | None:
+    """Return the bytes of an optional field that holds its dataclass's default, null or zero."""
+    if goal is None or goal["name"] in _BUSY_FIELDS or not _is_optional(writer):
+        return None
+    default = cls.__dataclass_fields__[python_name(goal["name"])].default  # type: ignore[attr-defined]
+    null = writer.index("null")
+    kind = _kind(writer[1 - null])
+    if default is None and _takes(goal["type"], "null"):
+        return bytes([null << 1])
+    if default == 0 and default is not False and kind in _NUMBERS and _takes(goal["type"], kind):
+        return bytes([1 - null << 1, 0])
+    return None
 
 
 def _draft_of(cls: type) -> type:
@@ -226,39 +342,34 @@ def _draft_of(cls: type) -> type:
     return type(cls.__name__, (cls,), {"__slots__": (), **thawed})
 
 
-def _optional_lines(target: str, null: int, kind: str, reader_name: str) -> list[str]:
-    """Write the lines that read a value or null, with the kinds that fill write stats in line."""
-    if kind in ("int", "long"):
-        value_lines = [
-            "byte = data[at + 1]",
-            "if byte < 128:",
-            f"    {target} = (byte >> 1) ^ -(byte & 1)",
-            "    at += 2",
-            "else:",
-            f"    {target}, at = read_long(data, at + 1)",
-        ]
-    elif kind == "string":
-        value_lines = [
-            "byte = data[at + 1]",
-            "if byte < 128 and not byte & 1:",
-            "    at += 2",
-            "    end = at + (byte >> 1)",
-            f"    {target} = data[at:end].decode()",
-            "    at = end",
-            "else:",
-            f"    {target}, at = read_string(data, at + 1)",
-        ]
-    else:
-        value_lines = [f"{target}, at = {reader_name}(data, at + 1)"]
+def _number_lines(target: str, skipped: int = 0) -> list[str]:
+    """Write the lines that read a varint behind so many bytes; of one or two bytes in line."""
     return [
-        "byte = data[at]",
-        f"if byte == {null << 1}:",
-        f"    {target} = None",
-        "    at += 1",
-        f"elif byte == {1 - null << 1}:",
-        *(f"    {line}" for line in value_lines),
+        f"byte = data[at + {skipped}]",
+        "if byte < 128:",
+        f"  at += {skipped + 1}",
+        f"  {target} = ~(byte >> 1) if byte & 1 else byte >> 1",
+        f"elif (high := data[at + {skipped + 1}]) < 128:",
+        f"  at += {skipped + 2}",
+        "  byte += (high << 7) - 128",
+        f"  {target} = ~(byte >> 1) if byte & 1 else byte >> 1",
         "else:",
-        "    raise bad_branch(at)",
+        f"  {target}, at = read_long(data, at + {skipped})",
+    ]
+
+
+def _string_lines(target: str, skipped: int = 0) -> list[str]:
+    """Write the lines that read a string behind so many bytes; with a short length in line."""
+    return [
+        f"byte = data[at + {skipped}]",
+        "if byte < 128 and not byte & 1:",
+        f"  at += {skipped + 1}",
+        # A slice that ends behind the data is short, and the offset then misses the block's end.
+        "  end = at + (byte >> 1)",
+        f"  {target} = data[at:end].decode()",
+        "  at = end",
+        "else:",
+        f"  {target}, at = read_string(data, at + {skipped})",
     ]
 
 
@@ -298,44 +409,6 @@ def _bad_branch(at: int) -> MalformedAvroError:
     return MalformedAvroError(f"a union branch that its schema does not have, at offset {at}")
 
 
-def _union_reader(branches: list[Reader]) -> Reader:
-    def read_union(data: bytes, at: int) -> tuple[Any, int]:
-        branch, after = read_long(data, at)
-        if not 0 <= branch < len(branches):
-            raise _bad_branch(at)
-        return branches[branch](data, after)
-
-    return read_union
-
-
-def _array_reader(read_item: Reader) -> Reader:
-    def read_array(data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
-        items = []
-        count, at = read_count(data, at)
-        while count:
-            for _ in range(count):
-                item, at = read_item(data, at)
-                items.append(item)
-            count, at = read_count(data, at)
-        return tuple(items), at
-
-    return read_array
-
-
-def _map_reader(read_value: Reader) -> Reader:
-    def read_map(data: bytes, at: int) -> tuple[dict[str, Any], int]:
-        values = {}
-        count, at = read_count(data, at)
-        while count:
-            for _ in range(count):
-                key, at = _read_string(data, at)
-                values[key], at = read_value(data, at)
-            count, at = read_count(data, at)
-        return values, at
-
-    return read_map
-
-
 def _fixed_reader(size: int) -> Reader:
     if size < 0:
         raise MalformedAvroError(f"its schema has a fixed type of {size} bytes")
@@ -344,19 +417,3 @@ def _fixed_reader(size: int) -> Reader:
         return data[at : at + size], at + size
 
     return read_fixed
-
-
-def _dropping_reader(fields: list[Reader]) -> Reader:
-    def read_and_drop(data: bytes, at: int) -> tuple[None, int]:
-        for read_field in fields:
-            _, at = read_field(data, at)
-        return None, at
-
-    return read_and_drop
-
-
-def _refusing_reader(reason: str) -> Reader:
-    def refuse(data: bytes, at: int) -> NoReturn:
-        raise MalformedAvroError(f"{reason}, at offset {at}")
-
-    return refuse

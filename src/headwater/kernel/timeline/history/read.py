@@ -53,8 +53,9 @@ class HistoryTimeline:
         files = [file for file in self.manifest.files if after is None or file.max_time > after]
         found: dict[InstantTime, Instant] = {}
         for instants in self._load_instants(files):
-            for time, instant in instants.items():
-                check_agreement(found.setdefault(time, instant), instant, self._folder)
+            for time in found.keys() & instants.keys():
+                check_agreement(found[time], instants[time], self._folder)
+            found |= instants
         return tuple(found[time] for time in sorted(found) if after is None or time > after)
 
     def find(self, time: InstantTime) -> Instant | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -165,16 +166,16 @@ def decode_instants(table: pa.Table, path: str) -> list[Instant]:
     Raises:
         CorruptTableError: a row has no instant times, or an action that nobody knows.
     """
-    instants = []
-    for time, completed_at, name in zip(*_lists(table, INSTANT_COLUMNS), strict=True):
-        action = COMPLETED_SUFFIXES.get(name)
-        completion = completed_at or time
-        if time is None or not (is_instant_time(time) and is_instant_time(completion)):
-            raise _corrupt(path, f"it has no instant times in {time!r}, {completion!r}")
-        if action is None:
-            raise _corrupt(path, f"its instant {time} is a {name!r}, which is no completed action")
-        instants.append(Instant(time, action, State.COMPLETED, completion))
-    return instants
+    times, completions, names = _lists(table, INSTANT_COLUMNS)
+    completions = [at or time for at, time in zip(completions, times, strict=True)]
+    for time in (*times, *completions):
+        if time is None or not is_instant_time(time):
+            raise _corrupt(path, f"it has {time!r} where an instant time belongs")
+    for name in set(names).difference(COMPLETED_SUFFIXES):
+        time = times[names.index(name)]
+        raise _corrupt(path, f"its instant {time} is a {name!r}, which is no completed action")
+    actions = map(COMPLETED_SUFFIXES.__getitem__, names)
+    return list(map(Instant, times, actions, repeat(State.COMPLETED), completions))
 
 
 def decode_contents(table: pa.Table, path: str) -> dict[InstantTime, ArchivedContents]:
