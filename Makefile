@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-cluster sim sim-short check demo bench docs clean
+.PHONY: help install java fmt lint types layers test unit test-cluster hudi test-hudi sim sim-short check demo bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -39,11 +39,18 @@ layers: install ## imports point down only
 	@$(BIN)/lint-imports
 
 unit: install java ## the tests alone; those with Spark share one session, in one process
-	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark
+	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark --ignore=tests/hudi
 	@$(BIN)/python -m pytest tests/spark
 
 test-cluster: install java ## the Spark tests on a standalone cluster of two workers
 	@HEADWATER_TEST_SPARK=standalone $(BIN)/python -m pytest tests/spark
+
+hudi: install java ## fetch Apache Hudi's bundle for Spark into a cache outside the project
+	@PYTHON=$(PYTHON) scripts/get-hudi.sh
+
+test-hudi: install java ## both directions against Apache Hudi itself; skips where it cannot be had
+	-@PYTHON=$(PYTHON) scripts/get-hudi.sh
+	@$(BIN)/python -m pytest tests/hudi
 
 test: install java lint types layers unit sim-short ## all that CI runs
 
@@ -55,9 +62,8 @@ sim: install ## every scenario and mutant, exhaustively; under two minutes
 
 check: fmt test ## format, then all that CI runs
 
-demo: install java ## show what works today
-	@$(BIN)/python examples/tables_demo.py
-	@$(BIN)/python examples/kernel_demo.py
+demo: install java ## a table on local Spark, from its first batch to a picture of its timeline
+	@$(BIN)/python examples/demo.py
 
 bench: install ## the benchmarks, each beside its floor
 	@for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done

@@ -1,0 +1,28 @@
+"""Apache Hudi in a session of its own for the whole run; `make test-hudi` runs what is here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.testing.hudi_peer import HudiPeer, NoHudiError, find_bundle
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folder = Path(__file__).parent
+    for item in items:
+        if folder in item.path.parents:
+            item.add_marker("hudi")
+
+
+@pytest.fixture(scope="session")
+def hudi() -> Iterator[HudiPeer]:
+    """A Spark session with Hudi on its class path."""
+    try:
+        bundle = find_bundle()
+    except NoHudiError as missing:
+        pytest.skip(str(missing))
+    with HudiPeer(bundle) as peer:
+        yield peer
