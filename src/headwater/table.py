@@ -26,7 +26,6 @@ from headwater.kernel.table_config import (
     check_options_agree,
     create_table_config,
     load_table_config,
-    table_layout,
     with_chosen_index,
 )
 from headwater.kernel.txn.locks.in_process import InProcessLocks
@@ -135,8 +134,11 @@ class Table:
 
     @cached_property
     def inspect(self) -> Inspect:
-        """Questions about the table: `timeline()`, `heartbeats()`, `locks()`."""
-        return Inspect(self.components, table_layout(self.config))
+        """Questions about the table: `timeline()`, `files()`, `slices()`, `heartbeats()`, ...
+
+        `draw_timeline()` makes a picture of the first.
+        """
+        return Inspect(self.components, self.config)
 
     def upsert(self, rows: AnyRows, *, partial: bool = False) -> Commit:
         """Insert rows whose keys are new, and update the records of those that are not.

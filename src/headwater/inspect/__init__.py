@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
+import os
+
 import pyarrow as pa
 
+from headwater.config.table import TableConfig
+from headwater.inspect.files import list_files
 from headwater.inspect.heartbeats import list_heartbeats
 from headwater.inspect.locks import list_locks
-from headwater.inspect.timeline import list_instants
-from headwater.kernel.layout import TableLayout
+from headwater.inspect.slices import list_slices
+from headwater.inspect.timeline import list_instants, list_operations
+from headwater.inspect.timeline_picture import draw_timeline
 from headwater.seams.components import Components
 
 
 class Inspect:
     """`table.inspect`: one method per question."""
 
-    def __init__(self, components: Components, layout: TableLayout) -> None:
+    def __init__(self, components: Components, config: TableConfig) -> None:
         self._components = components
-        self._layout = layout
+        self._config = config
 
-    def timeline(self) -> pa.Table:
-        """The instants of the active timeline, oldest first."""
-        return list_instants(self._components.storage, self._layout)
+    def timeline(self, *, operations: bool = False) -> pa.Table:
+        """The instants of the active timeline, oldest first.
+
+        Args:
+            operations: whether to add the column `operation`, the kind of write of each completed
+                commit, such as UPSERT. Every commit is read for it.
+        """
+        list_rows = list_operations if operations else list_instants
+        return list_rows(self._components.storage, self._config)
+
+    def draw_timeline(self, *paths: str | os.PathLike[str]) -> None:
+        """Draw the timeline, and write the picture to local files ending in `.svg` or `.png`.
+
+        Needs the `pictures` extra.
+
+        Raises: see `inspect.timeline_picture.draw_timeline`.
+        """
+        zone = "UTC" if self._config.is_utc else "each writer's local time"
+        title = f"Timeline of {self._config.name} ({zone})"
+        draw_timeline(self.timeline(operations=True), paths, title=title)
+
+    def files(self) -> pa.Table:
+        """The committed data files of the newest view, one row each."""
+        return list_files(self._components.storage, self._config)
+
+    def slices(self) -> pa.Table:
+        """What a snapshot reads: the newest file slice of every file group, one row each."""
+        return list_slices(self._components.storage, self._config)
 
     def heartbeats(self) -> pa.Table:
         """Who is at work, or was when it died: one row per attempt and per plain heartbeat."""
