@@ -74,6 +74,7 @@ def test_a_new_table_states_every_choice(tmp_path: Path) -> None:
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.datasource.write.hive_style_partitioning": "true",
         "hoodie.datasource.write.partitionpath.urlencode": "false",
+        "hoodie.datasource.write.recordkey.field": "id",
         "hoodie.index.type": "BUCKET",
         "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
         "hoodie.table.checksum": str(zlib.crc32(b".trips")),

@@ -60,6 +60,10 @@ DEFAULT_BUCKET_COUNT = 4
 _CHOSEN_KEY_GENERATORS = ("COMPLEX", "TIMESTAMP", "CUSTOM")
 """Types that columns alone do not tell; the others follow from them."""
 
+_RECORD_KEY_OF_HUDI_WRITERS = "hoodie.datasource.write.recordkey.field"
+"""Hudi takes the index from the table's config, but for a bucket index it looks for the record key
+under this name only. Its writers put it there; its table services would fail without."""
+
 _CUSTOM_MERGER_STRATEGY = "1897ef5f-18bc-4557-939c-9d6a8afd1519"
 """Tells other engines that records are merged by something that they do not have."""
 
@@ -120,6 +124,7 @@ def plan_table_config(new: NewTable, options: Mapping[str, str]) -> TableConfig:
         **_default_index(given, has_record_key=bool(record_key)),
         **_strategy_of(given),
         **given,
+        **_bucket_keys(given, record_key),
         KEY_GENERATOR_TYPE.key: key_generator,
         VERSION.key: str(WRITTEN_VERSION),
         INITIAL_VERSION.key: str(WRITTEN_VERSION),
@@ -295,3 +300,8 @@ def _default_index(given: Mapping[str, str], *, has_record_key: bool) -> dict[st
     if INDEX_TYPE.key not in given and not has_record_key:
         return {}
     return {INDEX_TYPE.key: bucket, BUCKET_COUNT.key: str(DEFAULT_BUCKET_COUNT)}
+
+
+def _bucket_keys(given: Mapping[str, str], record_key: tuple[str, ...]) -> dict[str, str]:
+    index = _default_index(given, has_record_key=bool(record_key))
+    return {_RECORD_KEY_OF_HUDI_WRITERS: ",".join(record_key)} if index else {}

@@ -4,23 +4,28 @@ Only the columns that a query asks for are read, with those that its filter and 
 Filters come after the merge: before it, a record that the filter drops would give way to the older
 one that it had replaced. What may be skipped before is told in `pruning`; asking for some record
 keys only is such a thing, as a merge never looks across keys.
+
+A table without meta fields does not store record keys. They are made of its key columns for the
+merge, and the meta columns of the answer stay null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.config.table import TableConfig
 from headwater.kernel.arrow.fold import fold_logs
+from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.kernel.arrow.log_parts import DataPart, LogPart
 from headwater.kernel.arrow.merge import merge_batches
 from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate, merge_rule_of
-from headwater.kernel.arrow.meta_columns import OPERATION, RECORD_KEY, schema_with_meta_columns
-from headwater.kernel.arrow.record_marks import IS_DELETED
+from headwater.kernel.arrow.meta_columns import RECORD_KEY, schema_with_meta_columns
+from headwater.kernel.arrow.record_marks import delete_mark_columns
 from headwater.kernel.arrow.schema_evolution import project_batch
 from headwater.kernel.format.base_file import BaseFileReader, open_base_file
 from headwater.kernel.format.log_blocks import read_log_parts
@@ -30,6 +35,8 @@ from headwater.queries.pruning import key_conditions, matching_row_groups
 from headwater.queries.row_filter import filter_rows
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
+
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,17 +121,39 @@ def _read_merged(
     parts = read_log_parts(
         storage,
         file_slice.logs,
-        columns=None if _looks_at_all(rule) else {*needed.names, *_delete_marks(rule)},
+        columns=None if _looks_at_all(rule) else {*needed.names, *delete_mark_columns(rule)},
         is_visible_instant=lambda _: True,  # The view has left out what is not.
     )
     if keys is not None:
         parts = [_with_keys(part, keys) for part in parts]
-    folded = fold_logs(parts, rule, needed)
     conditions = (
         key_conditions(query.where, query.config) if isinstance(query.where, Predicate) else ()
     )
     base = _read_base(storage, query, file_slice, needed, conditions, keys)
-    yield from merge_batches(base, folded, rule, schema=needed)
+    if query.config.has_meta_fields:
+        yield from merge_batches(base, fold_logs(parts, rule, needed), rule, schema=needed)
+        return
+    generator = KeyGenerator.from_config(query.config)
+    made = [
+        replace(part, rows=_with_made_keys(part.rows, generator))
+        if isinstance(part, DataPart)
+        else part
+        for part in parts
+    ]
+    keyed = (_with_made_keys(batch, generator) for batch in base)
+    for batch in merge_batches(keyed, fold_logs(made, rule, needed), rule, schema=needed):
+        yield _with_record_keys(batch, pa.nulls(batch.num_rows, pa.string()))
+
+
+def _with_made_keys(rows: Rows, generator: KeyGenerator) -> Rows:
+    """Return rows with the keys that a table without meta fields does not store."""
+    return _with_record_keys(rows, generator.record_keys(rows))
+
+
+def _with_record_keys(rows: Rows, record_keys: pa.Array) -> Rows:
+    if RECORD_KEY not in rows.schema.names:
+        return rows.append_column(RECORD_KEY, record_keys)
+    return rows.set_column(rows.schema.get_field_index(RECORD_KEY), RECORD_KEY, record_keys)
 
 
 def _read_base(
@@ -177,15 +206,11 @@ def _columns_to_merge(query: SliceQuery, rule: MergeRule) -> pa.Schema:
     if _looks_at_all(rule):
         return known
     wanted = {*query.read_schema.names, RECORD_KEY}
+    if not query.config.has_meta_fields:
+        wanted.update(name.split(".")[0] for name in query.config.record_key_fields)
     if rule.merges_by_ordering:
         wanted.update(rule.ordering_fields)
     return pa.schema([column for column in known if column.name in wanted])
-
-
-def _delete_marks(rule: MergeRule) -> tuple[str, ...]:
-    """Return the columns that make a record of a log a delete."""
-    marks = (IS_DELETED, OPERATION)
-    return marks if rule.delete_field is None else (*marks, rule.delete_field)
 
 
 def _looks_at_all(rule: MergeRule) -> bool:

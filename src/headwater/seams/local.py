@@ -20,6 +20,10 @@ threads and processes of headwater, not against other engines. The version is a 
 inode numbers are reused at once and the kernel's timestamps stand still for milliseconds, so that
 (inode, time, size) can describe two objects.
 
+Hadoop's local file system, which stock Hudi writes through, keeps a checksum of `name` in
+`.name.crc` and refuses to read a file that it does not fit. So every write removes the checksum
+that an earlier object of that name may have had; a file without one is read unchecked.
+
 With `fsync`, which is the default, a write that returned survives a power cut: without it the cut
 can leave a completed instant with no bytes in it. It took 190 µs against 27 µs on the disk it was
 measured on, and takes milliseconds on slow ones. A delete is not forced out by itself; journaling
@@ -275,6 +279,7 @@ class LocalStorage:
                 folder = self._open_or_create_folder(folder_path)
                 try:
                     with stage(folder, data, fsync=self._fsync) as staged:
+                        _remove_checksum(folder, name)
                         publish(staged, folder, name)
                     if self._fsync:
                         os.fsync(folder)
@@ -295,6 +300,7 @@ class LocalStorage:
         try:
             if self._fsync:
                 staged.sync()
+            _remove_checksum(folder, os.path.basename(path))
             self._link_if_absent(staged, folder, path)
             if self._fsync:
                 os.fsync(folder)
@@ -444,6 +450,12 @@ def _stood_still(before: os.stat_result, after: os.stat_result, now_ns: int) -> 
 
 def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
+
+
+def _remove_checksum(folder: int, name: str) -> None:
+    """Remove what Hadoop noted about an earlier object of that name."""
+    with suppress(FileNotFoundError):
+        os.unlink(f".{name}.crc", dir_fd=folder)
 
 
 def _info(path: str, found: os.stat_result) -> ObjectInfo:

@@ -127,6 +127,21 @@ def test_what_the_table_states_goes_before_its_payload_class() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "key", ["hoodie.write.partial.update.unavailable.value", "partial.update.unavailable.value"]
+)
+def test_the_unavailable_marker_is_known_by_the_names_of_hudi_and_of_hudi_rs(key: str) -> None:
+    rule = merge_rule_of(
+        config_of(
+            {
+                "hoodie.table.partial.update.mode": "FILL_UNAVAILABLE",
+                f"hoodie.record.merge.property.{key}": "?",
+            }
+        )
+    )
+    assert rule.unavailable_marker == "?"
+
+
 def test_an_unknown_payload_class_is_refused_by_name_once_something_is_merged() -> None:
     rule = merge_rule_of(
         config_of(

@@ -41,6 +41,7 @@ from headwater.model.plans import (
     IndexPartitionInfo,
     IndexPlan,
     RequestedReplace,
+    RestorePlan,
 )
 from headwater.model.service_metadata import (
     RollbackMetadata,
@@ -576,3 +577,9 @@ def test_defaults_are_what_hudi_writes() -> None:
     }
     assert set(datum_of(RequestedReplace()).values()) == {None}
     assert CompactionPlan().version == 2
+
+
+def test_a_restore_plan_names_its_savepoint_in_the_second_branch() -> None:
+    """As Hudi 1.2.0 writes it: no instants, version 2, then branch 1 with the text."""
+    data = encode_record(RestorePlan(savepoint_to_restore_timestamp="2024"))
+    assert b"\x00" + b"\x00\x04" + b"\x02\x082024" in data

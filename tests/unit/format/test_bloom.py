@@ -158,3 +158,17 @@ def test_a_filter_for_nothing_is_refused() -> None:
         BloomFilterBuilder(keys_per_row=0)
     with pytest.raises(InvalidInputError):
         BloomFilterBuilder(false_positive_rate=1.0)
+
+
+@given(KEYS, KEYS)
+@settings(max_examples=50)
+def test_keys_that_were_hashed_once_get_the_same_answer(added: list[str], asked: list[str]) -> None:
+    builder = BloomFilterBuilder(keys_per_row=5, false_positive_rate=0.1)
+    builder.add(pa.array(added, pa.string()))
+    filter_ = builder.build()
+    keys = pa.array(asked, pa.string())
+    hashed = filter_.hash_keys(keys)
+    assert filter_.fits(hashed)
+    assert filter_.might_contain_any(hashed) == filter_.might_contain(keys).any()
+    larger = BloomFilterBuilder(keys_per_row=50, false_positive_rate=0.1).build()
+    assert not larger.fits(hashed)

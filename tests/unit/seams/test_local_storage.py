@@ -573,6 +573,33 @@ class TestIdentity:
         modes = {(tmp_path / name).stat().st_mode for name in ("a", "b", "other")}
         assert len(modes) == 1
 
+    def test_a_write_removes_the_checksum_of_the_object_before(
+        self, storage: LocalStorage, tmp_path: Path
+    ) -> None:
+        """Hadoop refuses to read a file that the checksum beside it does not fit."""
+        checksum, other = tmp_path / ".object.crc", tmp_path / ".other.crc"
+        other.write_bytes(b"crc")
+
+        def replace() -> None:
+            storage.replace("object", b"2", version=storage.read_versioned("object").version)
+
+        def write_anew() -> None:
+            storage.delete("object")
+            with storage.open_output("object") as sink:
+                sink.write(b"3")
+
+        writes: list[Callable[[], None]] = [
+            lambda: storage.put_if_absent("object", b"0"),
+            lambda: storage.put("object", b"1"),
+            replace,
+            write_anew,
+        ]
+        for write in writes:
+            checksum.write_bytes(b"crc of what was there before")
+            write()
+            assert not checksum.exists()
+        assert other.exists()
+
 
 def main() -> None:
     print("ready", flush=True)

@@ -44,7 +44,8 @@ meet the base file, so only an associative function makes compaction invisible.
 
 DELETE_FIELD = "hoodie.payload.delete.field"
 DELETE_MARKER = "hoodie.payload.delete.marker"
-UNAVAILABLE_MARKER = "partial.update.unavailable.value"
+UNAVAILABLE_MARKER = "hoodie.write.partial.update.unavailable.value"
+_UNAVAILABLE_MARKER_OF_HUDI_RS = "partial.update.unavailable.value"
 DEBEZIUM_UNAVAILABLE = "__debezium_unavailable_value"
 
 
@@ -86,7 +87,8 @@ def merge_rule_of(config: TableConfig, *, custom: str | None = None) -> MergeRul
         mode=config.merge_mode,
         ordering_fields=config.ordering_fields,
         partial=config.partial_update_mode,
-        unavailable_marker=config.raw.get(f"{MERGE_PROPERTY.prefix}{UNAVAILABLE_MARKER}"),
+        unavailable_marker=_merge_property(config.raw, UNAVAILABLE_MARKER)
+        or _merge_property(config.raw, _UNAVAILABLE_MARKER_OF_HUDI_RS),
         delete_field=_merge_property(config.raw, DELETE_FIELD),
         delete_marker=_merge_property(config.raw, DELETE_MARKER),
     )

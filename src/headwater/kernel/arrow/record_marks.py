@@ -30,6 +30,12 @@ def deleted_rows(rows: pa.Table, rule: MergeRule) -> Mask:
     return result
 
 
+def delete_mark_columns(rule: MergeRule) -> tuple[str, ...]:
+    """Return the columns that `deleted_rows` looks at."""
+    marks = (IS_DELETED, OPERATION)
+    return marks if rule.delete_field is None else (*marks, rule.delete_field)
+
+
 def provided_rows(column: pa.ChunkedArray, rule: MergeRule) -> Mask | None:
     """Return which rows bring the column under the table's partial update mode; None means all."""
     if rule.partial is PartialUpdate.IGNORE_DEFAULTS and column.null_count:

@@ -56,6 +56,16 @@ class BloomType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class HashedKeys:
+    """The bits of keys in filters of one size. To hash is most of the work of asking a filter."""
+
+    hash_count: int
+    bit_count: int
+    pieces: tuple[npt.NDArray[np.int64], ...]
+    """Bits, hash by key."""
+
+
+@dataclass(frozen=True, slots=True)
 class BloomFilter:
     """A filter that is complete. `rows` are bits, one element each."""
 
@@ -73,6 +83,21 @@ class BloomFilter:
             for bits in self.rows:
                 found[at] |= bits[positions].all(axis=0)
         return found
+
+    def hash_keys(self, keys: pa.Array) -> HashedKeys:
+        """Hash keys for this filter, and for all others of its size."""
+        pieces = _bit_positions(keys, self.hash_count, self.bit_count)
+        return HashedKeys(
+            self.hash_count, self.bit_count, tuple(positions for positions, _ in pieces)
+        )
+
+    def fits(self, keys: HashedKeys) -> bool:
+        """Whether keys were hashed for filters of this size."""
+        return (keys.hash_count, keys.bit_count) == (self.hash_count, self.bit_count)
+
+    def might_contain_any(self, keys: HashedKeys) -> bool:
+        """Whether one of the keys may be in the filter."""
+        return any(_has_all_bits(bits, piece) for piece in keys.pieces for bits in self.rows)
 
     def to_bytes(self) -> bytes:
         header = _ROW_HEADER.pack(_VERSION, self.hash_count, _MURMUR, self.bit_count)
@@ -194,6 +219,16 @@ def parse_bloom_filter(text: str, type_code: str) -> BloomFilter:
         unpacked = np.unpackbits(packed, count=bit_count, bitorder="little")
         rows.append(unpacked.view(np.bool_))
     return BloomFilter(kind, hash_count, bit_count, keys_per_row, last_row_keys, tuple(rows))
+
+
+def _has_all_bits(bits: Bits, positions: npt.NDArray[np.int64]) -> bool:
+    """Whether a row has all bits of some key. Each hash leaves about half of the others to ask."""
+    left = np.arange(positions.shape[1])
+    for of_hash in positions:
+        left = left[bits[of_hash[left]]]
+        if not len(left):
+            return False
+    return True
 
 
 def _bit_positions(

@@ -362,7 +362,7 @@ _RESTORE_PLAN = _record(
     "HoodieRestorePlan",
     _field("instantsToRollback", _array(_INSTANT_INFO, default=None), default=[]),
     _version(2),
-    _field("savepointToRestoreTimestamp", [STRING, "null"], default=None),
+    _field("savepointToRestoreTimestamp", ["null", STRING], default=None),
 )
 
 _RESTORE_METADATA = _record(

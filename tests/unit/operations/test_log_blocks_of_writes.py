@@ -1,0 +1,119 @@
+"""Which blocks a write to a merge-on-read table leaves in its log files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import headwater as hw
+from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
+from headwater.kernel.format.log_blocks import read_log_parts
+from headwater.kernel.view.table_view import load_view
+from headwater.model.files import LogFile
+from headwater.table import Table
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("ts", pa.int64()),
+        pa.field("note", pa.string()),
+        pa.field("op", pa.string()),
+    ]
+)
+DELETE_MARK = {
+    "hoodie.record.merge.property.hoodie.payload.delete.field": "op",
+    "hoodie.record.merge.property.hoodie.payload.delete.marker": "D",
+}
+
+
+def new_table(path: Path, ordering: str | None) -> Table:
+    return hw.create_table(
+        path / "t",
+        schema=SCHEMA,
+        record_key="id",
+        ordering=ordering,
+        table_type="MERGE_ON_READ",
+        buckets=1,
+        options={"headwater.storage.fsync": "false", **DELETE_MARK},
+    )
+
+
+def logs_of(table: Table) -> list[LogFile]:
+    (file_slice,) = load_view(table.storage, table.config).slices()
+    return list(file_slice.logs)
+
+
+def last_blocks(table: Table) -> list[LogPart]:
+    return read_log_parts(table.storage, logs_of(table)[-1:], is_visible_instant=lambda _: True)
+
+
+def rows(*values: tuple[str, int | None, str | None, str | None]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [dict(zip(SCHEMA.names, row, strict=True)) for row in values], schema=SCHEMA
+    )
+
+
+@pytest.mark.parametrize("ordering", [None, "ts"])
+def test_a_row_marked_as_a_delete_goes_into_a_delete_block(
+    tmp_path: Path, ordering: str | None
+) -> None:
+    table = new_table(tmp_path, ordering)
+    table.insert(rows(("a", 5, "x", None), ("b", 5, "y", None), ("c", 5, "z", None)))
+    commit = table.upsert(
+        rows(("a", 6, "x", "D"), ("d", 1, "new", "I"), ("b", 4, "y", "D"), ("c", None, "z", "D"))
+    )
+    data, deletes = last_blocks(table)
+    assert isinstance(data, DataPart)
+    assert isinstance(deletes, DeletePart)
+    assert data.rows["id"].to_pylist() == ["d"]
+    assert deletes.record_keys.to_pylist() == ["a", "b", "c"]
+    found = None if deletes.ordering is None else [one.to_pylist() for one in deletes.ordering]
+    # Without a value to order it by, a delete removes whatever came before.
+    assert found == (None if ordering is None else [[6, 4, None]])
+    survivors = {"d"} if ordering is None else {"b", "d"}
+    assert set(table.read_arrow()["id"].to_pylist()) == survivors
+    (stat,) = load_view(table.storage, table.config).commits[-1].metadata.write_stats()
+    assert (stat.num_writes, stat.num_deletes) == (1, 3)
+    assert (commit.updated, commit.deleted) == (1, 3)
+
+
+def test_a_log_of_deletes_alone_has_no_data_block(tmp_path: Path) -> None:
+    table = new_table(tmp_path, None)
+    table.upsert(rows(("a", 1, "x", "D")))
+    (deletes,) = last_blocks(table)
+    assert isinstance(deletes, DeletePart)
+    assert table.read_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("first", ["insert", "bulk_insert"])
+@pytest.mark.parametrize("ordering", [None, "ts"])
+def test_a_partial_row_without_a_record_to_complete_is_written_whole(
+    tmp_path: Path, ordering: str | None, first: str
+) -> None:
+    table = new_table(tmp_path, ordering)
+    getattr(table, first)(rows(("a", 5, "x", None), ("b", 5, "y", None), ("c", 5, "z", None)))
+    table.delete(pa.table({"id": ["b"]}))
+    table.upsert(rows(("c", 6, "z", "D")))
+    some = pa.table({"id": ["a", "b", "c", "d"], "ts": [7, 7, 7, 7], "note": list("ABCD")})
+    table.upsert(some, partial=True)
+    whole, partial = last_blocks(table)
+    assert isinstance(whole, DataPart)
+    assert isinstance(partial, DataPart)
+    assert (whole.is_partial, partial.is_partial) == (False, True)
+    assert whole.rows["id"].to_pylist() == ["b", "c", "d"]
+    assert "op" in whole.rows.column_names
+    assert partial.rows["id"].to_pylist() == ["a"]
+    assert "op" not in partial.rows.column_names
+    notes = {row["id"]: row["note"] for row in table.read_arrow().to_pylist()}
+    assert notes == {"a": "A", "b": "B", "c": "C", "d": "D"}
+
+
+def test_a_partial_write_that_starts_a_file_group_is_whole(tmp_path: Path) -> None:
+    table = new_table(tmp_path, None)
+    table.upsert(pa.table({"id": ["a"], "note": ["n"]}), partial=True)
+    (block,) = last_blocks(table)
+    assert isinstance(block, DataPart)
+    assert not block.is_partial
+    assert table.read_arrow().to_pylist() == [{"id": "a", "ts": None, "note": "n", "op": None}]
