@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-cluster hudi test-hudi sim sim-short check demo bench docs clean
+.PHONY: help install java fmt lint types layers test unit test-cluster hudi test-hudi sim sim-short check demo bench bench-hudi docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -65,8 +65,15 @@ check: fmt test ## format, then all that CI runs
 demo: install java ## a table on local Spark, from its first batch to a picture of its timeline
 	@$(BIN)/python examples/demo.py
 
-bench: install ## the benchmarks, each beside its floor
-	@for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+# Those beside Hudi have a target of their own; spark_bench.py is what the others share.
+BENCHMARKS := $(filter-out benchmarks/hudi_% benchmarks/spark_bench.py,$(wildcard benchmarks/*.py))
+
+bench: install java ## the benchmarks, each beside its floor
+	@for file in $(BENCHMARKS); do $(BIN)/python $$file || exit 1; done
+
+bench-hudi: install java ## the same jobs in Headwater and Apache Hudi; ARGS="--rows 100000" for a short one
+	-@PYTHON=$(PYTHON) scripts/get-hudi.sh
+	@$(BIN)/python benchmarks/hudi_bench.py --json docs/benchmarks/hudi.json --plot docs/benchmarks/hudi.svg $(ARGS)
 
 docs: install ## regenerate the reference pages
 	@$(BIN)/python -m headwater.config.reference > docs/reference/options.md

@@ -9,15 +9,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 CITIES = 16
+SAMPLED_EVERY_S = 0.2  # Reading /proc takes milliseconds of the cores that are measured.
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +34,31 @@ class Figure:
     bytes_on_disk: int
 
 
-def new_session(cores: int = 2) -> SparkSession:
+def session_settings(cores: int = 2, memory: str = "6g") -> dict[str, str]:
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": memory,
+        "spark.sql.shuffle.partitions": str(3 * cores),
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        "spark.sql.parquet.compression.codec": "zstd",
+    }
+
+
+def new_session(cores: int = 2, settings: Mapping[str, str] | None = None) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    return (
-        SparkSession.builder.master(f"local[{cores}]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "6g")
-        .config("spark.sql.shuffle.partitions", str(3 * cores))
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
-        .config("spark.sql.sources.parallelPartitionDiscovery.threshold", "100000")
-        .config("spark.sql.parquet.compression.codec", "zstd")
-        .getOrCreate()
-    )
+    builder = SparkSession.builder.master(f"local[{cores}]")
+    for key, value in (settings or session_settings(cores)).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
-def rows_of(spark: SparkSession, start: int, end: int, *, ts: int = 1) -> DataFrame:
+def rows_of(spark: SparkSession, start: int, end: int, *, step: int = 1, ts: int = 1) -> DataFrame:
     """Return rows of ten columns: a unique key, few and many values, numbers, text, a time."""
     id_ = F.col("id")
-    return spark.range(start, end, 1, 8).select(
+    return spark.range(start, end, step, 8).select(
         F.concat(F.lit("key-"), id_.cast("string")).alias("id"),
         F.concat(F.lit("city-"), (id_ % CITIES).cast("string")).alias("city"),
         F.lit(ts).cast("long").alias("ts"),
@@ -80,8 +89,13 @@ def bytes_below(folder: str) -> int:
 
 def peak_memory_mb() -> int:
     """Return the peaks of this process and of all below it, added up: driver, JVM and workers."""
+    return memory_mb(os.getpid(), "VmHWM")
+
+
+def memory_mb(root: int, field: str) -> int:
+    """Add up a field of `/proc/PID/status`, such as VmRSS, over a process and all below it."""
     parents: dict[int, int] = {}
-    peaks: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
             fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
@@ -89,11 +103,40 @@ def peak_memory_mb() -> int:
             continue  # It has ended since it was listed.
         process = int(fields["Pid"])
         parents[process] = int(fields["PPid"])
-        peaks[process] = int(fields.get("VmHWM", "0 kB").split()[0])
-    own = {os.getpid()}
-    while more := {process for process, parent in parents.items() if parent in own} - own:
-        own |= more
-    return sum(peaks[process] for process in own) // 1024
+        sizes[process] = int(fields.get(field, "0 kB").split()[0])
+    tree = {root}
+    while more := {process for process, parent in parents.items() if parent in tree} - tree:
+        tree |= more
+    return sum(sizes.get(process, 0) for process in tree) // 1024
+
+
+class PeakMemory:
+    """Watch a process and all below it; `mb` is the most they held together."""
+
+    def __init__(self, root: int) -> None:
+        self.mb = 0
+        self._root = root
+        self._is_over = threading.Event()
+        self._watch = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._watch.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        self._watch.join()
+
+    def _sample(self) -> None:
+        while True:
+            self.mb = max(self.mb, memory_mb(self._root, "VmRSS"))
+            if self._is_over.wait(SAMPLED_EVERY_S):
+                return
 
 
 def show(figures: list[Figure], json_path: str | None) -> None:
