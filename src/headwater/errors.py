@@ -60,6 +60,10 @@ class ErrorKind(StrEnum):
     BEFORE_FIRST_INSTANT = "not_found.before_first_instant"
     OUTSIDE_RETENTION = "not_found.outside_retention"
     SCHEMA_NOT_FOUND = "not_found.schema"
+    WRITE_CONFLICT = "conflict.write"
+    EARLY_CONFLICT = "conflict.early"
+    CORRUPT_MARKERS = "corrupt.markers"
+    MARKER_SERVICE = "storage.marker_service"
 
 
 class HeadwaterError(Exception):
@@ -104,6 +108,12 @@ class ConflictError(HeadwaterError):
 
     default_kind = ErrorKind.CONFLICT
     default_retry = Retry.FRESH_VIEW
+
+
+class EarlyConflictError(ConflictError):
+    """Another writer is at work on the same file group, or was there first. Stop, then retry."""
+
+    default_kind = ErrorKind.EARLY_CONFLICT
 
 
 class FencedError(HeadwaterError):

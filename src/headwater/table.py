@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headwater.config.detection import DetectionConfig
 from headwater.config.files import FileConfig
 from headwater.config.lock import LockConfig
 from headwater.config.lock_options import lock_config_from_options
+from headwater.config.markers import MarkerConfig
 from headwater.config.registry import CheckedOptions, check_options
 from headwater.config.spark import SparkConfig
 from headwater.config.table import TableConfig
@@ -31,8 +33,10 @@ from headwater.kernel.table_config import (
 from headwater.kernel.txn.locks.in_process import InProcessLocks
 from headwater.kernel.txn.locks.select import chosen_provider, lock_provider_for
 from headwater.model.commit import Commit
+from headwater.operations.concurrency import check_concurrency
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, WriteTarget, run_write
+from headwater.operations.retry import write_with_retries
+from headwater.operations.write import WriteRequest, WriteTarget
 from headwater.queries.cdc import ChangeFeedPlan, plan_change_feed
 from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import (
@@ -48,6 +52,7 @@ from headwater.seams.components import Components
 from headwater.seams.ids import Ids, SystemIds
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
+from headwater.services import Services
 from headwater.spark.changes import read_change_feed, read_incremental
 from headwater.spark.input_rows import AnyRows, rows_of
 from headwater.spark.read import read_snapshot
@@ -95,13 +100,16 @@ class Table:
         cls, storage: Storage, clock: Clock, ids: Ids, config: TableConfig, options: CheckedOptions
     ) -> Self:
         lock_config = lock_config_from_options(options.known)
-        chosen_provider(lock_config)  # Says now what would otherwise fail the first write.
+        write_config = WriteConfig.from_options(options.known)
+        # Both say now what would otherwise fail the first write.
+        chosen_provider(lock_config)
+        check_concurrency(with_chosen_index(config, options.known), write_config)
         return cls(
             storage=storage,
             clock=clock,
             ids=ids,
             config=config,
-            write_config=WriteConfig.from_options(options.known),
+            write_config=write_config,
             lock_config=lock_config,
             file_config=FileConfig.from_options(options.known),
             spark_config=SparkConfig.from_options(options.known),
@@ -139,6 +147,16 @@ class Table:
         `draw_timeline()` makes a picture of the first.
         """
         return Inspect(self.components, self.config)
+
+    @cached_property
+    def services(self) -> Services:
+        """What keeps the table in order: `rollback_failed_writes()`, `rollback()`."""
+        return Services(
+            self.components,
+            self.config,
+            self.write_config,
+            lock_timeout_ms=self.lock_config.acquire_timeout_ms,
+        )
 
     def upsert(self, rows: AnyRows, *, partial: bool = False) -> Commit:
         """Insert rows whose keys are new, and update the records of those that are not.
@@ -326,6 +344,9 @@ class Table:
             files=self.file_config,
             storage_options=self.options.known,
             lock_timeout_ms=self.lock_config.acquire_timeout_ms,
+            detection=DetectionConfig.from_options(self.options.known),
+            markers=MarkerConfig.from_options(self.options.known),
+            lock_config=self.lock_config,
         )
         given = None if rows is None else rows_of(rows, self.file_config, self.spark_config)
         request = WriteRequest(
@@ -335,7 +356,7 @@ class Table:
             partitions=partitions,
             extra_metadata=extra_metadata or {},
         )
-        return run_write(target, request, given)
+        return write_with_retries(target, request, given)
 
     def reload(self) -> Self:
         """Return the table with the config that storage holds now."""

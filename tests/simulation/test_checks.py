@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.layout import attempt_path, cancel_path, heartbeat_path
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
-from headwater.model.instant import InstantTime
+from headwater.kernel.txn.markers import Marker, MarkerKind, marker_path
+from headwater.kernel.txn.rollback_plan import plan_deletions, rollback_plan
+from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.ids import Owner
 from headwater.testing.actor import Process
 from headwater.testing.check import (
@@ -85,6 +88,55 @@ def _sleep(process: Process) -> None:
 def _completed(*paths: str) -> Act:
     return _put(COMPLETED, encode_files(list(paths)))
 
+
+W = InstantTime("20260101000000003")
+R = InstantTime("20260101000000004")
+WRITTEN = data_path(W, 1)
+MARKER = marker_path(W, Marker(WRITTEN, MarkerKind.CREATE))
+WRITE_REQUESTED = f"{TIMELINE}/{W}.commit.requested"
+WRITE_INFLIGHT = f"{TIMELINE}/{W}.inflight"
+
+
+def _claim(number: int, purpose: Purpose, time: InstantTime = W, owner: str = "X") -> Act:
+    attempt = Attempt(
+        instant=time,
+        attempt=number,
+        token=f"{time}/{number}",
+        owner=Owner(owner, 1, f"{owner}-1"),
+        purpose=purpose,
+        started_ms=0,
+        interval_ms=100,
+        tolerable_misses=2,
+        is_released=True,
+    )
+    return _put(attempt.path, encode_attempt(attempt))
+
+
+def _rollback_requested(time: InstantTime = R, target: InstantTime = W) -> Act:
+    markers = [Marker(WRITTEN, MarkerKind.CREATE)] if target == W else []
+    requests = plan_deletions(target, markers, "sim://table")
+    is_plan = target == P
+    instant = Instant(target, Action.COMPACTION if is_plan else Action.COMMIT, State.INFLIGHT)
+    plan = encode_record(rollback_plan(instant, requests))
+    return _put(f"{TIMELINE}/{time}.rollback.requested", plan)
+
+
+FAILED_WRITE: list[Act] = [
+    _claim(1, Purpose.WRITE),
+    _put(WRITE_REQUESTED),
+    _put(WRITE_INFLIGHT),
+    _put(MARKER),
+    _put(WRITTEN, b"rows"),
+]
+SCHEDULED: list[Act] = [*FAILED_WRITE, _claim(2, Purpose.ROLLBACK), _rollback_requested()]
+ROLLED_BACK: list[Act] = [
+    *SCHEDULED,
+    _put(f"{TIMELINE}/{R}.rollback.inflight"),
+    _delete(WRITTEN),
+    _delete(WRITE_REQUESTED),
+    _delete(WRITE_INFLIGHT),
+    _put(f"{TIMELINE}/{R}_{C}.rollback", b"what was deleted"),
+]
 
 GOOD: list[Act] = [
     _attempt(1),
@@ -208,6 +260,56 @@ BAD: dict[str, tuple[str, list[Act]]] = {
             _put(f"{TIMELINE}/{D}_{C}.commit", b'{"files":[]}'),
         ],
     ),
+    "requested plan deleted": ("INV-25", [_put(REQUESTED), _delete(REQUESTED)]),
+    "write goes on while it is rolled back": ("INV-26", [*SCHEDULED, _claim(3, Purpose.WRITE)]),
+    "write goes inflight while it is rolled back": (
+        "INV-26",
+        [*SCHEDULED, _delete(WRITE_INFLIGHT), _put(WRITE_INFLIGHT)],
+    ),
+    "file deleted that the plan lacks": (
+        "INV-27",
+        [*SCHEDULED, _put(data_path(W, 1, "fg-2"), b"late"), _delete(data_path(W, 1, "fg-2"))],
+    ),
+    "file of a live attempt deleted": (
+        "INV-27",
+        [_claim(1, Purpose.WRITE, owner="Y"), _put(WRITTEN, b"rows"), _delete(WRITTEN)],
+    ),
+    "rollback of a write that is not fenced": ("INV-28", [*FAILED_WRITE, _rollback_requested()]),
+    "rollback of a completed write": (
+        "INV-28",
+        [
+            *FAILED_WRITE,
+            _put(f"{TIMELINE}/{W}_{C}.commit", encode_files([WRITTEN])),
+            _claim(2, Purpose.ROLLBACK),
+            _rollback_requested(InstantTime(D)),
+        ],
+    ),
+    "rollback of a plan": (
+        "INV-28",
+        [
+            _put(REQUESTED),
+            _claim(1, Purpose.ROLLBACK, P),
+            _rollback_requested(R, P),
+        ],
+    ),
+    "rollback of what is not there": (
+        "INV-28",
+        [_claim(1, Purpose.ROLLBACK), _rollback_requested()],
+    ),
+    "two rollbacks of one write": ("INV-29", [*SCHEDULED, _rollback_requested(InstantTime(C))]),
+    "rolled back and completed": (
+        "INV-31",
+        [*SCHEDULED, _put(f"{TIMELINE}/{W}_{C}.commit", encode_files([WRITTEN]))],
+    ),
+    "rolled back, file left": (
+        "INV-32",
+        [act for act in ROLLED_BACK if act is not ROLLED_BACK[len(SCHEDULED) + 1]],
+    ),
+    "rolled back, write left on the timeline": (
+        "INV-32",
+        [act for act in ROLLED_BACK if act is not ROLLED_BACK[len(SCHEDULED) + 3]],
+    ),
+    "marker deleted while the write is pending": ("INV-60", [*FAILED_WRITE, _delete(MARKER)]),
     "data file written twice": ("INV-57", [_put(DATA, b"1"), _put(DATA, b"2")]),
     "data file comes back with other bytes": (
         "INV-57",
@@ -275,6 +377,20 @@ def test_every_invariant_is_seen_to_fail_once() -> None:
 
 def test_an_orderly_instant_breaks_nothing() -> None:
     acts = [_note(BEGUN), *GOOD, _note(ENDED, COMMITTED, P), _look]
+    assert run(_scenario(acts), Random(0)).violation is None
+
+
+def test_a_failed_write_rolled_back_and_tidied_away_breaks_nothing() -> None:
+    acts = [
+        *ROLLED_BACK,
+        _put(WRITTEN, b"rows"),  # Its writer woke up; nobody lists the file, so it is swept.
+        _delete(WRITTEN),
+        _delete(MARKER),
+        _delete(attempt_path(W, 1)),
+        _claim(1, Purpose.WRITE),  # The last beat of the writer, late: no new attempt.
+        _delete(attempt_path(W, 1)),
+        _delete(attempt_path(W, 2)),
+    ]
     assert run(_scenario(acts), Random(0)).violation is None
 
 

@@ -6,11 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from headwater.config.detection import DetectionStrategy
 from headwater.testing.catalog import MUTANTS
 from headwater.testing.explore import exhaust, replay
 from headwater.testing.faults import Faults
 from headwater.testing.mutants.mutant import Mutant
+from headwater.testing.scenarios.early_conflict import ecd
 from headwater.testing.scenarios.guard import guard_2
+from headwater.testing.scenarios.nbcc import nbcc_replace, nbcc_slice
+from headwater.testing.scenarios.occ import occ_3
+from headwater.testing.scenarios.rollback import rollback_two
 from headwater.testing.scenarios.unknown import unknown
 from headwater.testing.simulation import Scenario
 
@@ -29,6 +34,16 @@ def _unbroken(scenario: Scenario) -> Scenario:
     """Return the scenario with the actors it has when nothing is planted."""
     is_ingestion = set(scenario.actors) == {"W", "R"}
     whole = unknown(scenario.faults) if is_ingestion else guard_2(scenario.faults)
+    if scenario.name == "rollback_two":
+        whole = rollback_two(scenario.faults, cleaners=len(scenario.actors) - 1)
+    if scenario.name.startswith("ecd_"):
+        whole = ecd(DetectionStrategy.DIRECT, len(scenario.actors), scenario.faults)
+    if scenario.name == "occ_3":
+        whole = occ_3(scenario.faults)
+    if scenario.name == "nbcc_slice":
+        whole = nbcc_slice(scenario.faults)
+    if scenario.name.startswith("nbcc_replace by "):
+        whole = nbcc_replace(scenario.faults, by=scenario.name.removeprefix("nbcc_replace by "))
     return replace(scenario, actors=whole.actors)
 
 

@@ -429,6 +429,7 @@ class WrappedRows:
         self._rows = SparkRows(df, task_count=3)
         self._wrap = wrap
         self.schema = self._rows.schema
+        self.driver_host = self._rows.driver_host
 
     def run(self, route: Route, task: RowsTask[Any]) -> list[Any]:
         return self._rows.run(route, self._wrap(task))

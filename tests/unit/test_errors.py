@@ -12,6 +12,7 @@ from headwater.errors import ErrorKind, HeadwaterError, InternalError, Retry, ch
 TREE = {
     "HeadwaterError": Exception,
     "ConflictError": HeadwaterError,
+    "EarlyConflictError": errors.ConflictError,
     "FencedError": HeadwaterError,
     "CommitUnknownError": HeadwaterError,
     "NotFoundError": HeadwaterError,

@@ -18,8 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.config.detection import DETECTION_OPTIONS, DetectionConfig
 from headwater.config.files import FILE_OPTIONS, FileConfig
 from headwater.config.lock_options import LOCK_OPTIONS, lock_config_from_options
+from headwater.config.markers import MARKER_OPTIONS, MarkerConfig
 from headwater.config.option import (
     Option,
     OptionAliasWarning,
@@ -40,6 +42,8 @@ STORAGE_PREFIX = OptionPrefix(
 OPTION_GROUPS: Mapping[str, tuple[Option[Any, Any], ...]] = {
     "Table": TABLE_OPTIONS,
     "Writers": WRITE_OPTIONS,
+    "Markers": MARKER_OPTIONS,
+    "Early conflict detection": DETECTION_OPTIONS,
     "Files": FILE_OPTIONS,
     "Spark": SPARK_OPTIONS,
     "Locks": LOCK_OPTIONS,
@@ -49,6 +53,8 @@ ALL_OPTIONS = tuple(option for group in OPTION_GROUPS.values() for option in gro
 
 _CONFIG_BUILDERS = (
     WriteConfig.from_options,
+    MarkerConfig.from_options,
+    DetectionConfig.from_options,
     FileConfig.from_options,
     SparkConfig.from_options,
     lock_config_from_options,

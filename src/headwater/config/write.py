@@ -21,6 +21,8 @@ class ConcurrencyMode(StrEnum):
         return self is not ConcurrencyMode.SINGLE_WRITER
 
 
+CONFLICT_RETRIES_AMONG_WRITERS = 3
+
 CONCURRENCY_MODE = Option(
     "hoodie.write.concurrency.mode",
     ConcurrencyMode,
@@ -40,6 +42,20 @@ HEARTBEAT_TOLERABLE_MISSES = Option(
     default=2,
     doc="How many heartbeats may fail to come before others take the writer for dead.",
 )
+CONFLICT_RETRIES = Option(
+    "hoodie.write.num.retries.on.conflict.failures",
+    integer(minimum=0),
+    default=None,
+    doc="How often a batch that lost against another writer is planned and written again. Default: "
+    f"{CONFLICT_RETRIES_AMONG_WRITERS} times if other writers are allowed, else never.",
+)
+CONFLICTS_BEFORE_LOCK = Option(
+    "headwater.write.conflicts.before.lock",
+    integer(minimum=1),
+    default=2,
+    doc="After how many losses a batch is written with the table lock held from beginning to end, "
+    "so that it cannot lose again.",
+)
 WRITER_ID = Option(
     "headwater.writer.id",
     NON_BLANK,
@@ -51,6 +67,8 @@ WRITE_OPTIONS: tuple[Option[Any, Any], ...] = (
     CONCURRENCY_MODE,
     HEARTBEAT_INTERVAL,
     HEARTBEAT_TOLERABLE_MISSES,
+    CONFLICT_RETRIES,
+    CONFLICTS_BEFORE_LOCK,
     WRITER_ID,
 )
 
@@ -60,6 +78,8 @@ class WriteConfig:
     concurrency_mode: ConcurrencyMode = CONCURRENCY_MODE.default
     heartbeat_interval_ms: int = HEARTBEAT_INTERVAL.default
     heartbeat_tolerable_misses: int = HEARTBEAT_TOLERABLE_MISSES.default
+    conflict_retries: int = 0
+    conflicts_before_lock: int = CONFLICTS_BEFORE_LOCK.default
     writer_id: str | None = WRITER_ID.default
 
     @classmethod
@@ -70,8 +90,14 @@ class WriteConfig:
             InvalidInputError: kind INVALID_OPTION, naming every malformed option.
         """
         reader = OptionReader(options)
+        mode = reader.read(CONCURRENCY_MODE)
+        retries = reader.read(CONFLICT_RETRIES)
+        if retries is None:
+            retries = CONFLICT_RETRIES_AMONG_WRITERS if mode.is_multi_writer else 0
         config = cls(
-            concurrency_mode=reader.read(CONCURRENCY_MODE),
+            concurrency_mode=mode,
+            conflict_retries=retries,
+            conflicts_before_lock=reader.read(CONFLICTS_BEFORE_LOCK),
             heartbeat_interval_ms=reader.read(HEARTBEAT_INTERVAL),
             heartbeat_tolerable_misses=reader.read(HEARTBEAT_TOLERABLE_MISSES),
             writer_id=reader.read(WRITER_ID),
@@ -87,6 +113,8 @@ class WriteConfig:
             HEARTBEAT_TOLERABLE_MISSES.key: HEARTBEAT_TOLERABLE_MISSES.encode(
                 self.heartbeat_tolerable_misses
             ),
+            CONFLICT_RETRIES.key: CONFLICT_RETRIES.encode(self.conflict_retries),
+            CONFLICTS_BEFORE_LOCK.key: CONFLICTS_BEFORE_LOCK.encode(self.conflicts_before_lock),
         }
         if self.writer_id is not None:
             options[WRITER_ID.key] = self.writer_id

@@ -70,6 +70,11 @@ class Rows(Protocol):
     @property
     def schema(self) -> pa.Schema: ...
 
+    @property
+    def driver_host(self) -> str | None:
+        """Where tasks reach this process over the network; None if they cannot."""
+        ...
+
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
         """Bring the rows to tasks and return all their results, in task order."""
         ...

@@ -8,6 +8,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from headwater.engine.engine import Route, RowsTask, TaskContext
+from headwater.seams.network import LOOPBACK
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -29,6 +30,10 @@ class InlineRows:
     @property
     def schema(self) -> pa.Schema:
         return self._table.schema
+
+    @property
+    def driver_host(self) -> str:
+        return LOOPBACK
 
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
         """Hand all rows to one task; one task trivially holds every file group whole."""

@@ -1,7 +1,7 @@
 """Where things are inside a table: one place for every path the protocol uses.
 
 All paths are relative to the table's base. Folders that stock Hudi knows keep its names;
-`.attempts`, `.cancel` and `.sinks` are ours, and other engines ignore them.
+`.attempts`, `.cancel`, `.detection` and `.sinks` are ours, and other engines ignore them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ ATTEMPTS = f"{HOODIE}/.attempts"
 HEARTBEATS = f"{HOODIE}/.heartbeat"
 CANCELS = f"{HOODIE}/.cancel"
 MARKERS = f"{HOODIE}/.temp"
+DETECTION = f"{HOODIE}/.detection"
 SINKS = f"{HOODIE}/.sinks"
 
 
@@ -49,6 +50,15 @@ def cancel_path(time: InstantTime) -> str:
 
 def marker_folder(time: InstantTime) -> str:
     return f"{MARKERS}/{time}"
+
+
+def detection_folder(time: InstantTime) -> str:
+    """What a writer leaves for the detection of conflicts, beside its markers.
+
+    Not among them: stock Hudi cannot roll an instant back whose folder of direct markers holds
+    anything but markers.
+    """
+    return f"{DETECTION}/{time}"
 
 
 def sink_path(sink: str) -> str:

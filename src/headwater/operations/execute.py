@@ -8,18 +8,27 @@ stat, so no reader ever takes it for data, and the commit removes it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 
 import pyarrow as pa
 
 from headwater.engine.engine import TaskContext
 from headwater.kernel.arrow.keys import KeyGenerator
+from headwater.kernel.txn.markers import DirectMarkers, Markers
+from headwater.markers.client import MarkerClient
+from headwater.markers.detection import detecting_markers
+from headwater.markers.stop_note import StopNote
 from headwater.model.commit_metadata import WriteStat
+from headwater.model.files import write_token
 from headwater.operations.group_buffer import GroupBuffer
 from headwater.operations.group_writer import GroupWriter
 from headwater.operations.plan import WritePlan
 from headwater.operations.route import GroupKey, assign_groups
+from headwater.seams.clock import SystemClock
+from headwater.seams.ids import SystemIds
 from headwater.seams.open_storage import open_storage
+from headwater.seams.storage import Storage
 
 
 def execute_write(
@@ -30,16 +39,39 @@ def execute_write(
     Raises:
         InvalidInputError: a key is null or empty, a column is missing or does not fit.
         CorruptTableError: a file to merge with is missing or damaged.
-        StorageError: storage failed.
+        EarlyConflictError: another writer holds what this one was about to write.
+        StorageError: storage failed, or the service that keeps the markers.
     """
     storage = open_storage(plan.storage_uri, plan.storage_options)
     keys = KeyGenerator.from_config(plan.config)
-    writer = GroupWriter(plan, context, storage, keys)
     stats: list[WriteStat] = []
-    with GroupBuffer[GroupKey](plan.files.task_memory_bytes) as buffer:
+    stop = None if plan.detection is None else StopNote(storage, SystemClock(), plan.instant_time)
+    if stop is not None:
+        stop.check()
+        batches = stop.watched(batches)
+    with (
+        _markers_of(plan, context, storage) as markers,
+        GroupBuffer[GroupKey](plan.files.task_memory_bytes) as buffer,
+    ):
+        writer = GroupWriter(plan, context, storage, markers, keys, stop)
         for batch in batches:
             buffer.add(*assign_groups(plan, keys, batch))
         for partition, groups in groupby(buffer.drain(), key=lambda item: item[0].partition):
             numbered = ((group.number, rows) for group, rows in groups)
             stats += writer.write_partition(partition, numbered)
     return stats
+
+
+@contextmanager
+def _markers_of(plan: WritePlan, context: TaskContext, storage: Storage) -> Iterator[Markers]:
+    clock, ids = SystemClock(), SystemIds()
+    with ExitStack() as stack:
+        markers: Markers = DirectMarkers(storage, plan.instant_time)
+        if plan.marker_service is not None:
+            markers = stack.enter_context(MarkerClient(plan.marker_service, clock, ids))
+        if plan.detection is not None:
+            name = write_token(context.task, plan.attempt, context.task_attempt)
+            markers = stack.enter_context(
+                detecting_markers(plan.detection, markers, storage, clock, ids, task=name)
+            )
+        yield markers

@@ -1,14 +1,18 @@
 """Writing the rows of file groups.
 
-    merge on read    a log file: a data block of the rows, or a block of deletes; but rows that
-                     start a group in bulk, and inserts of all but bucketed tables, become a base
-                     file
+    merge on read    a log file: blocks of rows, and a block of deletes; but rows that start a
+                     group in bulk, and inserts of all but bucketed tables, become a base file
     copy on write    a new base file: the rows alone, or merged with the base file before
 
 The same code runs for every engine; a group's rows are all here, as one table. Inserts of a table
 that is not bucketed have no group yet: they fill up small base files of copy-on-write tables, each
 one task's alone, and then make new ones. A small file that gets both updates and inserts is written
 once, with both.
+
+Two things of logs are as stock Hudi's readers need them. A row that is marked as a delete goes into
+the block of deletes, because not all of them know the table's own mark. And a row of a partial
+write whose record is not there yet is written with all columns, since a partial row that has
+nothing to complete it is read as garbage.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from headwater.kernel.arrow.meta_columns import (
     schema_with_meta_columns,
     sequence_numbers,
 )
-from headwater.kernel.arrow.record_marks import deleted_rows
+from headwater.kernel.arrow.record_marks import deleted_rows, whole
 from headwater.kernel.arrow.reduce import reduce_batch
 from headwater.kernel.arrow.schema_evolution import project_batch
 from headwater.kernel.format.base_file import (
@@ -55,10 +59,12 @@ from headwater.kernel.format.partition_metadata import (
     encode_partition_metadata,
     partition_metadata_path,
 )
-from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker
+from headwater.kernel.txn.markers import Marker, MarkerKind, Markers
+from headwater.markers.stop_note import StopNote
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile, write_token
 from headwater.operations.inserts import plan_inserts
+from headwater.operations.live_keys import live_keys
 from headwater.operations.plan import INSERTS, Operation, WritePlan, has_room
 from headwater.seams.storage import Storage
 
@@ -70,12 +76,20 @@ class GroupWriter:
     """Writes the file groups of one task."""
 
     def __init__(
-        self, plan: WritePlan, context: TaskContext, storage: Storage, keys: KeyGenerator
+        self,
+        plan: WritePlan,
+        context: TaskContext,
+        storage: Storage,
+        markers: Markers,
+        keys: KeyGenerator,
+        stop: StopNote | None = None,
     ) -> None:
         self._plan = plan
         self._context = context
         self._storage = storage
+        self._markers = markers
         self._keys = keys
+        self._stop = stop
         self._rule = merge_rule_of(plan.config, custom=plan.files.merge_function)
         self._token = write_token(context.task, plan.attempt, context.task_attempt)
         self._schema = schema_with_meta_columns(plan.schema)
@@ -204,27 +218,73 @@ class GroupWriter:
         if not self._plan.is_merge_on_read:
             part = DeletePart(self._plan.instant_time, record_keys, paths)
             return self._merge(file_slice, self._new_base_file(file_slice.group), part)
-        block = encode_delete_block(
-            record_keys,
-            paths,
-            None,
-            instant_time=self._plan.instant_time,
-            avro_schema_json=self._plan.avro_schema,
-        )
+        block = self._delete_block(record_keys, paths, None)
         return self._put_log(file_slice.group, [block], file_slice, deleted=len(record_keys))
 
     def _append_log(
         self, group: FileGroupId, rows: pa.Table, file_slice: FileSlice | None
     ) -> WriteStat:
-        block = encode_data_block(
-            self._with_meta_columns(rows, group.partition, group.file_id),
-            instant_time=self._plan.instant_time,
-            avro_schema_json=self._plan.block_avro_schema,
-            block_format=self._plan.files.log_block_format,
-            is_partial=self._plan.is_partial,
-            compression=self._plan.files.compression,
+        is_deleted = deleted_rows(rows, self._rule)
+        deletes = rows.filter(pa.array(is_deleted))
+        records = rows if deletes.num_rows == 0 else rows.filter(pa.array(~is_deleted))
+        updates, whole_records = self._by_need(records, file_slice)
+        blocks = [
+            self._data_block(group, block_rows, is_partial=is_partial)
+            for block_rows, is_partial in ((whole_records, False), (updates, True))
+            if block_rows.num_rows
+        ]
+        if deletes.num_rows:
+            paths = repeated_text(group.partition, deletes.num_rows, is_encoded=False)
+            keys = whole(self._keys.record_keys(deletes))
+            blocks.append(self._delete_block(keys, paths, self._ordering(deletes)))
+        return self._put_log(
+            group, blocks, file_slice, written=records.num_rows, deleted=deletes.num_rows
         )
-        return self._put_log(group, [block], file_slice, written=rows.num_rows)
+
+    def _by_need(self, rows: pa.Table, file_slice: FileSlice | None) -> tuple[pa.Table, pa.Table]:
+        """Return the rows that complete older records, and those that need all columns."""
+        if not self._plan.is_partial:
+            return rows.slice(0, 0), rows
+        if file_slice is None:
+            return rows.slice(0, 0), project_batch(rows, self._plan.schema)
+        older = live_keys(self._storage, file_slice, self._rule, self._schema)
+        is_update = pc.is_in(self._keys.record_keys(rows), value_set=older)
+        new = rows.filter(pc.invert(is_update))
+        return rows.filter(is_update), project_batch(new, self._plan.schema)
+
+    def _data_block(self, group: FileGroupId, rows: pa.Table, *, is_partial: bool) -> bytes:
+        plan = self._plan
+        return encode_data_block(
+            self._with_meta_columns(rows, group.partition, group.file_id),
+            instant_time=plan.instant_time,
+            avro_schema_json=plan.block_avro_schema if is_partial else plan.avro_schema,
+            block_format=plan.files.log_block_format,
+            is_partial=is_partial,
+            compression=plan.files.compression,
+        )
+
+    def _delete_block(
+        self, record_keys: pa.Array, paths: pa.Array, ordering: tuple[pa.Array, ...] | None
+    ) -> bytes:
+        return encode_delete_block(
+            record_keys,
+            paths,
+            ordering,
+            instant_time=self._plan.instant_time,
+            avro_schema_json=self._plan.avro_schema,
+        )
+
+    def _ordering(self, rows: pa.Table) -> tuple[pa.Array, ...] | None:
+        """Return the ordering values of rows; a partial write may lack the columns."""
+        if not self._rule.merges_by_ordering:
+            return None
+        fields = [self._schema.field(name) for name in self._rule.ordering_fields]
+        return tuple(
+            whole(rows[field.name])
+            if field.name in rows.column_names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in fields
+        )
 
     def _put_log(
         self,
@@ -310,6 +370,8 @@ class GroupWriter:
         row_count_max: int,
     ) -> BaseFileStats:
         self._announce(base, kind)
+        if self._stop is not None:
+            batches = self._stop.watched(batches)
         with self._storage.open_output(base.path) as sink:
             return write_base_file(
                 batches,
@@ -334,7 +396,7 @@ class GroupWriter:
 
     def _announce(self, file: BaseFile | LogFile, kind: MarkerKind) -> None:
         """Publish that a file is about to be written, and its partition if that is new."""
-        create_marker(self._storage, self._plan.instant_time, Marker(file.path, kind))
+        self._markers.create(Marker(file.path, kind))
         partition = file.partition
         if partition in self._plan.known_partitions or partition in self._made_partitions:
             return

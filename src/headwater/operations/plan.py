@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum, unique
 
 import pyarrow as pa
@@ -24,6 +24,8 @@ import pyarrow as pa
 from headwater.config.files import FileConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import LOOKUP_INDEXES, IndexType, TableType
+from headwater.markers.client import MarkerServiceAddress
+from headwater.markers.detection import Detection
 from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import InstantTime
 
@@ -80,6 +82,14 @@ class WritePlan:
     known_partitions: frozenset[str]
     record_size_bytes: int | None
     """Bytes of a record in a base file, if anything tells."""
+    is_non_blocking: bool = False
+    """Whether other writers may append to the same file groups at the same time."""
+    generations: Mapping[str, Mapping[int, InstantTime]] = field(default_factory=dict)
+    """Partition -> bucket -> the last instant that replaced the bucket's file group."""
+    marker_service: MarkerServiceAddress | None = None
+    """Where tasks create their markers; None: each makes files of its own."""
+    detection: Detection | None = None
+    """How tasks find out that another writer is ahead; None: the commit will tell."""
 
     @property
     def is_bucketed(self) -> bool:
@@ -100,31 +110,54 @@ class WritePlan:
 
     @property
     def is_bulk(self) -> bool:
-        """Whether rows that start a file group go to a base file in any type of table."""
-        return self.operation is Operation.BULK_INSERT or self.operation.is_replacing
+        """Whether rows that start a file group go to a base file in any type of table.
+
+        Not if another writer may start the same group: of two base files readers take one.
+        """
+        is_bulk_insert = self.operation is Operation.BULK_INSERT and not self.is_non_blocking
+        return is_bulk_insert or self.operation.is_replacing
 
     @property
     def is_merge_on_read(self) -> bool:
         return self.config.table_type is TableType.MERGE_ON_READ
 
-    def new_group(self, partition: str, number: int, serial: int = 0) -> FileGroupId:
-        """Name a new file group.
+    def known_groups(self) -> set[FileGroupId]:
+        """Return the file groups that rows may go to and that exist."""
+        return {one.group for slices in self.slices.values() for one in slices.values()}
 
-        The id is a digest of what makes it unique, so it needs no randomness and a retried task
-        names the same group. The first eight characters of a bucket's id are its number.
+    def new_group(self, partition: str, number: int, serial: int = 0) -> FileGroupId:
+        """Name a new file group, without randomness, so that a retried task names the same one.
+
+        The first eight characters of a bucket's id are its number. Non-blocking writers all give
+        the group of a bucket the same id, or two that start it at the same time would make two
+        groups of it. Hudi's do too: the rest are zeros. A replaced group never comes back (INV-63):
+        the next one of its bucket is named after the instant that replaced it.
         """
+        if self.is_bucketed and self.is_non_blocking:
+            return FileGroupId(partition, f"{number:08d}-{self._generation(partition, number)}-0")
         seed = f"{self.instant_time}/{self.attempt}/{partition}/{number}/{serial}".encode()
         digest = hashlib.blake2b(seed, digest_size=16).hexdigest()
         head = f"{number:08d}" if self.is_bucketed else digest[:8]
         tail = f"{digest[8:12]}-4{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
         return FileGroupId(partition, f"{head}-{tail}-0")
 
+    def _generation(self, partition: str, bucket: int) -> str:
+        replaced = self.generations.get(partition, {}).get(bucket)
+        time = self.instant_time if self.operation.is_replacing else replaced or ""
+        digits = f"{time:0<24}"
+        return f"{digits[:4]}-{digits[4:8]}-{digits[8:12]}-{digits[12:]}"
+
+
+def bucket_of(group: FileGroupId) -> int:
+    """Return the bucket of a file group: the head of its file id."""
+    return int(group.file_id[:8])
+
 
 def slices_by_bucket(slices: list[FileSlice]) -> dict[str, dict[int, FileSlice]]:
-    """Return partition -> bucket -> slice; the bucket is the head of the file id."""
+    """Return partition -> bucket -> slice."""
     found: dict[str, dict[int, FileSlice]] = {}
     for file_slice in slices:
-        bucket = int(file_slice.group.file_id[:8])
+        bucket = bucket_of(file_slice.group)
         found.setdefault(file_slice.group.partition, {})[bucket] = file_slice
     return found
 

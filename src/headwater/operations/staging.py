@@ -19,6 +19,7 @@ from headwater.kernel.layout import marker_folder
 from headwater.model.files import write_token
 from headwater.model.instant import InstantTime
 from headwater.operations.plan import WritePlan
+from headwater.seams.network import LOOPBACK
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
 
@@ -64,6 +65,10 @@ class StagedRows:
     @property
     def schema(self) -> pa.Schema:
         return self._schema
+
+    @property
+    def driver_host(self) -> str:
+        return LOOPBACK
 
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
         """Hand all rows to one task, in this process."""

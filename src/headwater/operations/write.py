@@ -21,16 +21,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
 
+from headwater.config.detection import DetectionConfig
 from headwater.config.files import BULK_INSERT_SORT_COLUMNS, FileConfig
+from headwater.config.lock import LockConfig
+from headwater.config.markers import MarkerConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import (
+    CDC_ENABLED,
     INDEX_TYPE,
     LOOKUP_INDEXES,
+    POPULATE_META_FIELDS,
     IndexType,
     MergeMode,
     TableType,
@@ -39,8 +45,8 @@ from headwater.config.write import ConcurrencyMode, WriteConfig
 from headwater.engine.engine import Rows
 from headwater.errors import (
     CommitUnknownError,
+    ErrorKind,
     InvalidInputError,
-    StorageError,
     UnsupportedError,
 )
 from headwater.kernel.arrow.input_schema import stored_schema
@@ -50,8 +56,10 @@ from headwater.kernel.arrow.schema_evolution import evolve_schema
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.table_config import table_layout
+from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt
-from headwater.kernel.txn.markers import delete_markers, delete_unlisted_files
+from headwater.kernel.txn.changes import WRITER_KEY, change_of, load_changes
+from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
 from headwater.kernel.txn.steps import Claim
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import (
@@ -60,29 +68,34 @@ from headwater.kernel.txn.writes import (
     resume_inflight_write,
     start_inflight_write,
 )
+from headwater.kernel.view.commits import Commit as Completed
 from headwater.kernel.view.table_view import TableView, load_view
+from headwater.markers.detection import Detection, plan_detection
+from headwater.markers.early_conflict import EarlyCheck
 from headwater.model.commit import Commit
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import FileGroupId, FileSlice
-from headwater.model.instant import Action
+from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.operations.concurrency import check_partial_write
 from headwater.operations.execute import execute_write
 from headwater.operations.plan import (
     Operation,
     WritePlan,
+    bucket_of,
     has_room,
     slices_by_bucket,
     slices_by_number,
 )
 from headwater.operations.route import group_route
+from headwater.operations.write_markers import WriteMarkers, start_service
 from headwater.seams.components import Components
 
 log = logging.getLogger(__name__)
 
 SCHEMA_KEY = "schema"
-WRITER_KEY = "headwater.writer"
 TOKEN_KEY = "headwater.token"
-"""Commit metadata carries who wrote it and the token of its attempt, so that a writer recognises
-its own commit after a lost reply (M4)."""
+"""Commit metadata carries the token of its attempt, so that a writer recognises its own commit
+after a lost reply (M4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +108,10 @@ class WriteTarget:
     files: FileConfig
     storage_options: Mapping[str, str]
     lock_timeout_ms: int
+    detection: DetectionConfig = field(default_factory=DetectionConfig)
+    lock_config: LockConfig = field(default_factory=LockConfig)
+    """For locks that tasks take."""
+    markers: MarkerConfig = field(default_factory=MarkerConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +136,14 @@ class PlannedWrite:
     attempt: Attempt
     replaceable: Mapping[str, tuple[str, ...]]
     """Partition -> file ids of the writer's snapshot that the operation may replace."""
+    snapshot: Snapshot
+    """What was completed when the write was planned."""
 
 
-def run_write(target: WriteTarget, request: WriteRequest, rows: Rows | None) -> Commit:
-    """Write and commit.
+def run_write(
+    target: WriteTarget, request: WriteRequest, rows: Rows | None, *, holds_lock: bool = False
+) -> Commit:
+    """Write and commit, once; `holds_lock` keeps every other writer out for as long.
 
     Raises:
         InvalidInputError: rows, columns or keys do not fit the table; nothing was committed.
@@ -132,25 +153,48 @@ def run_write(target: WriteTarget, request: WriteRequest, rows: Rows | None) -> 
         CommitUnknownError: storage did not say whether the commit landed.
         CorruptTableError, StorageError: a file is damaged, or storage failed.
     """
-    running = start_write(target, request)
-    try:
-        stats = [] if rows is None else running.run_tasks(rows)
-        return running.commit(stats)
-    except CommitUnknownError:
-        raise
-    except (Exception, KeyboardInterrupt):
-        running.abandon()
-        raise
+    txn = _transaction(target)
+    with txn.hold() if holds_lock else nullcontext():
+        # Who holds the table lock cannot lose, so it must not stop for others who wait for it.
+        running = start_write(
+            target,
+            request,
+            txn,
+            detects=not holds_lock,
+            host=None if rows is None else rows.driver_host,
+        )
+        try:
+            stats = [] if rows is None else running.run_tasks(rows)
+            return running.commit(stats)
+        except CommitUnknownError:
+            raise
+        except (Exception, KeyboardInterrupt):
+            running.abandon()
+            raise
 
 
-def start_write(target: WriteTarget, request: WriteRequest) -> RunningWrite:
+def start_write(
+    target: WriteTarget,
+    request: WriteRequest,
+    txn: LockTransaction | None = None,
+    *,
+    detects: bool = True,
+    host: str | None = None,
+) -> RunningWrite:
     """Begin a write and plan it.
+
+    Args:
+        detects: whether it stops for another write that is ahead of it.
+        host: where tasks reach this process for as long as they run; None if they may not.
 
     Raises: see `run_write`.
     """
     config, components = target.config, target.components
     config.check_writable(components.storage.uri)
+    _check_features(config)
     _check_request(config, request)
+    if request.is_partial:
+        check_partial_write(config, target.write_config)
     claim = Claim(
         owner=components.ids.owner,
         token=components.ids.new_uuid(),
@@ -159,7 +203,7 @@ def start_write(target: WriteTarget, request: WriteRequest) -> RunningWrite:
     )
     inflight = start_inflight_write(
         components,
-        _transaction(target),
+        txn or _transaction(target),
         _action_of(config, request.operation),
         claim,
         encode_record(CommitMetadata(operation_type=request.operation)),
@@ -167,16 +211,38 @@ def start_write(target: WriteTarget, request: WriteRequest) -> RunningWrite:
     )
     try:
         view = load_view(components.storage, config)
+        plan = _plan_write(target, request, inflight, view)
+        if detects:
+            plan = replace(plan, detection=_plan_detection(target, plan, inflight.attempt, view))
+        service = start_service(
+            components,
+            plan.instant_time,
+            target.markers,
+            plan.detection,
+            target.detection,
+            host=host,
+        )
+        if service is not None:
+            plan = replace(plan, marker_service=service.address)
+        elif plan.detection is not None:
+            plan = replace(plan, detection=plan.detection.without_service())
         planned = PlannedWrite(
             request=request,
-            plan=_plan_write(target, request, inflight, view),
+            plan=plan,
             attempt=inflight.attempt,
             replaceable=_replaceable_groups(request, view),
+            snapshot=Snapshot.of(view.timeline),
         )
     except (Exception, KeyboardInterrupt):
         inflight.abandon()
         raise
-    return RunningWrite(target, planned, inflight)
+    markers = WriteMarkers(
+        components.storage,
+        inflight.instant_time,
+        has_detection=plan.detection is not None,
+        service=service,
+    )
+    return RunningWrite(target, planned, inflight, markers)
 
 
 def resume_write(target: WriteTarget, planned: PlannedWrite) -> RunningWrite:
@@ -186,7 +252,12 @@ def resume_write(target: WriteTarget, planned: PlannedWrite) -> RunningWrite:
         FencedError: the write was taken over meanwhile; nothing was written.
     """
     inflight = resume_inflight_write(target.components, _transaction(target), planned.attempt)
-    return RunningWrite(target, planned, inflight)
+    markers = WriteMarkers(
+        target.components.storage,
+        inflight.instant_time,
+        has_detection=planned.plan.detection is not None,
+    )
+    return RunningWrite(target, planned, inflight, markers)
 
 
 def abandon_write(target: WriteTarget, attempt: Attempt) -> None:
@@ -201,10 +272,17 @@ def abandon_write(target: WriteTarget, attempt: Attempt) -> None:
 class RunningWrite:
     """A write between its start and its end: commit it, abandon it or hand it over, once."""
 
-    def __init__(self, target: WriteTarget, planned: PlannedWrite, inflight: InflightWrite) -> None:
+    def __init__(
+        self,
+        target: WriteTarget,
+        planned: PlannedWrite,
+        inflight: InflightWrite,
+        markers: WriteMarkers,
+    ) -> None:
         self._target = target
         self._planned = planned
         self._inflight = inflight
+        self._markers = markers
 
     @property
     def plan(self) -> WritePlan:
@@ -222,21 +300,47 @@ class RunningWrite:
 
         Raises: see `run_write`.
         """
-        storage = self._target.components.storage
         if self._planned.request.columns is not None:
-            listed = {stat.path for stat in stats if stat.path is not None}
-            delete_unlisted_files(storage, self.plan.instant_time, listed)
+            self._markers.settle({stat.path for stat in stats if stat.path is not None})
         metadata = _commit_metadata(self._planned, stats, extra_metadata or {})
-        done = self._inflight.commit(encode_record(metadata))
+        check = self._conflict_check(metadata)
         try:
-            delete_markers(storage, self.plan.instant_time)
-        except StorageError as error:
-            # The commit stands; clean sweeps markers of instants that have ended.
-            log.warning("markers left behind instant=%s error=%s", self.plan.instant_time, error)
+            done = self._inflight.commit(encode_record(metadata), check)
+        except CommitUnknownError:
+            self._markers.close()
+            raise
+        self._markers.forget()
+        self._markers.close()
         return _commit_of(done, stats)
+
+    def _conflict_check(self, metadata: CommitMetadata) -> ConflictCheck:
+        """Say what the write did, and read what others did before the lock is taken.
+
+        Where there should be no others, it is not worth a look.
+        """
+        storage, config = self._target.components.storage, self._target.config
+        layout = table_layout(config)
+        instant = Instant(
+            self.plan.instant_time,
+            _action_of(config, self.plan.operation),
+            State.INFLIGHT,
+        )
+        mine = change_of(Completed(instant, metadata))
+        check = ConflictCheck(
+            mine=mine,
+            snapshot=self._planned.snapshot,
+            is_bucketed=self.plan.is_bucketed,
+            is_non_blocking=self.plan.is_non_blocking,
+            starts_groups=not mine.touches.keys() <= self.plan.known_groups(),
+        )
+        if self._target.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER:
+            return check
+        done = [i for i in check.unread(load_active(storage, layout.timeline)) if i.is_completed]
+        return replace(check, known=load_changes(storage, layout, done))
 
     def abandon(self) -> None:
         """Give up: nothing becomes visible, and others may roll the instant back at once."""
+        self._markers.close()
         self._inflight.abandon()
 
     def hand_over(self) -> PlannedWrite:
@@ -249,6 +353,30 @@ def _transaction(target: WriteTarget) -> LockTransaction:
     return LockTransaction(
         target.components, table_layout(target.config), lock_timeout_ms=target.lock_timeout_ms
     )
+
+
+def _check_features(config: TableConfig) -> None:
+    """Refuse a table with what each write has to keep up to date and this release does not."""
+    if config.metadata_partitions or config.metadata_partitions_inflight:
+        listed = ", ".join((*config.metadata_partitions, *config.metadata_partitions_inflight))
+        raise UnsupportedError(
+            f"Table {config.name} has a metadata table ({listed}), which this release reads past "
+            "but does not keep up to date, so Apache Hudi would not see the rows. Let Hudi remove "
+            "it first: one write with hoodie.metadata.enable=false does",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
+    if config.is_cdc_enabled:
+        raise UnsupportedError(
+            f"Table {config.name} has {CDC_ENABLED.key}=true, so each write has to leave change "
+            "logs, which this release reads but does not write",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
+    if not config.has_meta_fields:
+        raise UnsupportedError(
+            f"Table {config.name} has {POPULATE_META_FIELDS.key}=false, which this release reads "
+            "but cannot write",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
 
 
 def _check_request(config: TableConfig, request: WriteRequest) -> None:
@@ -335,6 +463,31 @@ def _plan_write(
         slices=_open_slices(config, request.operation, slices, target.files),
         known_partitions=frozenset(file_slice.group.partition for file_slice in slices),
         record_size_bytes=_record_size(view, target.files),
+        is_non_blocking=target.write_config.concurrency_mode is ConcurrencyMode.NON_BLOCKING,
+        generations=_generations(view),
+    )
+
+
+def _plan_detection(
+    target: WriteTarget, plan: WritePlan, mine: Attempt, view: TableView
+) -> Detection | None:
+    is_optimistic = target.write_config.concurrency_mode is ConcurrencyMode.OPTIMISTIC
+    if not is_optimistic or not target.detection.is_enabled:
+        return None
+    action = _action_of(target.config, plan.operation)
+    check = EarlyCheck(
+        instant=Instant(plan.instant_time, action, State.INFLIGHT),
+        snapshot=Snapshot.of(view.timeline),
+        is_bucketed=plan.is_bucketed,
+    )
+    return plan_detection(
+        target.detection,
+        target.components,
+        mine,
+        view.timeline,
+        check,
+        layout=table_layout(target.config),
+        locks=target.lock_config,
     )
 
 
@@ -365,6 +518,19 @@ def _open_slices(
         limit = files.small_file_limit
         return slices_by_number(s for s in slices if has_room(s, small_file_limit=limit))
     return {}
+
+
+def _generations(view: TableView) -> dict[str, dict[int, InstantTime]]:
+    """Return by partition and bucket the last instant that replaced a file group there.
+
+    Those that are archived are left out: by then nothing is left of what they replaced.
+    """
+    found: dict[str, dict[int, InstantTime]] = {}
+    if view.config.index_type is IndexType.BUCKET:
+        for commit in view.commits:
+            for group in commit.replaced_groups():
+                found.setdefault(group.partition, {})[bucket_of(group)] = commit.requested_time
+    return found
 
 
 def _record_size(view: TableView, files: FileConfig) -> int | None:

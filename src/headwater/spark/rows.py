@@ -39,7 +39,7 @@ from headwater.kernel.arrow.input_schema import normalise_rows
 from headwater.kernel.arrow.partition_paths import DEFAULT_PARTITION
 from headwater.spark.java_hash import java_hash
 from headwater.spark.schemas import arrow_schema_of, frame_schema_of
-from headwater.spark.session import core_count, functions_of
+from headwater.spark.session import core_count, driver_host, functions_of
 from headwater.spark.task_results import decode_outcomes, encode_outcome, error_in_text
 from headwater.spark.worker import warm
 
@@ -85,6 +85,10 @@ class SparkRows:
     @property
     def schema(self) -> pa.Schema:
         return self._schema
+
+    @property
+    def driver_host(self) -> str | None:
+        return driver_host(self._df.sparkSession)
 
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
         """Run the tasks as one job of Spark.

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as classic_functions
 
 from headwater.errors import InvalidInputError
+from headwater.seams.network import LOOPBACK
 
 CORES_UNKNOWN = 4
 """Cores to plan for where nothing tells: a Spark Connect server does not say how many it has."""
@@ -38,6 +39,17 @@ def core_count(spark: SparkSession) -> int:
             return max(1, int(stated))
     context = getattr(spark, "sparkContext", None)
     return CORES_UNKNOWN if context is None else max(1, int(context.defaultParallelism))
+
+
+def driver_host(spark: SparkSession) -> str | None:
+    """Return where executors reach this process; None over Spark Connect, where they may not."""
+    context = getattr(spark, "sparkContext", None) if gateway_of(spark) is not None else None
+    if context is None:
+        return None
+    if str(context.master).startswith("local"):
+        return LOOPBACK
+    host: str | None = context.getConf().get("spark.driver.host")
+    return host
 
 
 def gateway_of(spark: SparkSession) -> Any | None:

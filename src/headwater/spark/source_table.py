@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from headwater.config.detection import DetectionConfig
 from headwater.config.files import FileConfig
 from headwater.config.lock_options import lock_config_from_options
 from headwater.config.registry import CheckedOptions, check_options
@@ -110,6 +111,8 @@ def write_target(table: SourceTable) -> WriteTarget:
         files=FileConfig.from_options(options),
         storage_options=options,
         lock_timeout_ms=lock_config.acquire_timeout_ms,
+        detection=DetectionConfig.from_options(options),
+        lock_config=lock_config,
     )
 
 

@@ -1,9 +1,9 @@
 """What a task says to the driver: its results, or the error that ended it.
 
 Spark turns an exception in a task into text and runs the task again. For an error that would only
-happen again, both are wrong: it comes back as the task's result, and the driver raises it as it
-was. An error that may pass is raised in the task, so that Spark tries again; when Spark gives up,
-its class and message are taken out of the text.
+happen again, such as a lost race for a file group, both are wrong: it comes back as the task's
+result, and the driver raises it as it was. An error that may pass is raised in the task, so that
+Spark tries again; when Spark gives up, its class and message are taken out of the text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def encode_outcome(run: Callable[[], list[R]]) -> bytes:
     try:
         return pickle.dumps(run())
     except HeadwaterError as error:
-        if error.retry is not Retry.NEVER:
+        if error.retry is Retry.SAME_CALL:
             raise
         return pickle.dumps(error)
 

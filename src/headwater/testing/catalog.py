@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from headwater.config.detection import DetectionStrategy
 from headwater.testing.explore import Report, exhaust, replay
 from headwater.testing.faults import Fate, Faults
+from headwater.testing.mutants import early_conflict as early_conflict_mutants
 from headwater.testing.mutants import guard as guard_mutants
 from headwater.testing.mutants import lost_reply as lost_reply_mutants
+from headwater.testing.mutants import many_writers as many_writers_mutants
+from headwater.testing.mutants import rollback as rollback_mutants
 from headwater.testing.mutants import time as time_mutants
 from headwater.testing.mutants.mutant import Mutant
 from headwater.testing.operation import Op
@@ -24,12 +28,16 @@ from headwater.testing.scenarios.a1_dropped import (
     guard_with_late_landing,
     writers_with_expiring_lock,
 )
+from headwater.testing.scenarios.early_conflict import ecd, is_look_at_markers
 from headwater.testing.scenarios.guard import (
     guard_2,
     guard_3,
     guard_skewed,
     guard_with_tickers,
 )
+from headwater.testing.scenarios.nbcc import REPLACERS, nbcc_replace, nbcc_slice
+from headwater.testing.scenarios.occ import occ_3
+from headwater.testing.scenarios.rollback import rollback_own, rollback_two
 from headwater.testing.scenarios.unknown import (
     is_writers_creation,
     is_writers_own,
@@ -45,6 +53,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *guard_mutants.MUTANTS,
     *time_mutants.MUTANTS,
     *lost_reply_mutants.MUTANTS,
+    *rollback_mutants.MUTANTS,
+    *many_writers_mutants.MUTANTS,
+    *early_conflict_mutants.MUTANTS,
 )
 
 
@@ -121,6 +132,14 @@ def _quick() -> Iterator[Proof]:
     yield Proof(label="guard_3: no fault", build=lambda: guard_3(Faults()))
     yield _unknown("unknown: 1 lost reply", lost_replies=1)
     yield Proof(label="unknown_exhausted", build=unknown_exhausted, preemptions_max=0)
+    yield _rollback("rollback_two: crash, tick", rollback_two, preemptions_max=0)
+    yield _rollback("rollback_own: crash, tick", rollback_own, preemptions_max=0)
+    yield _ecd(DetectionStrategy.DIRECT, 2, preemptions_max=1)
+    yield _ecd(DetectionStrategy.BLOOM_ASYNC, 2, preemptions_max=1)
+    yield _occ_3("occ_3: no fault", preemptions_max=1)
+    yield _nbcc_slice("nbcc_slice: no fault", preemptions_max=1)
+    for by in REPLACERS:
+        yield _nbcc_replace(by, "2 writers", writers=2, preemptions_max=1)
 
 
 def _short() -> Iterator[Proof]:
@@ -131,6 +150,9 @@ def _short() -> Iterator[Proof]:
     yield _guard_2("guard_2 after death: crash, tick", True, crashes=1, ticks=1)
     yield from _skews(_drop(ticks=1), clock_steps=1)
     yield _unknown("unknown: 2 lost replies", lost_replies=2)
+    for strategy in DetectionStrategy:
+        yield _ecd(strategy, 2, preemptions_max=1, crashes=1)
+        yield _ecd(strategy, 3, preemptions_max=0)
 
 
 def _sim() -> Iterator[Proof]:
@@ -162,6 +184,21 @@ def _sim() -> Iterator[Proof]:
         may_fail=is_writers_creation,
     )
     yield Proof(label="unknown_exhausted", build=unknown_exhausted, preemptions_max=1)
+    yield _rollback("rollback_two: crash, tick", rollback_two, preemptions_max=1)
+    yield _rollback("rollback_own: crash, tick", rollback_own, preemptions_max=1)
+    yield _ecd(DetectionStrategy.DIRECT, 2)
+    yield _ecd(DetectionStrategy.DIRECT, 2, preemptions_max=1, crashes=1, ticks=1)
+    for strategy in DetectionStrategy:
+        yield _ecd(strategy, 2, preemptions_max=2, crashes=1)
+        yield _ecd(strategy, 3, preemptions_max=1)
+        yield _ecd(strategy, 3, preemptions_max=0, crashes=1)
+        yield _unreadable_markers(strategy)
+    yield _occ_3("occ_3: no fault", preemptions_max=2)
+    yield _occ_3("occ_3: tick", preemptions_max=1, ticks=1)
+    yield _nbcc_slice("nbcc_slice: crash, tick", preemptions_max=1, crashes=1, ticks=1)
+    for by in REPLACERS:
+        yield _nbcc_replace(by, "2 writers", writers=2, preemptions_max=2)
+        yield _nbcc_replace(by, "tick", preemptions_max=2, ticks=1)
 
 
 def _full() -> Iterator[Proof]:
@@ -180,6 +217,17 @@ def _full() -> Iterator[Proof]:
     yield from _skews(Faults(crashes=1, ticks=2), clock_steps=3)
     yield _unknown("unknown: 2 lost replies, limbo", lost_replies=2, limbos=1)
     yield Proof(label="unknown_exhausted", build=unknown_exhausted)
+    yield _rollback("rollback_two: crash, tick", rollback_two)
+    yield _rollback("rollback_own: crash, tick", rollback_own, preemptions_max=3)
+    for strategy in DetectionStrategy:
+        yield _ecd(strategy, 2, crashes=1)
+        yield _ecd(strategy, 2, preemptions_max=2, crashes=1, ticks=1)
+        yield _ecd(strategy, 3, preemptions_max=2, crashes=1)
+    yield _occ_3("occ_3: tick", preemptions_max=2, ticks=1)
+    yield _nbcc_slice("nbcc_slice: crash, tick", preemptions_max=3, crashes=1, ticks=1)
+    for by in REPLACERS:
+        yield _nbcc_replace(by, "2 writers, tick", writers=2, preemptions_max=3, ticks=1)
+        yield _nbcc_replace(by, "tick", ticks=1)
 
 
 def _drop(
@@ -234,3 +282,63 @@ def _unknown(
 ) -> Proof:
     faults = Faults(lost_replies=lost_replies, limbos=limbos, may_fail=may_fail)
     return Proof(label=label, build=lambda: unknown(faults))
+
+
+def _rollback(
+    label: str, build: Callable[[Faults], Scenario], preemptions_max: int | None = None
+) -> Proof:
+    def scenario() -> Scenario:
+        built = _eager(build(_drop(crashes=1, ticks=1)))
+        # Some situations come about only where a process is interrupted.
+        return built if preemptions_max != 0 else replace(built, marks={})
+
+    return Proof(label=label, build=scenario, preemptions_max=preemptions_max)
+
+
+def _ecd(
+    strategy: DetectionStrategy, writers: int, preemptions_max: int | None = None, **budgets: int
+) -> Proof:
+    def scenario() -> Scenario:
+        built = ecd(strategy, writers, _drop(**budgets))
+        # Who is never interrupted never meets another at work.
+        return built if preemptions_max != 0 else replace(built, marks={})
+
+    names = {"crashes": "crash", "ticks": "tick"}
+    faults = ", ".join(names[name] for name in budgets) or "no fault"
+    label = f"ecd_{writers} {strategy}: {faults}"
+    return Proof(label=label, build=scenario, preemptions_max=preemptions_max)
+
+
+def _unreadable_markers(strategy: DetectionStrategy) -> Proof:
+    faults = Faults(failures=1, may_fail=is_look_at_markers)
+    return Proof(
+        label=f"ecd_2 {strategy}: unreadable markers",
+        build=lambda: ecd(strategy, 2, faults),
+        preemptions_max=1,
+    )
+
+
+def _occ_3(label: str, *, preemptions_max: int, **budgets: int) -> Proof:
+    # Writers overtake each other, and the archiver them, where two are interrupted.
+    marks = ("lost to a straggler", "lost to an archived instant") if preemptions_max > 1 else ()
+    return Proof(
+        label=label,
+        build=lambda: occ_3(_drop(**budgets), marks=marks),
+        preemptions_max=preemptions_max,
+    )
+
+
+def _nbcc_slice(label: str, *, preemptions_max: int | None, **budgets: int) -> Proof:
+    return Proof(
+        label=label, build=lambda: nbcc_slice(_drop(**budgets)), preemptions_max=preemptions_max
+    )
+
+
+def _nbcc_replace(
+    by: str, what: str, *, writers: int = 1, preemptions_max: int | None = None, **budgets: int
+) -> Proof:
+    return Proof(
+        label=f"nbcc_replace by {by}: {what}",
+        build=lambda: nbcc_replace(_drop(**budgets), by=by, writers=writers),
+        preemptions_max=preemptions_max,
+    )

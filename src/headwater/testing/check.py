@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from headwater.kernel.layout import ATTEMPTS, attempt_path
-from headwater.kernel.txn.attempts import Attempt
-from headwater.model.instant import InstantTime, State
+from headwater.kernel.layout import ATTEMPTS, MARKERS, attempt_path
+from headwater.kernel.timeline.names import file_name
+from headwater.kernel.txn.attempts import Attempt, Purpose
+from headwater.model.instant import Action, InstantTime, State
 from headwater.testing.history import Facts, Move, Step
 from headwater.testing.operation import Kind
 from headwater.testing.simulation import Invariant, Simulation
@@ -26,7 +27,10 @@ from headwater.testing.table import (
     attempts_in,
     current_state,
     files_without,
+    is_archived,
     place_of,
+    rollback_of,
+    rollbacks_in,
     state_of,
     timeline_files,
     times_of,
@@ -47,6 +51,7 @@ _STATE_CHANGES = frozenset(
 
 _TIMELINE = f"{TIMELINE}/"
 _ATTEMPTS = f"{ATTEMPTS}/"
+_MARKERS = f"{MARKERS}/"
 _ENDS = (State.COMPLETED, State.ABORTED)
 
 # Notes an actor leaves for the checks: it begins an operation, and ends it in one of these ways.
@@ -66,8 +71,8 @@ UNKNOWN = "unknown"
 class Checks:
     """The checks of one kind of table.
 
-    `files_of` returns the data files a completed file lists; `attempt_of` the instant and attempt
-    that a data file's name tells.
+    `files_of` returns the data files that the completed file of a write or plan lists; `attempt_of`
+    the instant and attempt that a data file's name tells.
     """
 
     files_of: Callable[[bytes], Iterable[str]]
@@ -104,17 +109,30 @@ class Checks:
             Invariant(id="INV-24", check=_ended_plan_is_returned, under=None),
         )
 
+    def rollback(self) -> tuple[Invariant, ...]:
+        """INV-25 to INV-29, INV-31 and INV-32; INV-30 is about how a run ends."""
+        return (
+            Invariant(id="INV-25", check=_requested_plan_stays, under=_TIMELINE),
+            Invariant(id="INV-26", check=_target_is_not_executed),
+            Invariant(id="INV-27", check=self._only_dead_files_are_deleted),
+            Invariant(id="INV-28", check=_rolled_back_only_if_failed, under=_TIMELINE),
+            Invariant(id="INV-29", check=_one_rollback_per_target, under=_TIMELINE),
+            Invariant(id="INV-31", check=_target_never_completes, under=_TIMELINE),
+            Invariant(id="INV-32", check=_rolled_back_leaves_nothing, under=_TIMELINE),
+        )
+
     def data(self) -> tuple[Invariant, ...]:
-        """INV-57, INV-59 and INV-84."""
+        """INV-57, INV-59, INV-60 and INV-84."""
         return (
             Invariant(id="INV-57", check=_data_is_write_once),
             Invariant(id="INV-59", check=self._no_dangling_files),
+            Invariant(id="INV-60", check=_markers_stay_until_the_end, under=_MARKERS),
             Invariant(id="INV-84", check=_acknowledgements_are_true, under=None),
             Invariant(id="INV-84", check=_acknowledgements_stay_true, under=_TIMELINE),
         )
 
     def all(self) -> tuple[Invariant, ...]:
-        return (*self.timeline(), *self.guard(), *self.data())
+        return (*self.timeline(), *self.guard(), *self.rollback(), *self.data())
 
     def learn(self, step: Step, simulation: Simulation) -> None:
         """Remember what later checks need of a call and of what it changed."""
@@ -151,6 +169,10 @@ class Checks:
             case Area.ATTEMPT if step.after is not None:
                 largest = facts.get(("attempt", place.time)) or 0
                 facts.learn(("attempt", place.time), max(largest, place.attempt))
+            case Area.ATTEMPT if rollback_of(simulation.world, place.time) is not None:
+                gone = None if step.before is None else attempt_in(step.before)
+                if gone is not None:
+                    facts.learn(("claim", step.path), gone.token)
             case Area.CANCEL if step.after is not None:
                 facts.learn(("cancelled", place.time))
             case _:
@@ -162,14 +184,19 @@ class Checks:
         for time in (place.file.requested_time, place.file.completion_time or ""):
             facts.learn(("largest",), max(facts.get(("largest",)) or "", time))
         if place.file.state is State.COMPLETED:
-            for path in self.files_of(step.after):
+            for path in self._listed(place, step.after):
                 facts.learn(("listed", path), place.time)
+
+    def _listed(self, place: Place, content: bytes) -> Iterable[str]:
+        """Return the data files that a completed file lists; a rollback lists what is gone."""
+        is_rollback = place.file is not None and place.file.action is Action.ROLLBACK
+        return () if is_rollback else self.files_of(content)
 
     def _one_live_attempt_commits(self, step: Step, simulation: Simulation) -> Iterator[str]:
         completed = _created(step, State.COMPLETED)
         if completed is None or step.after is None:
             return
-        found = {self.attempt_of(path) for path in self.files_of(step.after)} - {None}
+        found = {self.attempt_of(path) for path in self._listed(completed, step.after)} - {None}
         if len(found) > 1:
             yield f"{completed.time} completes with files of several attempts: {found}"
         newest = max(attempt_numbers(simulation.world, completed.time), default=0)
@@ -185,13 +212,41 @@ class Checks:
             return
         completed = _created(step, State.COMPLETED)
         if completed is not None and step.after is not None:
-            for path in self.files_of(step.after):
+            for path in self._listed(completed, step.after):
                 if path not in simulation.world.objects:
                     yield f"{completed.time} completes and lists {path}, which does not exist"
         elif step.after is None:
             lister = simulation.facts.get(("listed", step.path))
+            lister = lister or self._lister(step.path, simulation)
             if lister is not None:
                 yield f"{step.path} is deleted, though the completed {lister} lists it"
+
+    def _lister(self, path: str, simulation: Simulation) -> InstantTime | None:
+        """Return the completed instant that lists a file, also one from before the run."""
+        for file in timeline_files(simulation.world):
+            if file.state is State.COMPLETED:
+                name = f"{TIMELINE}/{file_name(*file)}"
+                if path in self._listed(place_of(name), simulation.world.objects[name].data):
+                    return file.requested_time
+        return None
+
+    def _only_dead_files_are_deleted(self, step: Step, simulation: Simulation) -> Iterator[str]:
+        if not step.path or step.after is not None or step.action.move is Move.LAND:
+            return
+        owner = self.attempt_of(step.path) if place_of(step.path).area is Area.DATA else None
+        if owner is None:
+            return
+        world, time, number = simulation.world, InstantTime(owner[0]), owner[1]
+        rollback = rollback_of(world, time)
+        if rollback is not None and rollback.is_done:
+            return  # None of its attempts can ever complete; what is left is swept.
+        if rollback is not None and step.path not in rollback.paths:
+            yield f"{step.path} is deleted, which the plan of rollback {rollback.time} lacks"
+        claim = world.objects.get(attempt_path(time, number))
+        attempt = None if claim is None else attempt_in(claim.data)
+        is_own = attempt is not None and _is_owner(step.actor, attempt, simulation)
+        if number >= max(attempt_numbers(world, time), default=0) and not is_own:
+            yield f"{step.path} is deleted although attempt {number} of {time} is not dead"
 
 
 def _forget_actor(actor: str, facts: Facts) -> None:
@@ -230,12 +285,18 @@ def _states(step: Step, place: Place, simulation: Simulation) -> tuple[State | N
     return state_of(place.time, before), state_of(place.time, now)
 
 
+def _is_archival(step: Step, simulation: Simulation) -> bool:
+    """Whether a file leaves the active timeline whose instant the archived one shows."""
+    place = _timeline_place(step)
+    return place is not None and step.after is None and is_archived(simulation.world, place.time)
+
+
 def _state_changes(step: Step, simulation: Simulation) -> Iterator[str]:
     place = _timeline_place(step)
     if place is None or place.file is None:
         return
     before, after = _states(step, place, simulation)
-    if before is after:
+    if before is after or (after is None and _is_archival(step, simulation)):
         return
     is_ingestion = place.file.action.is_ingestion
     is_plan_taken_back = (before, after) == (State.INFLIGHT, State.REQUESTED)
@@ -260,6 +321,8 @@ def _one_end(step: Step, simulation: Simulation) -> Iterator[str]:
 def _end_is_final(step: Step, simulation: Simulation) -> Iterator[str]:
     place = _timeline_place(step)
     if place is None or place.file is None or step.before is None:
+        return
+    if _is_archival(step, simulation):
         return
     if place.file.state in _ENDS and step.after != step.before:
         yield f"the {place.file.state} file of {place.time} is changed or deleted"
@@ -378,6 +441,9 @@ def _learn_from_call(step: Step, simulation: Simulation) -> None:
         if place_of(op.target).area is Area.ATTEMPT:
             modified_ms = simulation.world.objects[op.target].modified_ms
             facts.learn(("saw", actor), (op.target, modified_ms))
+    elif op.kind is Kind.DELETE and place_of(op.target).area is Area.DATA:
+        if any(op.target in rollback.paths for rollback in rollbacks_in(simulation.world)):
+            facts.learn(("swept", op.target))  # Also if there was nothing to delete.
     elif op.kind is Kind.ACQUIRE and not step.has_failed:
         overdue = facts.get(("overdue", _thread(step))) or ()
         lapsed = tuple(place_of(path).time for path in overdue)
@@ -426,19 +492,23 @@ def _attempt_place(step: Step) -> Place | None:
     return place if place.area is Area.ATTEMPT else None
 
 
-def _started(step: Step) -> Place | None:
-    """Return the attempt that this step claims: a new object, or one with another token."""
+def _started(step: Step, simulation: Simulation) -> Place | None:
+    """Return the attempt that this step claims: a new object, or one with another token.
+
+    An object that comes back with its token after its instant was rolled back is the last word of
+    an owner that stalled, and claims nothing.
+    """
     place = _attempt_place(step)
     if place is None or step.after is None:
         return None
-    if step.before is None:
-        return place
-    old, new = attempt_in(step.before), attempt_in(step.after)
-    return None if old is not None and new is not None and old.token == new.token else place
+    old = None if step.before is None else attempt_in(step.before)
+    known = simulation.facts.get(("claim", step.path)) if old is None else old.token
+    new = attempt_in(step.after)
+    return None if new is not None and new.token == known else place
 
 
 def _attempt_numbers_increase(step: Step, simulation: Simulation) -> Iterator[str]:
-    place = _started(step)
+    place = _started(step, simulation)
     if place is None or step.action.move is Move.LAND:
         return
     used = simulation.facts.get(("attempt", place.time)) or 0
@@ -449,7 +519,7 @@ def _attempt_numbers_increase(step: Step, simulation: Simulation) -> Iterator[st
 
 
 def _start_only_without_live_attempt(step: Step, simulation: Simulation) -> Iterator[str]:
-    place = _started(step)
+    place = _started(step, simulation)
     if place is None or step.action.move is Move.LAND:
         return
     others = [k for k in attempt_numbers(simulation.world, place.time) if k != place.attempt]
@@ -473,6 +543,8 @@ def _own_heartbeats_only(step: Step, simulation: Simulation) -> Iterator[str]:
     old = attempt_in(step.before)
     if old is None:
         return
+    if step.after is None and _is_rolled_back(old.instant, simulation):
+        return  # Whoever tidies up after an instant removes its attempts.
     if not _is_owner(step.actor, old, simulation):
         yield f"{step.actor} touches {step.path}, the heartbeat of {old.owner.host}"
 
@@ -511,7 +583,9 @@ def _plain_heartbeat_stays(step: Step, simulation: Simulation) -> Iterator[str]:
 
 def _taken_over_writes_no_timeline(step: Step, simulation: Simulation) -> Iterator[str]:
     place = _timeline_place(step)
-    newest = None if place is None else _newest_attempt(simulation, place.time)
+    newest = None if place is None else _newest_attempt(simulation, _guarding(place, simulation))
+    if _is_archival(step, simulation):
+        return
     if newest is not None and not _is_owner(step.actor, newest, simulation):
         yield f"{step.actor} writes {step.path} although {newest} has taken over"
 
@@ -520,8 +594,20 @@ def _lapsed_writes_no_timeline(step: Step, simulation: Simulation) -> Iterator[s
     place = _timeline_place(step)
     if place is None:
         return
-    if place.time in (simulation.facts.get(("lapsed", step.actor)) or ()):
+    if _guarding(place, simulation) in (simulation.facts.get(("lapsed", step.actor)) or ()):
         yield f"{step.actor} writes {step.path} although it knew that its heartbeat had lapsed"
+
+
+def _guarding(place: Place, simulation: Simulation) -> InstantTime:
+    """Return the instant whose attempts guard a timeline file: its own, or that of its rollback."""
+    rollback = rollback_of(simulation.world, place.time)
+    return place.time if rollback is None else rollback.time
+
+
+def _is_rolled_back(time: InstantTime, simulation: Simulation) -> bool:
+    """Whether an instant is the target of a completed rollback, or that rollback itself."""
+    done = (rollback for rollback in rollbacks_in(simulation.world) if rollback.is_done)
+    return any(time in (rollback.time, rollback.target) for rollback in done)
 
 
 def _newest_attempt(simulation: Simulation, time: InstantTime) -> Attempt | None:
@@ -552,7 +638,88 @@ def _ended_plan_is_returned(step: Step, simulation: Simulation) -> Iterator[str]
             yield f"{step.actor} began after {time} had ended, and was {word}"
 
 
+# Rollback.
+
+
+def _requested_plan_stays(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _timeline_place(step)
+    if place is None or place.file is None or step.after is not None:
+        return
+    is_plan = place.file.state is State.REQUESTED and not place.file.action.is_ingestion
+    if is_plan and current_state(simulation.world, place.time) not in _ENDS:
+        yield f"{step.path} is deleted, though a plan stays until it has been executed"
+
+
+def _target_is_not_executed(step: Step, simulation: Simulation) -> Iterator[str]:
+    if not step.path or step.before is not None or step.after is None:
+        return
+    place = place_of(step.path)
+    attempt = attempt_in(step.after) if place.area is Area.ATTEMPT else None
+    is_start = (
+        _started(step, simulation) is not None
+        and attempt is not None
+        and attempt.purpose is not Purpose.ROLLBACK
+    )
+    is_inflight = place.file is not None and place.file.state is State.INFLIGHT
+    if (is_start or is_inflight) and rollback_of(simulation.world, place.time) is not None:
+        yield f"{step.path} appears although {place.time} is being rolled back"
+
+
+def _rolled_back_only_if_failed(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _created(step, State.REQUESTED)
+    for rollback in rollbacks_in(simulation.world):
+        if place is None or rollback.time != place.time:
+            continue
+        files = timeline_files(simulation.world)
+        actions = {file.action for file in files if file.requested_time == rollback.target}
+        state = state_of(rollback.target, files)
+        if state is None or not state.is_pending:
+            yield f"a rollback of {rollback.target} is scheduled, which is {state or 'absent'}"
+        if not all(action.is_ingestion for action in actions):
+            yield f"a rollback of {rollback.target} is scheduled, which is a plan"
+        newest = _newest_attempt(simulation, rollback.target)
+        is_fenced = newest is not None and newest.purpose is Purpose.ROLLBACK
+        if newest is None or not is_fenced or not _is_owner(step.actor, newest, simulation):
+            yield f"a rollback of {rollback.target} is scheduled, whose attempts are not dead"
+
+
+def _one_rollback_per_target(step: Step, simulation: Simulation) -> Iterator[str]:
+    pending = [found for found in rollbacks_in(simulation.world) if not found.is_done]
+    for target in {found.target for found in pending}:
+        times = [found.time for found in pending if found.target == target]
+        if len(times) > 1:
+            yield f"{target} is rolled back by {' and '.join(times)}"
+
+
+def _target_never_completes(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _created(step, State.COMPLETED)
+    rollback = None if place is None else rollback_of(simulation.world, place.time)
+    if place is not None and rollback is not None:
+        yield f"{place.time} completes although rollback {rollback.time} of it was scheduled"
+
+
+def _rolled_back_leaves_nothing(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = _created(step, State.COMPLETED)
+    for rollback in rollbacks_in(simulation.world):
+        if place is None or rollback.time != place.time:
+            continue
+        if current_state(simulation.world, rollback.target) is not None:
+            yield f"rollback {rollback.time} completes, {rollback.target} is on the timeline"
+        for path in rollback.paths:
+            # What a stalled writer writes afterwards is an orphan; nobody can prevent that.
+            is_swept = simulation.facts.get(("swept", path)) is not None
+            if path in simulation.world.objects and not is_swept:
+                yield f"rollback {rollback.time} completes, {path} is still there"
+
+
 # Data and acknowledgements.
+
+
+def _markers_stay_until_the_end(step: Step, simulation: Simulation) -> Iterator[str]:
+    place = place_of(step.path)
+    state = current_state(simulation.world, place.time)
+    if step.after is None and state is not None and state.is_pending:
+        yield f"{step.path} is deleted although {place.time} is {state}"
 
 
 def _data_is_write_once(step: Step, simulation: Simulation) -> Iterator[str]:

@@ -4,16 +4,17 @@ Every actor has declared the calls it makes next, and nothing of them has happen
 picks one action, performs it atomically, and the actor runs on to its next call. States fork
 cheaply, so a search can go on from the same state with another action.
 
-Four reductions keep the search small without hiding behaviour:
+Five reductions keep the search small without hiding behaviour:
 
 - a clock is read at once when no fault can move time any more;
 - asking a lock that cannot expire, and giving back a session lock, happen at once: nobody else's
   next call depends on them, except those that wait for the lock, and they may time out elsewhere;
 - of twins that have not begun, only the first may begin: the rest are the same with other names;
 - a process crashes at its writes, lock calls and pauses only: a crash at a read leaves the same
-  storage as a crash at the write before or after it.
+  storage as a crash at the write before or after it;
+- calls that the scenario knows to be private happen at once.
 
-A fifth does hide something and is therefore an option: `has_eager_clocks`.
+A sixth does hide something and is therefore an option: `has_eager_clocks`.
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ def nothing_to_learn(step: Step, simulation: Simulation) -> None:
     """Remember nothing."""
 
 
+def no_call(actor: str, op: Op) -> bool:
+    return False
+
+
 def any_end(simulation: Simulation) -> Iterable[Violation]:
     return ()
 
@@ -90,8 +95,10 @@ class Scenario:
     deadlines_ms: Callable[[World], Iterable[int]] = no_deadlines
     check_end: Callable[[Simulation], Iterable[Violation]] = any_end
     marks: Mapping[str, Callable[[Step, Simulation], bool]] = field(default_factory=dict)
+    is_private: Callable[[str, Op], bool] = no_call  # Nobody else can notice or disturb the call.
     has_eager_clocks: bool = False  # No time passes between a call's answer and reading the clock.
     has_twins: bool = False  # The actors differ in name only; the first one may go first.
+    twins: tuple[str, ...] = ()  # These actors do, where the others do not.
     free_sleep_ms: int = 1000  # Pauses up to this end whenever the scheduler likes.
     steps_max: int = 2000
 
@@ -239,7 +246,8 @@ class Simulation:
         has_first = False
         for name, seat in self.seats.items():
             if seat.local is not None:
-                if self.scenario.has_twins and seat.is_untouched:
+                is_twin = self.scenario.has_twins or name in self.scenario.twins
+                if is_twin and seat.is_untouched:
                     # Of twins that have done nothing yet, one stands for all.
                     if has_first:
                         continue
@@ -248,6 +256,10 @@ class Simulation:
                     yield name, thread, op
 
     def _happens_at_once(self, name: str, op: Op) -> bool:
+        if self.scenario.is_private(name, op):
+            # Unless it may fail: then the actor itself can notice.
+            budgets = self.budgets
+            return not (budgets.lost_replies or budgets.failures or budgets.limbos)
         match op.kind:
             case Kind.NOW | Kind.MONOTONIC:
                 return self.scenario.has_eager_clocks or not (

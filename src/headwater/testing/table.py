@@ -13,12 +13,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from headwater.errors import CorruptTableError
-from headwater.kernel.layout import ATTEMPTS, CANCELS, HEARTBEATS, HOODIE, TableLayout
-from headwater.kernel.timeline.names import TimelineFile, parse_file_name
+from headwater.kernel.layout import ATTEMPTS, CANCELS, HEARTBEATS, HOODIE, MARKERS, TableLayout
+from headwater.kernel.timeline.history.read import HistoryTimeline
+from headwater.kernel.timeline.names import TimelineFile, file_name, parse_file_name
 from headwater.kernel.txn.attempts import Attempt, decode_attempt
-from headwater.model.instant import InstantTime, State
+from headwater.kernel.txn.rollback_plan import decode_rollback_plan, listed_paths, target_of
+from headwater.model.instant import Action, InstantTime, State
 from headwater.testing.operation import Kind, Op
-from headwater.testing.world import World
+from headwater.testing.world import LAST_CHARACTER, World, standalone_storage
 
 LAYOUT = TableLayout()
 TIMELINE = LAYOUT.timeline
@@ -31,6 +33,7 @@ class Area(Enum):
     ATTEMPT = auto()
     HEARTBEAT = auto()
     CANCEL = auto()
+    MARKER = auto()
     DATA = auto()
     OTHER = auto()
 
@@ -59,6 +62,8 @@ def place_of(path: str) -> Place:
         return Place(Area.HEARTBEAT, InstantTime(name))
     if folder == CANCELS:
         return Place(Area.CANCEL, InstantTime(name))
+    if path.startswith(f"{MARKERS}/"):
+        return Place(Area.MARKER, InstantTime(path.removeprefix(f"{MARKERS}/").partition("/")[0]))
     if not path.startswith(f"{HOODIE}/"):
         return Place(Area.DATA)
     return Place(Area.OTHER)
@@ -100,7 +105,26 @@ def state_of(time: InstantTime, files: tuple[TimelineFile, ...]) -> State | None
 
 
 def current_state(world: World, time: InstantTime) -> State | None:
-    return state_of(time, timeline_files(world))
+    found = state_of(time, timeline_files(world))
+    return State.COMPLETED if found is None and is_archived(world, time) else found
+
+
+def is_archived(world: World, time: InstantTime) -> bool:
+    """Whether the archived timeline shows an instant."""
+    prefix = f"{LAYOUT.history}/"
+    start = bisect_left(world.paths, prefix)
+    end = bisect_left(world.paths, f"{prefix}{LAST_CHARACTER}", start)
+    shown = tuple((path, world.objects[path].data) for path in world.paths[start:end])
+    return bool(shown) and time in _archived_times(shown)
+
+
+@lru_cache(maxsize=10_000)
+def _archived_times(shown: tuple[tuple[str, bytes], ...]) -> frozenset[InstantTime]:
+    storage = standalone_storage()
+    for path, data in shown:
+        storage.put(path, data)
+    instants = HistoryTimeline(storage, LAYOUT.history).instants()
+    return frozenset(instant.requested_time for instant in instants)
 
 
 def times_of(files: tuple[TimelineFile, ...]) -> list[InstantTime]:
@@ -133,5 +157,47 @@ def attempt_in(data: bytes) -> Attempt | None:
     """Return the attempt that an object's bytes describe, or None if they are none."""
     try:
         return decode_attempt(data, path="")
+    except CorruptTableError:
+        return None
+
+
+class Rollback(NamedTuple):
+    """A rollback on the timeline, and what its plan says."""
+
+    time: InstantTime
+    state: State
+    target: InstantTime
+    paths: tuple[str, ...]
+
+    @property
+    def is_done(self) -> bool:
+        return self.state is State.COMPLETED
+
+
+def rollbacks_in(world: World) -> list[Rollback]:
+    """Return the rollbacks of the active timeline by requested time."""
+    files = timeline_files(world)
+    found = []
+    for file in files:
+        if file.action is not Action.ROLLBACK or file.state is not State.REQUESTED:
+            continue
+        time = file.requested_time
+        data = world.objects[f"{TIMELINE}/{file_name(time, file.action, file.state)}"].data
+        plan, state = _plan_in(data), state_of(time, files)
+        if plan is not None and state is not None:
+            found.append(Rollback(time, state, *plan))
+    return sorted(found)
+
+
+def rollback_of(world: World, target: InstantTime) -> Rollback | None:
+    """Return the rollback that targets an instant, if there is one."""
+    return next((found for found in rollbacks_in(world) if found.target == target), None)
+
+
+@lru_cache(maxsize=10_000)
+def _plan_in(data: bytes) -> tuple[InstantTime, tuple[str, ...]] | None:
+    try:
+        plan = decode_rollback_plan(data, path="")
+        return target_of(plan), tuple(listed_paths(plan))
     except CorruptTableError:
         return None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from headwater.config.detection import DetectionConfig
 from headwater.operations.write import WriteTarget
 from headwater.table import Table
 
@@ -22,6 +23,8 @@ def target_of() -> Callable[[Table], WriteTarget]:
             files=table.file_config,
             storage_options=table.options.known,
             lock_timeout_ms=table.lock_config.acquire_timeout_ms,
+            detection=DetectionConfig.from_options(table.options.known),
+            lock_config=table.lock_config,
         )
 
     return target_of

@@ -86,6 +86,10 @@ class SplitRows:
     def schema(self) -> pa.Schema:
         return self._table.schema
 
+    @property
+    def driver_host(self) -> None:
+        return None
+
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
         batches = self._table.to_batches(self._batch_rows)
         if route.kind is RouteKind.BY_FILE_GROUP:

@@ -39,6 +39,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("value", pa.int64()), ("text", pa.stri
 
 class LazyRows:
     schema = SCHEMA
+    driver_host = None
 
     def run(self, route, task):
         return task(TaskContext(task=0, task_attempt=0, task_count=1), self.batches())

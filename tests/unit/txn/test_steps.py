@@ -185,7 +185,7 @@ def test_inv_02_nothing_follows_a_terminal_state(
 
 @pytest.mark.parametrize("step", LATER_STEPS, ids=lambda step: type(step).__name__)
 def test_inv_04_nothing_is_created_for_an_instant_that_is_gone(step: Step[object]) -> None:
-    assert isinstance(refusal(step, prefix(newest=attempt(2))), NotFoundError)
+    assert isinstance(refusal(step, prefix(newest=attempt(2))), FencedError)
 
 
 def test_the_newest_attempt_reverts_enters_and_completes() -> None:

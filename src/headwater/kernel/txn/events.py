@@ -58,7 +58,15 @@ class RevertedToRequested:
     action: Action
 
 
-Event = AttemptStarted | Requested | WentInflight | Completed | RevertedToRequested
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """A failed write leaves the timeline, request and all; nothing it wrote is ever visible."""
+
+    time: InstantTime
+    action: Action
+
+
+Event = AttemptStarted | Requested | WentInflight | Completed | RevertedToRequested | RolledBack
 
 
 class PutOnce(NamedTuple):
@@ -76,21 +84,26 @@ Write = PutOnce | Delete
 def writes_of(events: Iterable[Event], layout: TableLayout) -> Iterator[Write]:
     """Return the storage writes of `events`, to be applied in this order."""
     for event in events:
-        yield _write_of(event, layout.timeline)
+        yield from _writes_of(event, layout.timeline)
 
 
-def _write_of(event: Event, folder: str) -> Write:
+def _writes_of(event: Event, folder: str) -> Iterator[Write]:
     match event:
         case AttemptStarted(attempt):
-            return PutOnce(attempt.path, encode_attempt(attempt))
+            yield PutOnce(attempt.path, encode_attempt(attempt))
         case Requested(time, action, content):
-            return PutOnce(f"{folder}/{file_name(time, action, State.REQUESTED)}", content)
+            yield PutOnce(f"{folder}/{file_name(time, action, State.REQUESTED)}", content)
         case WentInflight(time, action, content):
-            return PutOnce(f"{folder}/{file_name(time, action, State.INFLIGHT)}", content)
+            yield PutOnce(f"{folder}/{file_name(time, action, State.INFLIGHT)}", content)
         case Completed(time, action, completion, content):
             name = file_name(time, action, State.COMPLETED, completion)
-            return PutOnce(f"{folder}/{name}", content)
+            yield PutOnce(f"{folder}/{name}", content)
         case RevertedToRequested(time, action):
-            return Delete(f"{folder}/{file_name(time, action, State.INFLIGHT)}")
+            yield Delete(f"{folder}/{file_name(time, action, State.INFLIGHT)}")
+        case RolledBack(time, action):
+            # The request goes first. The other way round the write would for a moment look like
+            # one that has not begun, and an ingestion never goes back to that (INV-01).
+            yield Delete(f"{folder}/{file_name(time, action, State.REQUESTED)}")
+            yield Delete(f"{folder}/{file_name(time, action, State.INFLIGHT)}")
         case _:
             assert_never(event)

@@ -20,6 +20,7 @@ What a crash leaves behind is listed in `steps`. The next execution repairs all 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,7 +36,7 @@ from headwater.kernel.txn.steps import (
     Started,
     StartExecution,
 )
-from headwater.kernel.txn.transaction import Transaction
+from headwater.kernel.txn.transaction import Step, Transaction
 from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.components import Components
 
@@ -71,8 +72,17 @@ class Returned:
     instant: Instant
 
 
+CompletingStep = Callable[[Attempt, bytes], Step[Instant]]
+"""How a plan completes: from its attempt and the content of its completed file."""
+
+
 def run_guarded(
-    components: Components, txn: Transaction, time: InstantTime, claim: Claim, work: Work
+    components: Components,
+    txn: Transaction,
+    time: InstantTime,
+    claim: Claim,
+    work: Work,
+    complete: CompletingStep = Complete,
 ) -> Executed | Returned:
     """Execute the plan requested at `time`, or return what became of it.
 
@@ -85,11 +95,25 @@ def run_guarded(
     started = txn.run(StartExecution(time, Purpose.EXECUTE, claim)).result
     if isinstance(started, Ended):
         return Returned(started.instant)
+    return run_started(components, txn, started, work, complete)
+
+
+def run_started(
+    components: Components,
+    txn: Transaction,
+    started: Started,
+    work: Work,
+    complete: CompletingStep = Complete,
+) -> Executed:
+    """Execute a plan whose attempt was claimed already: steps 2 to 6.
+
+    Raises: see `run_guarded`.
+    """
     heartbeat = Heartbeat(
         components.storage, components.clock, started.attempt, claimed_ms=started.claimed_ms
     )
     try:
-        executed = _execute(txn, started, heartbeat, work)
+        executed = _execute(txn, started, heartbeat, work, complete)
     except CommitUnknownError:
         heartbeat.stop()
         raise
@@ -100,7 +124,13 @@ def run_guarded(
     return executed
 
 
-def _execute(txn: Transaction, started: Started, heartbeat: Heartbeat, work: Work) -> Executed:
+def _execute(
+    txn: Transaction,
+    started: Started,
+    heartbeat: Heartbeat,
+    work: Work,
+    complete: CompletingStep,
+) -> Executed:
     attempt = started.attempt
     was_inflight = started.instant.state is State.INFLIGHT
     if was_inflight or attempt.attempt > 1:
@@ -112,5 +142,5 @@ def _execute(txn: Transaction, started: Started, heartbeat: Heartbeat, work: Wor
     txn.run(EnterInflight(attempt))
     content = work.execute(attempt, heartbeat)
     heartbeat.check()
-    done = txn.run(Complete(attempt, content))
+    done = txn.run(complete(attempt, content))
     return Executed(done.result, done.lock_held_ms)

@@ -1,8 +1,11 @@
 """Markers: what a running instant is about to write, published before it is written (INV-60).
 
-A direct marker is an empty file `.hoodie/.temp/<T>/<path of the data file>.marker.<kind>`. Two
-things need it: a commit removes files that its tasks wrote but its stats do not list (a task that
-failed half-way and ran again), and a rollback knows what to delete without listing the table.
+Two things need them: a commit removes files that its tasks wrote but its stats do not list (a task
+that failed half-way and ran again), and a rollback knows what to delete without listing the table.
+
+A direct marker is an empty file `.hoodie/.temp/<T>/<path of the data file>.marker.<kind>`, made by
+the task itself. The other kind, lines in a few files that one service writes for all tasks, is in
+`headwater.markers`, and so is what reads both kinds. Here is what they share.
 
 Markers of T are removed only after T has reached its end. Until then a crash anywhere leaves them
 for whoever rolls T back.
@@ -10,11 +13,12 @@ for whoever rolls T back.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import StrEnum, unique
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from headwater.kernel.layout import marker_folder
+from headwater.kernel.layout import detection_folder, marker_folder
+from headwater.model.files import FileGroupId
 from headwater.model.instant import InstantTime
 from headwater.seams.storage import Storage
 
@@ -32,9 +36,51 @@ class Marker(NamedTuple):
     data_path: str
     kind: MarkerKind
 
+    @property
+    def group(self) -> FileGroupId:
+        """The file group of the data file, by its name alone."""
+        partition, _, name = self.data_path.rpartition("/")
+        return FileGroupId(partition, name.removeprefix(".").partition("_")[0])
+
+
+class Markers(Protocol):
+    """Where the tasks of one instant say what they are about to write."""
+
+    def create(self, marker: Marker) -> None:
+        """Return once the marker is durable. Saying it twice is no harm.
+
+        Raises:
+            EarlyConflictError: another writer holds what this instant writes.
+            StorageError: the marker may be missing, so the data file must not be written.
+        """
+        ...
+
+
+class DirectMarkers:
+    """One empty file for each marker."""
+
+    def __init__(self, storage: Storage, time: InstantTime) -> None:
+        self._storage = storage
+        self._time = time
+
+    def create(self, marker: Marker) -> None:
+        create_marker(self._storage, self._time, marker)
+
+
+def marker_name(marker: Marker) -> str:
+    return f"{marker.data_path}{_INFIX}{marker.kind}"
+
+
+def parse_marker(name: str) -> Marker | None:
+    """Return the marker of that name, relative to the folder of its instant; None if it is none."""
+    path, infix, kind = name.rpartition(_INFIX)
+    if not path or not infix or kind not in MarkerKind.__members__:
+        return None
+    return Marker(path, MarkerKind(kind))
+
 
 def marker_path(time: InstantTime, marker: Marker) -> str:
-    return f"{marker_folder(time)}/{marker.data_path}{_INFIX}{marker.kind}"
+    return f"{marker_folder(time)}/{marker_name(marker)}"
 
 
 def create_marker(storage: Storage, time: InstantTime, marker: Marker) -> None:
@@ -43,14 +89,10 @@ def create_marker(storage: Storage, time: InstantTime, marker: Marker) -> None:
 
 
 def load_markers(storage: Storage, time: InstantTime) -> list[Marker]:
-    """Return what instant `time` has said it would write, ordered by path."""
+    """Return what direct markers say that instant `time` would write, ordered by path."""
     prefix = f"{marker_folder(time)}/"
-    markers = []
-    for info in storage.list_tree(marker_folder(time)):
-        path, infix, kind = info.path.removeprefix(prefix).rpartition(_INFIX)
-        if infix and kind in MarkerKind.__members__:
-            markers.append(Marker(path, MarkerKind(kind)))
-    return markers
+    names = (info.path.removeprefix(prefix) for info in storage.list_tree(marker_folder(time)))
+    return [marker for name in names if (marker := parse_marker(name)) is not None]
 
 
 def delete_unlisted_files(storage: Storage, time: InstantTime, listed: Collection[str]) -> int:
@@ -58,13 +100,21 @@ def delete_unlisted_files(storage: Storage, time: InstantTime, listed: Collectio
 
     Called right before the commit, so that readers which go by names alone see none of them.
     """
-    unlisted = [m.data_path for m in load_markers(storage, time) if m.data_path not in listed]
+    return delete_unlisted(storage, load_markers(storage, time), listed)
+
+
+def delete_unlisted(storage: Storage, markers: Iterable[Marker], listed: Collection[str]) -> int:
+    """Delete the files that are announced but not listed; return how many there were."""
+    unlisted = [marker.data_path for marker in markers if marker.data_path not in listed]
     for path in unlisted:
         storage.delete(path)
     return len(unlisted)
 
 
-def delete_markers(storage: Storage, time: InstantTime) -> None:
-    """Forget the markers of an instant that has reached its end."""
-    for info in storage.list_tree(marker_folder(time)):
-        storage.delete(info.path)
+def delete_markers(storage: Storage, time: InstantTime, *, had_detection: bool = True) -> None:
+    """Forget the markers of an instant that has reached its end, and what goes with them."""
+    # Markers last: whoever tidies up after a crash goes by them.
+    notes = (detection_folder(time),) if had_detection else ()
+    for folder in (*notes, marker_folder(time)):
+        for info in storage.list_tree(folder):
+            storage.delete(info.path)

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from headwater.errors import ConflictError, ErrorKind, FencedError, HeadwaterError, NotFoundError
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose
+from headwater.kernel.txn.conflicts import ConflictCheck
 from headwater.kernel.txn.events import (
     AttemptStarted,
     Completed,
@@ -183,7 +184,7 @@ class RevertToRequested:
         return Needs(attempt_numbers=(self.attempt.instant,))
 
     def decide(self, prefix: Prefix) -> Decision[None] | Refusal:
-        found = _pending_instant_of(self.attempt, prefix)
+        found = pending_instant_of(self.attempt, prefix)
         if isinstance(found, Refusal):
             return found
         if found.state is State.REQUESTED:
@@ -202,7 +203,7 @@ class EnterInflight:
         return Needs(attempt_numbers=(self.attempt.instant,))
 
     def decide(self, prefix: Prefix) -> Decision[None] | Refusal:
-        found = _pending_instant_of(self.attempt, prefix)
+        found = pending_instant_of(self.attempt, prefix)
         if isinstance(found, Refusal):
             return found
         return Decision((WentInflight(found.requested_time, found.action, self.content),), None)
@@ -210,28 +211,48 @@ class EnterInflight:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The commit point: the completion time is issued and published in one transaction (INV-41)."""
+    """The commit point: the completion time is issued and published in one transaction (INV-41).
+
+    The conflict check, if there is one, sees the very prefix that the commit is appended to (M9).
+    """
 
     attempt: Attempt
     content: bytes
+    check: ConflictCheck | None = None
 
     def needs(self, timeline: Timeline) -> Needs:
-        return Needs(attempt_numbers=(self.attempt.instant,))
+        return Needs(
+            attempt_numbers=(self.attempt.instant,),
+            changes=() if self.check is None else tuple(self.check.unread(timeline)),
+            archived=() if self.check is None else tuple(self.check.snapshot.vanished(timeline)),
+        )
 
     def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:
-        found = _pending_instant_of(self.attempt, prefix)
+        found = pending_instant_of(self.attempt, prefix)
         if isinstance(found, Refusal):
             return found
+        if self.check is not None:
+            others = {**self.check.known, **prefix.changes}
+            conflict = self.check.find(others[time] for time in sorted(others))
+            if conflict is not None:
+                return Refusal(conflict)
         done = found._replace(state=State.COMPLETED, completion_time=prefix.next_time)
         event = Completed(found.requested_time, found.action, prefix.next_time, self.content)
         return Decision((event,), done)
 
 
-def _pending_instant_of(attempt: Attempt, prefix: Prefix) -> Instant | Refusal:
+def pending_instant_of(attempt: Attempt, prefix: Prefix) -> Instant | Refusal:
     """Return the instant that `attempt` may still change, or why it may not (INV-18, INV-22)."""
     instant = prefix.timeline.find(attempt.instant)
     if instant is None:
-        return Refusal(_no_such_instant(attempt.instant))
+        return Refusal(
+            FencedError(
+                f"{attempt} came too late: instant {attempt.instant} was rolled back after its "
+                "heartbeat lapsed; nothing was written. Start the operation again",
+                kind=ErrorKind.ATTEMPT_SUPERSEDED,
+                instant=attempt.instant,
+            )
+        )
     newest = prefix.newest_attempt_numbers[attempt.instant]
     if newest != attempt.attempt:
         return Refusal(

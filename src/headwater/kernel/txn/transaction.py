@@ -23,19 +23,22 @@ events so that every prefix is a state somebody repairs, and says who.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, assert_never
 
 from headwater.errors import HeadwaterError
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.timeline.times import issue_time
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
+from headwater.kernel.txn.changes import Change, load_changes
 from headwater.kernel.txn.events import Delete, Event, PutOnce, Write, writes_of
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.write_once import put_once
-from headwater.model.instant import InstantTime
+from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.components import Components
 from headwater.seams.lock import HeldLock
 
@@ -51,6 +54,11 @@ class Needs:
 
     attempt_numbers: tuple[InstantTime, ...] = ()  # One listing each.
     attempts: tuple[InstantTime, ...] = ()  # One listing and one read each.
+    requests: tuple[Instant, ...] = ()  # One read each, all at once.
+    changes: tuple[Instant, ...] = ()  # One read each, all at once.
+    archived: tuple[
+        InstantTime, ...
+    ] = ()  # The archived timeline's manifest and some of its files.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +80,11 @@ class Prefix:
     """When the prefix was complete, on this process's own clock: before anything is written."""
     newest_attempt_numbers: Mapping[InstantTime, int] = field(default_factory=dict)
     newest_attempts: Mapping[InstantTime, SeenAttempt] = field(default_factory=dict)
+    requests: Mapping[InstantTime, bytes] = field(default_factory=dict)
+    """What the requested files of plans say."""
+    changes: Mapping[InstantTime, Change] = field(default_factory=dict)
+    """What instants did: those of the active timeline that the step asked for, and those of the
+    archived ones it asked for that exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +142,7 @@ class LockTransaction:
         self._lock_timeout_ms = lock_timeout_ms
         self._watch = HeartbeatWatch(components.clock, components.ids.is_gone)
         self._last_issued: InstantTime | None = None
+        self._held: HeldLock | None = None
 
     @property
     def watch(self) -> HeartbeatWatch:
@@ -137,7 +151,7 @@ class LockTransaction:
 
     def run(self, step: Step[R]) -> Decided[R]:
         clock = self._components.clock
-        held = self._components.locks.acquire(timeout_ms=self._lock_timeout_ms)
+        held = self._held or self._acquire()
         began_ms = clock.monotonic_ms()
         try:
             decision = step.decide(self._load_prefix(step))
@@ -146,8 +160,25 @@ class LockTransaction:
             for write in writes_of(decision.events, self._layout):
                 self._apply(write, held)
         finally:
-            _release(held)
+            if held is not self._held:
+                _release(held)
         return Decided(decision.result, clock.monotonic_ms() - began_ms)
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep the table lock for the whole block: no other process commits meanwhile.
+
+        For a writer that lost too often (LIV-07). Others wait, or give up after their time-out.
+        """
+        self._held = self._acquire()
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            _release(held)
+
+    def _acquire(self) -> HeldLock:
+        return self._components.locks.acquire(timeout_ms=self._lock_timeout_ms)
 
     def _load_prefix(self, step: Step[R]) -> Prefix:
         storage = self._components.storage
@@ -173,7 +204,16 @@ class LockTransaction:
             monotonic_ms=self._components.clock.monotonic_ms(),
             newest_attempt_numbers=numbers,
             newest_attempts=seen,
+            requests=self._load_requests(needs.requests),
+            changes=load_changes(storage, self._layout, needs.changes, needs.archived),
         )
+
+    def _load_requests(self, instants: tuple[Instant, ...]) -> dict[InstantTime, bytes]:
+        contents = load_contents(
+            self._components.storage, self._layout.timeline, instants, State.REQUESTED
+        )
+        times = (instant.requested_time for instant in instants)
+        return dict(zip(times, contents, strict=True))
 
     def _largest_known(self, timeline: Timeline) -> InstantTime | None:
         known = (timeline.largest_time, self._last_issued)

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from headwater.errors import CommitUnknownError, ConflictError, ErrorKind, FencedError
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
+from headwater.kernel.txn.conflicts import ConflictCheck
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.steps import Claim, Complete, EnterInflight, Started, StartWrite
 from headwater.kernel.txn.transaction import Decided, Step, Transaction
@@ -149,6 +150,11 @@ class _Stage:
     def attempt(self) -> Attempt:
         return self._heartbeat.attempt
 
+    @property
+    def transaction(self) -> Transaction:
+        """What this write runs its steps in; it may hold the table lock already."""
+        return self._txn
+
     def check(self) -> None:
         """Raise `FencedError` if this writer let its heartbeat lapse."""
         self._heartbeat.check()
@@ -186,13 +192,15 @@ class InflightWrite(_Stage):
         """
         self._heartbeat.share()
 
-    def commit(self, content: bytes) -> CommittedWrite:
+    def commit(self, content: bytes, check: ConflictCheck | None = None) -> CommittedWrite:
         """Make everything the commit metadata `content` lists visible, as one.
 
         Raises:
+            ConflictError: kind WRITE_CONFLICT; another instant that `check` does not fit with came
+                first. Nothing was committed.
             FencedError: this writer was taken over; nothing was committed.
             CommitUnknownError: the timeline will tell when it is read again.
         """
-        decided = self._run(Complete(self.attempt, content))
+        decided = self._run(Complete(self.attempt, content, check))
         self._heartbeat.finish()
         return CommittedWrite(decided.result, self._lock_held_ms)

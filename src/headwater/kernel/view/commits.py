@@ -136,7 +136,7 @@ class CommitReader:
         unread = [instant for instant in wanted if instant.requested_time not in self._commits]
         for instant, data in zip(unread, self.load_contents(unread), strict=True):
             path = instant_path(self._layout.timeline, instant)
-            self._commits[instant.requested_time] = _decode_commit(instant, data, path)
+            self._commits[instant.requested_time] = decode_commit(instant, data, path)
         return [self._commits[instant.requested_time] for instant in wanted]
 
     def load_archived(self, times: Iterable[InstantTime]) -> list[Commit]:
@@ -150,7 +150,7 @@ class CommitReader:
                 if instant.action.completed_name in COMMIT_ACTIONS
             }
             for time, found in self.history.contents(instants).items():
-                self._commits[time] = _decode_commit(instants[time], found.metadata, found.path)
+                self._commits[time] = decode_commit(instants[time], found.metadata, found.path)
         return [self._commits[time] for time in wanted if time in self._commits]
 
     def load_plan(self, instant: Instant) -> CompactionPlan:
@@ -193,7 +193,8 @@ def _archived_part(archived: ArchivedContents, state: State | None) -> bytes:
     return archived.plan if state is State.REQUESTED else archived.metadata
 
 
-def _decode_commit(instant: Instant, data: bytes, path: str) -> Commit:
+def decode_commit(instant: Instant, data: bytes, path: str) -> Commit:
+    """Return the commit that the completed file of an instant describes."""
     is_replace = instant.action.completed_name is Action.REPLACE_COMMIT
     record = ReplaceCommitMetadata if is_replace else CommitMetadata
     return Commit(instant, decode_record(record, data, path=path))

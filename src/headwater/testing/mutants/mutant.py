@@ -26,6 +26,7 @@ class Mutant:
     must_violate: tuple[str, ...]
     patches: tuple[tuple[str, object], ...] = ()
     states_max: int = STATES_MAX
+    preemptions_max: int | None = None
 
     def is_noticed_by(self, violation: Violation) -> bool:
         return violation.invariant in self.must_violate
@@ -41,4 +42,9 @@ class Mutant:
     def hunt(self) -> Report:
         """Search until one of the invariants that must notice does."""
         with self.planted() as scenario:
-            return exhaust(scenario, states_max=self.states_max, stop_at=self.is_noticed_by)
+            return exhaust(
+                scenario,
+                preemptions_max=self.preemptions_max,
+                states_max=self.states_max,
+                stop_at=self.is_noticed_by,
+            )

@@ -85,7 +85,7 @@ def _put(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
     storage.put(path, data)
 
 
-def _early(components: Components) -> Transaction:
+def early_transaction(components: Components) -> Transaction:
     return _EarlyCompletionTime(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
 
 
@@ -95,7 +95,9 @@ def _unchecked(components: Components) -> Transaction:
 
 def _writers_with_early_times() -> Scenario:
     scenario = unknown(Faults())
-    return replace(scenario, actors={name: writer(transaction=_early) for name in scenario.actors})
+    return replace(
+        scenario, actors={name: writer(transaction=early_transaction) for name in scenario.actors}
+    )
 
 
 def _executors_without_look() -> Scenario:

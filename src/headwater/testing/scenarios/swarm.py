@@ -1,4 +1,4 @@
-"""swarm: executors and writers on one table, with whatever faults a seed switches on.
+"""swarm: executors, writers and cleaners on one table, with whatever faults a seed switches on.
 
 Every seed is another configuration: who takes part, which faults are possible, how clocks disagree,
 how long a page of a listing is. A random subset of features finds more than all of them at once.
@@ -6,6 +6,7 @@ how long a page of a listing is. A random subset of features finds more than all
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from headwater.model.instant import State
@@ -20,6 +21,7 @@ from headwater.testing.scenarios.plan import (
     request_plan,
     request_plan_with_dead_attempt,
 )
+from headwater.testing.scenarios.rollback import cleaner, run_the_service
 from headwater.testing.simulation import Scenario
 from headwater.testing.table import place_of
 from headwater.testing.world import WorldRules
@@ -38,7 +40,7 @@ def swarm(seed: int) -> Scenario:
     offsets_ms = {}
     if source.random() < 0.5:
         offsets_ms = {actor: source.randint(-_HOUR_MS, _HOUR_MS) for actor in actors}
-    return Scenario(
+    scenario = Scenario(
         name="swarm",
         actors=actors,
         set_up=source.choice((request_plan, request_plan_with_dead_attempt)),
@@ -52,6 +54,9 @@ def swarm(seed: int) -> Scenario:
         deadlines_ms=heartbeat_deadlines_ms,
         steps_max=10_000,
     )
+    cleaners = source.randint(0, 2)
+    actors |= {f"C{n}": cleaner(rounds=3, clean=run_the_service) for n in range(1, cleaners + 1)}
+    return replace(scenario, actors=actors)
 
 
 def _faults(source: Random) -> Faults:

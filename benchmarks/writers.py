@@ -1,0 +1,191 @@
+"""How many small commits does one table take from several writers at the same time?
+
+    python benchmarks/writers.py [--seconds 10] [--writers 1 2 4 8 16] [--json PATH] [--plot PATH]
+
+Every writer is a process of its own that upserts batches of 100 rows into one merge-on-read table
+of four buckets on local disk, as fast as it can. All of them touch all buckets, so under optimistic
+control every two overlapping writes conflict. Counted are batches that were acknowledged, batches
+that were given up after their retries, and how long the table lock was held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pyarrow as pa
+
+import headwater as hw
+
+MODES = {
+    "non-blocking": "non_blocking_concurrency_control",
+    "optimistic": "optimistic_concurrency_control",
+}
+OPTIONS = {"hoodie.write.lock.provider": "filesystem", "hoodie.write.lock.wait_time_ms": "120000"}
+ROWS = 100
+KEYS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    control: str
+    writers: int
+    commits: int
+    given_up: int
+    seconds: float
+    median_ms: float
+    lock_held_ms: float
+
+    @property
+    def commits_per_second(self) -> float:
+        return self.commits / self.seconds
+
+    @property
+    def success_rate(self) -> float:
+        return self.commits / max(1, self.commits + self.given_up)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What one writer did."""
+
+    latencies_ms: list[float]
+    lock_held_ms: list[int]
+    given_up: int
+
+
+def batch(writer: int, number: int) -> pa.Table:
+    first = writer * 7919 + number * ROWS
+    return pa.table(
+        {
+            "id": [f"key-{(first + step) % KEYS}" for step in range(ROWS)],
+            "value": [float(number)] * ROWS,
+            "ts": [number] * ROWS,
+        }
+    )
+
+
+def run_writer(path: str, mode: str, writer: int, seconds: float, start: Barrier) -> Tally:
+    table = hw.open_table(path, {**OPTIONS, "hoodie.write.concurrency.mode": mode})
+    table.read_arrow()  # Imports and first calls are not what is measured.
+    start.wait()
+    latencies: list[float] = []
+    held: list[int] = []
+    given_up = number = 0
+    end = time.perf_counter() + seconds
+    while (began := time.perf_counter()) < end:
+        try:
+            held.append(table.upsert(batch(writer, number)).lock_held_ms)
+            latencies.append((time.perf_counter() - began) * 1000)
+        except hw.ConflictError:
+            given_up += 1
+        number += 1
+    return Tally(latencies, held, given_up)
+
+
+def measure(control: str, writers: int, seconds: float) -> Figure:
+    with tempfile.TemporaryDirectory(prefix="headwater-writers-") as folder:
+        path = f"{folder}/table"
+        mode = MODES[control]
+        table = hw.create_table(
+            path,
+            schema=batch(0, 0).schema,
+            record_key="id",
+            ordering="ts",
+            table_type="MERGE_ON_READ",
+            buckets=4,
+            options={**OPTIONS, "hoodie.write.concurrency.mode": mode},
+        )
+        table.upsert(batch(0, 0))
+        context = multiprocessing.get_context("spawn")
+        with context.Manager() as manager, context.Pool(writers) as pool:
+            start = manager.Barrier(writers)
+            jobs = [
+                pool.apply_async(run_writer, (path, mode, writer, seconds, start))
+                for writer in range(writers)
+            ]
+            tallies = [job.get() for job in jobs]
+    latencies = [ms for tally in tallies for ms in tally.latencies_ms]
+    held = [ms for tally in tallies for ms in tally.lock_held_ms]
+    return Figure(
+        control=control,
+        writers=writers,
+        commits=len(latencies),
+        given_up=sum(tally.given_up for tally in tallies),
+        seconds=seconds,
+        median_ms=statistics.median(latencies) if latencies else 0.0,
+        lock_held_ms=statistics.median(held) if held else 0.0,
+    )
+
+
+def render(figures: list[Figure]) -> str:
+    lines = [
+        f"{'control':14}{'writers':>8}{'commits/s':>11}{'success':>9}"
+        f"{'median':>10}{'lock held':>11}"
+    ]
+    lines += [
+        f"{figure.control:14}{figure.writers:>8}{figure.commits_per_second:>11.1f}"
+        f"{figure.success_rate:>9.1%}{figure.median_ms:>7.0f} ms{figure.lock_held_ms:>8.0f} ms"
+        for figure in figures
+    ]
+    return "\n".join(lines)
+
+
+def plot(figures: list[Figure], path: Path) -> None:
+    # Drawn only on request, so the benchmark runs without matplotlib.
+    from matplotlib.figure import Figure as Picture
+
+    picture = Picture(figsize=(9, 3.6), layout="constrained")
+    speed, success = picture.subplots(1, 2)
+    for control, style in (("non-blocking", "o-"), ("optimistic", "s--")):
+        mine = [figure for figure in figures if figure.control == control]
+        counts = [str(figure.writers) for figure in mine]
+        speed.plot(counts, [figure.commits_per_second for figure in mine], style, label=control)
+        success.plot(counts, [figure.success_rate * 100 for figure in mine], style, label=control)
+    speed.set(title="small commits on one table", xlabel="writers", ylabel="commits a second")
+    speed.set_ylim(bottom=0)
+    success.set(title="batches that got through", xlabel="writers", ylabel="%")
+    success.set_ylim(0, 105)
+    speed.legend()
+    picture.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--writers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
+    arguments = parser.parse_args()
+    print(f"{os.cpu_count()} cores, {arguments.seconds:.0f} s each, batches of {ROWS} rows")
+    figures = []
+    for control in MODES:
+        for writers in arguments.writers:
+            figures.append(measure(control, writers, arguments.seconds))
+            print(render(figures[-1:]).splitlines()[-1], flush=True)
+    print()
+    print(render(figures))
+    if arguments.json is not None:
+        results = [
+            {
+                **asdict(f),
+                "commits_per_second": f.commits_per_second,
+                "success_rate": f.success_rate,
+            }
+            for f in figures
+        ]
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+    if arguments.plot is not None:
+        plot(figures, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()

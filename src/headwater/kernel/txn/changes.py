@@ -1,0 +1,133 @@
+"""What an instant did to file groups, as the conflict check sees it.
+
+Every data file that a commit lists touches its file group in one of four ways. A group that is
+touched in several ways counts as touched in the strongest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, unique
+
+from headwater.kernel.format.avro_records import decode_record
+from headwater.kernel.layout import TableLayout
+from headwater.kernel.timeline.active import instant_path
+from headwater.kernel.timeline.contents import load_contents
+from headwater.kernel.timeline.history.read import HistoryTimeline
+from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit, CommitReader, decode_commit
+from headwater.model.files import BaseFile, FileGroupId
+from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.plans import RequestedReplace
+from headwater.model.service_metadata import RestoreMetadata, RollbackMetadata
+from headwater.seams.storage import Storage
+
+WRITER_KEY = "headwater.writer"
+"""Commit metadata carries who wrote it, so that a conflict can name the other side."""
+
+
+@unique
+class Touch(IntEnum):
+    """What is done to a file group, from the weakest to the strongest."""
+
+    COMPACT = 1  # Its rows are written again, none changes.
+    APPEND = 2  # It gets log files.
+    WRITE_BASE = 3  # It gets a base file, made from what the writer saw of it.
+    REPLACE = 4  # It ends; its rows are gone or live elsewhere.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What one instant does, did, or has undone."""
+
+    instant: Instant
+    touches: dict[FileGroupId, Touch]
+    owner: str | None = None
+    undone: frozenset[InstantTime] = frozenset()
+    """The instants that a rollback or restore took back."""
+
+    @property
+    def written(self) -> Iterable[FileGroupId]:
+        """The groups that live on with files of this instant."""
+        return (group for group, touch in self.touches.items() if touch is not Touch.REPLACE)
+
+
+def change_of(commit: Commit) -> Change:
+    """Return what a commit did."""
+    touches: dict[FileGroupId, Touch] = {}
+    for file in commit.files:
+        if commit.is_any_compaction:
+            touch = Touch.COMPACT
+        elif isinstance(file, BaseFile):
+            touch = Touch.WRITE_BASE
+        else:
+            touch = Touch.APPEND
+        touches[file.group] = max(touch, touches.get(file.group, touch))
+    for group in commit.replaced_groups():
+        touches[group] = Touch.REPLACE
+    owner = (commit.metadata.extra_metadata or {}).get(WRITER_KEY)
+    return Change(instant=commit.instant, touches=touches, owner=owner)
+
+
+def decode_change(instant: Instant, content: bytes, path: str) -> Change:
+    """Return what the file of an instant says it does: a completed one, or a pending clustering.
+
+    Raises:
+        CorruptTableError: the file is damaged.
+    """
+    if instant.action is Action.ROLLBACK:
+        rollback = decode_record(RollbackMetadata, content, path=path)
+        return _undoing(instant, rollback.commits_rollback)
+    if instant.action is Action.RESTORE:
+        restore = decode_record(RestoreMetadata, content, path=path)
+        undone = (*restore.instants_to_rollback, *restore.hoodie_restore_metadata)
+        return _undoing(instant, undone)
+    if instant.is_pending:
+        request = decode_record(RequestedReplace, content, path=path)
+        groups = request.clustering_plan.input_groups if request.clustering_plan else ()
+        slices = (one for group in groups or () for one in group.slices or ())
+        ids = (FileGroupId(one.partition_path or "", one.file_id or "") for one in slices)
+        return Change(instant=instant, touches=dict.fromkeys(ids, Touch.REPLACE))
+    return change_of(decode_commit(instant, content, path))
+
+
+def load_changes(
+    storage: Storage,
+    layout: TableLayout,
+    instants: Sequence[Instant],
+    archived: Iterable[InstantTime] = (),
+) -> dict[InstantTime, Change]:
+    """Read what instants of the active timeline did, and those of the archived that exist.
+
+    A completed instant that archival took off the active timeline meanwhile is read where it is.
+
+    Raises:
+        NotFoundError: kind INSTANT_NOT_FOUND; a pending instant left the timeline meanwhile.
+        CorruptTableError: a file is damaged.
+    """
+    pending = [i._replace(state=State.REQUESTED) for i in instants if i.is_pending]
+    completed = [i for i in instants if not i.is_pending]
+    contents = load_contents(storage, layout.timeline, pending)
+    contents += CommitReader(storage, layout).load_contents(completed)
+    changes = {}
+    for instant, content in zip([*pending, *completed], contents, strict=True):
+        path = instant_path(layout.timeline, instant)
+        changes[instant.requested_time] = decode_change(instant, content, path)
+    if times := list(archived):
+        history = HistoryTimeline(storage, layout.history)
+        found = history.find_all(times)
+        for time, row in history.contents(found).items():
+            if concerns_groups(found[time]):
+                changes[time] = decode_change(found[time], row.metadata, row.path)
+    return changes
+
+
+def concerns_groups(instant: Instant) -> bool:
+    """Whether an instant may conflict with a write: by its groups, or by what it undoes."""
+    if instant.state is State.COMPLETED:
+        return instant.action.completed_name in (*COMMIT_ACTIONS, Action.ROLLBACK, Action.RESTORE)
+    return instant.is_pending and instant.action is Action.CLUSTERING
+
+
+def _undoing(instant: Instant, times: Iterable[str]) -> Change:
+    return Change(instant=instant, touches={}, undone=frozenset(map(InstantTime, times)))

@@ -1,0 +1,204 @@
+"""The conflict check: may a write commit, given what happened since its snapshot?
+
+A write W planned on snapshot(W): which instants were completed when it looked. At its commit
+everything that is completed and was not is a candidate, whatever its requested time (H-69), and
+also if it was archived meanwhile (H-70). W commits only if it fits with all of them (INV-61).
+
+They meet in file groups, that is (partition, file id) (INV-65). What W does to a group stands at
+the left, what the other instant did to it on top:
+
+    mine          COMPACT    APPEND       WRITE_BASE   REPLACE
+    COMPACT       conflict   fits         conflict     conflict
+    APPEND        fits       conflict*    conflict     conflict
+    WRITE_BASE    conflict   conflict     conflict     conflict
+    REPLACE       fits       conflict     conflict     conflict
+
+    *  fits for a non-blocking writer: both delta commits stay, readers merge them.
+
+COMPACT and APPEND fit because log files belong to the slice that was there when they completed:
+what a compaction did not plan stays on top of it. REPLACE takes back what COMPACT rewrote. A
+pending clustering that cannot be cancelled counts as if it had replaced its groups (INV-64).
+
+By operation: `upsert`, `insert` and `delete` APPEND to merge-on-read tables and WRITE_BASE in all
+others, as `bulk_insert` does; `overwrite`, `overwrite_partitions`, `delete_partitions` and
+clustering REPLACE groups and WRITE_BASE of new ones; compaction and log compaction COMPACT.
+Rollbacks and restores touch no group of a reader's, but a write that was planned on rows that
+they undid cannot commit. Clean, savepoints and indexing never conflict.
+
+In a table with a bucket index two groups may not share (partition, bucket): writing different
+ones is a conflict too.
+
+A base file lies in its group by requested time. One of W would lie below the base files of instants
+that were requested after W and had completed when W looked, and what W wrote would be hidden. So a
+write of base files conflicts with them although it has seen them (N-12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from headwater.errors import ConflictError, ErrorKind
+from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.txn.changes import Change, Touch, concerns_groups
+from headwater.model.files import FileGroupId
+from headwater.model.instant import Action, Instant, InstantTime
+
+_FITTING = frozenset(
+    {
+        (Touch.COMPACT, Touch.APPEND),
+        (Touch.APPEND, Touch.COMPACT),
+        (Touch.REPLACE, Touch.COMPACT),
+    }
+)
+"""Mine, theirs."""
+
+_NAMED_MAX = 3
+"""How many file groups an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The timeline that a write was planned on."""
+
+    completed: frozenset[InstantTime] = frozenset()
+    pending: frozenset[InstantTime] = frozenset()
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> Snapshot:
+        return cls(
+            frozenset(i.requested_time for i in timeline.instants if i.is_completed),
+            frozenset(i.requested_time for i in timeline.pending),
+        )
+
+    def candidates(self, timeline: Timeline, mine: InstantTime) -> list[Instant]:
+        """Return the instants of a later timeline that a write may conflict with."""
+        return [
+            instant
+            for instant in timeline.instants
+            if instant.requested_time not in self.completed
+            and instant.requested_time != mine
+            and concerns_groups(instant)
+        ]
+
+    def overtakers(self, timeline: Timeline, mine: InstantTime) -> list[Instant]:
+        """Return the instants that were requested after mine, yet completed before it looked.
+
+        None of them was archived since: archival stops at mine.
+        """
+        return [
+            instant
+            for instant in timeline.instants
+            if instant.requested_time > mine
+            and instant.requested_time in self.completed
+            and concerns_groups(instant)
+        ]
+
+    def vanished(self, timeline: Timeline) -> list[InstantTime]:
+        """Return what was pending and is gone: rolled back, or completed and archived.
+
+        No other candidate can have been archived. Archival stops at the first pending instant,
+        and mine is pending: what it passes was requested before mine, so the snapshot has it.
+        """
+        return sorted(time for time in self.pending if timeline.find(time) is None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConflictCheck:
+    """What a write did and saw, for the check inside its commit."""
+
+    mine: Change
+    snapshot: Snapshot
+    is_bucketed: bool = False
+    is_non_blocking: bool = False
+    starts_groups: bool = False
+    """Whether the write made file groups that the snapshot does not have."""
+    known: Mapping[InstantTime, Change] = field(default_factory=dict)
+    """Changes of completed candidates that were read before the lock was taken."""
+
+    def unread(self, timeline: Timeline) -> list[Instant]:
+        """Return the candidates whose changes must be read for the check."""
+        mine = self.mine.instant.requested_time
+        candidates = self.snapshot.candidates(timeline, mine)
+        if Touch.WRITE_BASE in self.mine.touches.values():
+            candidates += self.snapshot.overtakers(timeline, mine)
+        return [
+            instant
+            for instant in candidates
+            if instant.requested_time not in self.known and not self._fits_unread(instant)
+        ]
+
+    def _fits_unread(self, other: Instant) -> bool:
+        """Whether an instant fits, whatever it did: a delta commit, for a write that appends.
+
+        If the write started a bucket, an optimistic writer may have started it under another id.
+        """
+        return (
+            self.is_non_blocking
+            and not self.starts_groups
+            and other.action is Action.DELTA_COMMIT
+            and all(touch is Touch.APPEND for touch in self.mine.touches.values())
+        )
+
+    def find(self, others: Iterable[Change]) -> ConflictError | None:
+        """Return the conflict with the first of the other changes that does not fit."""
+        for other in others:
+            groups = self.clashing_groups(other)
+            if groups or other.undone & self.snapshot.completed:
+                return _conflict(self.mine, other, groups)
+        return None
+
+    def clashing_groups(self, other: Change) -> list[FileGroupId]:
+        """Return the file groups that the two must not both touch, in order."""
+        if other.instant.requested_time in self.snapshot.completed:
+            return self._hidden_groups(other)
+        clashing = [
+            group
+            for group in self.mine.touches.keys() & other.touches.keys()
+            if not self._fits(self.mine.touches[group], other, other.touches[group])
+        ]
+        if self.is_bucketed:
+            theirs = {(group.partition, group.file_id[:8]): group for group in other.written}
+            for group in self.mine.written:
+                rival = theirs.get((group.partition, group.file_id[:8]), group)
+                if rival != group:
+                    clashing.append(group)
+        return sorted(set(clashing))
+
+    def _hidden_groups(self, overtaker: Change) -> list[FileGroupId]:
+        """Return the file groups in which my base files would lie below those of an overtaker."""
+        mine = (group for group, touch in self.mine.touches.items() if touch is Touch.WRITE_BASE)
+        return sorted(group for group in mine if group in overtaker.touches)
+
+    def _fits(self, mine: Touch, other: Change, theirs: Touch) -> bool:
+        if mine is Touch.APPEND and theirs is Touch.APPEND:
+            return self.is_non_blocking and other.instant.action is Action.DELTA_COMMIT
+        return (mine, theirs) in _FITTING
+
+
+def _conflict(mine: Change, other: Change, groups: list[FileGroupId]) -> ConflictError:
+    time = mine.instant.requested_time
+    theirs = f"{other.instant.action} {other.instant.requested_time}"
+    by = f" by {other.owner}" if other.owner else ""
+    if not groups:
+        return ConflictError(
+            f"Write {time} was planned on commits that {theirs}{by} has undone since. Nothing was "
+            "committed; write the batch again",
+            kind=ErrorKind.WRITE_CONFLICT,
+            instant=time,
+            other=other.instant.requested_time,
+        )
+    named = ", ".join(map(str, groups[:_NAMED_MAX]))
+    more = f" and {len(groups) - _NAMED_MAX} more" if len(groups) > _NAMED_MAX else ""
+    if other.instant.is_pending:
+        what, remedy = "is about to replace", "Wait until it has ended, then write the batch again"
+    else:
+        what, remedy = "changed first", "Write the batch again: it will be planned on their result"
+    return ConflictError(
+        f"Write {time} and {theirs}{by} touch the same file groups, which the other {what}: "
+        f"{named}{more}. Nothing was committed. {remedy}",
+        kind=ErrorKind.WRITE_CONFLICT,
+        instant=time,
+        other=other.instant.requested_time,
+        owner=other.owner,
+    )

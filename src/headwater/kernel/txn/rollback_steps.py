@@ -1,0 +1,159 @@
+"""The steps of a rollback, as pure decisions; `rollback` runs them.
+
+    ScheduleRollback    declare a failed write dead for good, and say what will be deleted
+    CompleteRollback    take the write off the timeline, and complete its rollback
+
+T is the failed write and R its rollback. Scheduling writes three objects, in this order:
+
+1. the next attempt of T, released at once: it is there to make all earlier ones dead (M2). From
+   here on the writer of T fails its proof, however late it wakes up (INV-31);
+2. the first attempt of R, which claims the time R as it does for a write, and whose heartbeat
+   guards the execution that follows;
+3. the request of R: the plan, which names every file to delete (M6).
+
+Nobody needs to hold an attempt of T any longer, since a pending R is found by its target and
+everybody who comes takes it up (INV-29).
+
+Completing deletes the request and the inflight file of T, then creates the completed file of R. So
+as long as anything of T is on the timeline, R is pending and somebody comes back for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from headwater.errors import ErrorKind, HeadwaterError, UnsupportedError
+from headwater.kernel.format.avro_records import encode_record
+from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.txn.attempts import Attempt, Purpose
+from headwater.kernel.txn.events import AttemptStarted, Completed, Event, Requested, RolledBack
+from headwater.kernel.txn.rollback_plan import decode_rollback_plan, rollback_plan, target_of
+from headwater.kernel.txn.steps import Claim, Ended, Started, StartExecution, pending_instant_of
+from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
+from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.plans import RollbackRequest
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyScheduled:
+    """A rollback of the same write is pending; there is never a second one."""
+
+    rollback: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRollback:
+    """Fence a failed write and request its rollback, unless somebody is at work on it.
+
+    Only ingestion is rolled back this way, and never what has completed (INV-28).
+    """
+
+    target: InstantTime
+    requests: tuple[RollbackRequest, ...]
+    claim: Claim
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(attempts=(self.target,), requests=pending_rollbacks(timeline))
+
+    def decide(self, prefix: Prefix) -> Decision[Started | Ended | AlreadyScheduled] | Refusal:
+        rollback = self._pending_rollback(prefix)
+        if rollback is not None:
+            return Decision((), AlreadyScheduled(rollback))
+        target = prefix.timeline.find(self.target)
+        if target is not None and target.is_pending:
+            if not target.action.is_ingestion:
+                return Refusal(_is_a_plan(target))
+            if not prefix.newest_attempt_numbers[self.target]:
+                return Refusal(_is_foreign(target))
+        fence = StartExecution(self.target, Purpose.ROLLBACK, self.claim).decide(prefix)
+        if isinstance(fence, Refusal):
+            return fence
+        if isinstance(fence.result, Ended):
+            return Decision((), fence.result)
+        return self._schedule(prefix, fence.result)
+
+    def _schedule(self, prefix: Prefix, fence: Started) -> Decision[Started]:
+        time = prefix.next_time
+        attempt = self.claim.attempt(time, 1, Purpose.EXECUTE, prefix.now_ms)
+        plan = encode_record(rollback_plan(fence.instant, self.requests))
+        events = (
+            AttemptStarted(replace(fence.attempt, is_released=True)),
+            AttemptStarted(attempt),
+            Requested(time, Action.ROLLBACK, plan),
+        )
+        requested = Instant(time, Action.ROLLBACK, State.REQUESTED)
+        return Decision(events, Started(attempt, requested, prefix.monotonic_ms))
+
+    def _pending_rollback(self, prefix: Prefix) -> Instant | None:
+        for rollback in pending_rollbacks(prefix.timeline):
+            data = prefix.requests[rollback.requested_time]
+            if target_of(decode_rollback_plan(data, path=str(rollback))) == self.target:
+                return rollback
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteRollback:
+    """Take the target off the timeline and complete the rollback, in this order."""
+
+    attempt: Attempt
+    content: bytes
+    target: InstantTime
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(attempt_numbers=(self.attempt.instant,))
+
+    def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:
+        found = pending_instant_of(self.attempt, prefix)
+        if isinstance(found, Refusal):
+            return found
+        error = check_target(prefix.timeline, self.target, found)
+        if error is not None:
+            return Refusal(error)
+        events: list[Event] = []
+        target = prefix.timeline.find(self.target)
+        if target is not None:
+            events.append(RolledBack(target.requested_time, target.action))
+        events.append(Completed(found.requested_time, found.action, prefix.next_time, self.content))
+        done = found._replace(state=State.COMPLETED, completion_time=prefix.next_time)
+        return Decision(tuple(events), done)
+
+
+def pending_rollbacks(timeline: Timeline) -> tuple[Instant, ...]:
+    return tuple(instant for instant in timeline.pending if instant.action is Action.ROLLBACK)
+
+
+def check_target(timeline: Timeline, time: InstantTime, rollback: Instant) -> HeadwaterError | None:
+    """Return why the target of a pending rollback must not be touched, or None.
+
+    Ours are failed writes that can never complete. Another engine may have scheduled the rollback
+    of something else.
+    """
+    target = timeline.find(time)
+    if target is None:
+        return None
+    if not target.is_pending:
+        return UnsupportedError(
+            f"Rollback {rollback.requested_time} is to take back {target}, which has completed. "
+            "Only failed writes can be rolled back so far; rolling back commits comes with "
+            "restore. Finish it with the engine that scheduled it",
+            instant=time,
+        )
+    return None if target.action.is_ingestion else _is_a_plan(target)
+
+
+def _is_a_plan(target: Instant) -> HeadwaterError:
+    return UnsupportedError(
+        f"{target} is a plan of a table service. A plan stays until it has been executed, and its "
+        "next execution undoes the failed ones first; execute it instead",
+        kind=ErrorKind.UNSUPPORTED,
+        instant=target.requested_time,
+    )
+
+
+def _is_foreign(target: Instant) -> HeadwaterError:
+    return UnsupportedError(
+        f"No attempt of Headwater stands behind {target}, so another engine is writing it or did. "
+        "Only that engine knows whether it still is; let it roll the instant back",
+        instant=target.requested_time,
+    )

@@ -1,0 +1,49 @@
+"""A writer that says when its tasks have written their files, and then never commits.
+
+Arguments: the table's path. Run by `test_killed_writer_is_rolled_back.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TypeVar
+
+import pyarrow as pa
+
+import headwater as hw
+from headwater.engine.engine import Route, RowsTask
+from headwater.engine.inline import InlineRows
+from headwater.operations.plan import Operation
+from headwater.operations.write import WriteRequest, WriteTarget, run_write
+
+R = TypeVar("R")
+
+
+class EndlessRows(InlineRows):
+    """Rows whose job never returns after its tasks are done."""
+
+    def run(self, route: Route, task: RowsTask[R]) -> list[R]:
+        super().run(route, task)
+        print("written", flush=True)
+        while True:
+            time.sleep(60)
+
+
+def main(path: str) -> None:
+    table = hw.open_table(path)
+    rows = pa.table({"id": ["a", "c"], "city": ["sf", "la"], "value": [10, 3]})
+    target = WriteTarget(
+        components=table.components,
+        config=table.config,
+        write_config=table.write_config,
+        files=table.file_config,
+        storage_options=table.options.known,
+        lock_timeout_ms=table.lock_config.acquire_timeout_ms,
+    )
+    request = WriteRequest(operation=Operation.UPSERT, columns=rows.schema)
+    run_write(target, request, EndlessRows(rows))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

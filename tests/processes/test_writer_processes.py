@@ -1,0 +1,147 @@
+"""Real writer processes on one table, some of them killed: nothing acknowledged is ever lost.
+
+HEADWATER_TEST_COMMITS sets how many commits each of the eight writers makes; the default keeps the
+suite short, and `make test-writers` takes the full number.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hudi import HudiTableBuilder
+
+import headwater as hw
+
+WRITERS = 8
+COMMITS = int(os.environ.get("HEADWATER_TEST_COMMITS", "6"))
+KILLED_EACH_ROUND = 2
+ROUNDS = 2
+SCRIPT = Path(__file__).with_name("writer.py")
+MODES = ["non_blocking_concurrency_control", "optimistic_concurrency_control"]
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def _load_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("writer", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SCRIPT_MODULE = _load_script()
+
+
+class Fleet:
+    """Eight writers of one table."""
+
+    def __init__(self, folder: Path, mode: str) -> None:
+        self.path = folder / "table"
+        self._folder = folder
+        self._mode = mode
+        self._next = [0] * WRITERS
+        self.table = hw.create_table(
+            self.path,
+            schema="id string, writer long, number long, ts long",
+            record_key="id",
+            ordering="ts",
+            table_type="MERGE_ON_READ",
+            buckets=2,
+            options={**SCRIPT_MODULE.OPTIONS, "hoodie.write.concurrency.mode": mode},
+        )
+
+    def start(self, commits: int) -> list[subprocess.Popen[bytes]]:
+        processes = []
+        for writer in range(WRITERS):
+            first = self._next[writer]
+            self._next[writer] += commits
+            command = [sys.executable, str(SCRIPT), str(self.path), str(self._notes(writer))]
+            command += [str(writer), str(first), str(first + commits), self._mode]
+            processes.append(subprocess.Popen(command, stderr=subprocess.PIPE))
+        return processes
+
+    def acknowledged(self, writer: int) -> set[int]:
+        notes = self._notes(writer)
+        if not notes.exists():
+            return set()
+        whole, _, _ = notes.read_text().rpartition("\n")
+        return set(map(int, whole.split()))
+
+    def check(self, *, killed: bool) -> None:
+        """Compare the table with what its writers were told."""
+        found = {
+            row["id"]: (row["ts"], row["writer"], row["number"])
+            for row in self.table.read_arrow().to_pylist()
+        }
+        assert len(found) == self.table.read_arrow().num_rows, "a key is there twice"
+        certain: dict[str, int] = {}
+        possible: dict[str, set[int]] = {}
+        for writer in range(WRITERS):
+            done = self.acknowledged(writer)
+            if not killed:
+                assert done == set(range(self._next[writer])), f"writer {writer} missed commits"
+            for number in range(self._next[writer]):
+                for row in SCRIPT_MODULE.batch(writer, number).to_pylist():
+                    key, ts = row["id"], row["ts"]
+                    possible.setdefault(key, set()).add(ts)
+                    if number in done:
+                        certain[key] = max(ts, certain.get(key, -1))
+        for key, ts in certain.items():
+            assert key in found, f"{key} was acknowledged and is lost"
+            assert found[key][0] >= ts, (
+                f"{key} was acknowledged at {ts}, the table has {found[key]}"
+            )
+        for key, (ts, writer, number) in found.items():
+            assert ts in possible[key]
+            assert ts == number * 100 + writer, f"{key} mixes two rows"
+            assert killed or ts == certain[key]
+        theirs = HudiTableBuilder.from_base_uri(str(self.path)).build().read()
+        rows = [row for rows in theirs for row in rows.to_pylist()]
+        assert {row["id"]: (row["ts"], row["writer"], row["number"]) for row in rows} == found
+
+    def _notes(self, writer: int) -> Path:
+        return self._folder / f"acknowledged-{writer}"
+
+
+def _finish(process: subprocess.Popen[bytes]) -> None:
+    _, problems = process.communicate()
+    assert process.returncode == 0, problems.decode()[-3000:]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_eight_writers_lose_nothing(tmp_path: Path, mode: str) -> None:
+    fleet = Fleet(tmp_path, mode)
+    for process in fleet.start(COMMITS):
+        _finish(process)
+    fleet.check(killed=False)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_eight_writers_of_which_two_are_killed_each_round_lose_nothing(
+    tmp_path: Path, mode: str
+) -> None:
+    fleet = Fleet(tmp_path, mode)
+    chance = random.Random(7)
+    for _ in range(ROUNDS):
+        processes = fleet.start(COMMITS)
+        victims = chance.sample(processes, KILLED_EACH_ROUND)
+        for victim in victims:
+            # Somewhere between its start and its last commit.
+            time.sleep(0.5 + chance.random() * COMMITS * 0.2)
+            victim.send_signal(signal.SIGKILL)
+            victim.communicate()
+        for process in processes:
+            if process not in victims:
+                _finish(process)
+    fleet.check(killed=True)

@@ -1,0 +1,217 @@
+"""Tables with a write that failed in the middle, and processes that come upon it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headwater as hw
+from headwater.config.table_options import TableType
+from headwater.engine.inline import InlineRows
+from headwater.kernel.table_config import table_layout
+from headwater.kernel.txn.heartbeat import HeartbeatWatch
+from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
+from headwater.kernel.txn.rollback import Rollbacks
+from headwater.kernel.txn.transaction import LockTransaction
+from headwater.markers.batches import load_every_marker
+from headwater.model.instant import InstantTime
+from headwater.operations.plan import Operation
+from headwater.operations.write import RunningWrite, WriteRequest, WriteTarget, start_write
+from headwater.seams.clock import Clock
+from headwater.seams.components import Components
+from headwater.seams.ids import Owner, SystemIds
+from headwater.seams.storage import Storage
+from headwater.table import Table
+from headwater.testing.manual_clock import ManualClock
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("city", pa.string()),
+        pa.field("value", pa.int64()),
+    ]
+)
+FAST = {"headwater.storage.fsync": "false"}
+
+
+def rows(*values: tuple[str, str, int]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"id": key, "city": city, "value": value} for key, city, value in values], schema=SCHEMA
+    )
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A table with two commits, and everything a test does to it."""
+
+    table: Table
+
+    def begin_write(
+        self, *values: tuple[str, str, int], operation: Operation = Operation.UPSERT
+    ) -> RunningWrite:
+        """Start a write and run its tasks: everything but the commit."""
+        table = self.table
+        target = WriteTarget(
+            components=table.components,
+            config=table.config,
+            write_config=table.write_config,
+            files=table.file_config,
+            storage_options=table.options.known,
+            lock_timeout_ms=table.lock_config.acquire_timeout_ms,
+        )
+        running = start_write(target, WriteRequest(operation=operation, columns=SCHEMA))
+        running.run_tasks(InlineRows(rows(*(values or (("a", "sf", 10), ("c", "la", 3))))))
+        return running
+
+    def fail_write(self) -> InstantTime:
+        """Leave a write that gave up after its tasks had written their files."""
+        running = self.begin_write()
+        running.abandon()
+        return running.plan.instant_time
+
+    def files(self) -> dict[str, bytes]:
+        """Return every object but the lock's."""
+        storage = self.table.storage
+        return {
+            info.path: storage.read(info.path)
+            for info in storage.list_tree("")
+            if not info.path.startswith(".hoodie/.locks/")
+        }
+
+    def paths_of(self, time: InstantTime) -> set[str]:
+        """Return every path with an instant in it."""
+        return {path for path in self.files() if time in path}
+
+    def values(self) -> dict[str, int]:
+        return {row["id"]: row["value"] for row in self.table.read_arrow().to_pylist()}
+
+    def states(self) -> list[tuple[str, str]]:
+        return [(row["action"], row["state"]) for row in self.table.inspect.timeline().to_pylist()]
+
+
+class Killed(BaseException):
+    """The process is dead; no code of it runs on."""
+
+
+class DyingStorage:
+    """Storage of a process that dies after so many writes; nothing it does later reaches it."""
+
+    def __init__(self, storage: Storage, *, writes_left: int) -> None:
+        self._storage = storage
+        self._writes_left = writes_left
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._storage, name)
+        if not callable(call):
+            return call
+
+        def checked(*arguments: Any, **named: Any) -> Any:
+            if name in _WRITES:
+                self._writes_left -= 1
+            if self._writes_left < 0:
+                raise Killed
+            return call(*arguments, **named)
+
+        return checked
+
+
+_WRITES = ("put", "put_if_absent", "open_output", "replace", "delete")
+
+
+@pytest.fixture
+def dying() -> Callable[..., Any]:
+    """Return a function that wraps storage, so that its user dies after so many writes."""
+
+    def wrap(storage: Storage, writes_left: int) -> DyingStorage:
+        return DyingStorage(storage, writes_left=writes_left)
+
+    return wrap
+
+
+@pytest.fixture
+def killed() -> type[BaseException]:
+    """What the user of dying storage dies of."""
+    return Killed
+
+
+@pytest.fixture
+def make_bench(tmp_path: Path) -> Callable[..., Bench]:
+    """Return a function that makes a table with the rows a, b and then a second a."""
+
+    def make(table_type: TableType = TableType.COPY_ON_WRITE, **options: Any) -> Bench:
+        table = hw.create_table(
+            tmp_path / "trips",
+            schema=SCHEMA,
+            record_key="id",
+            partition_by="city",
+            buckets=1,
+            table_type=table_type,
+            options={**FAST, **options},
+        )
+        table.upsert(rows(("a", "sf", 1), ("b", "ny", 2)))
+        table.upsert(rows(("a", "sf", 5)))
+        return Bench(table)
+
+    return make
+
+
+@pytest.fixture
+def bench(make_bench: Callable[..., Bench]) -> Bench:
+    return make_bench()
+
+
+@dataclass(frozen=True)
+class Cleaner:
+    """One process that rolls back failed writes, on a host of its own."""
+
+    rollbacks: Rollbacks
+    watch: HeartbeatWatch
+
+
+@pytest.fixture
+def cleaner_of() -> Callable[..., Cleaner]:
+    """Return a function that makes a cleaner of a table, with seams of its own where given."""
+    locks = InProcessLocks()
+
+    def make(name: str, table: Table, clock: Clock, storage: Storage | None = None) -> Cleaner:
+        ids = SystemIds(Owner(name, 1, name))
+        provider = InProcessLockProvider(locks, clock, ids, table=table.uri)
+        components = Components(storage or table.storage, clock, ids, provider)
+        layout = table_layout(table.config)
+        txn = LockTransaction(components, layout)
+        rollbacks = Rollbacks(
+            components=components,
+            txn=txn,
+            layout=layout,
+            load_markers=load_every_marker,
+            interval_ms=1_000,
+            tolerable_misses=2,
+        )
+        return Cleaner(rollbacks, txn.watch)
+
+    return make
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Callable[[Table], Iterator[Table]]:
+    """Return a function that gives as many copies of a table as wanted, one at a time."""
+
+    def copy(table: Table) -> Iterator[Table]:
+        while True:
+            folder = tmp_path / "copy"
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(table.uri, folder)
+            yield hw.open_table(folder, FAST)
+
+    return copy
