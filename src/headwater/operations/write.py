@@ -214,6 +214,8 @@ def start_write(
         plan = _plan_write(target, request, inflight, view)
         if detects:
             plan = replace(plan, detection=_plan_detection(target, plan, inflight.attempt, view))
+        replaceable = _replaceable_groups(request, view)
+        # Last, because from here on nothing fails that would leave it running.
         service = start_service(
             components,
             plan.instant_time,
@@ -230,7 +232,7 @@ def start_write(
             request=request,
             plan=plan,
             attempt=inflight.attempt,
-            replaceable=_replaceable_groups(request, view),
+            replaceable=replaceable,
             snapshot=Snapshot.of(view.timeline),
         )
     except (Exception, KeyboardInterrupt):

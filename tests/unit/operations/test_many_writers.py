@@ -91,7 +91,7 @@ def test_rows_are_not_hidden_by_a_writer_that_began_later_and_was_seen(
     """Planned on the other's base file, requested before it: it would lie below it (N-12)."""
     table = new_table(tmp_path, OPTIMISTIC, "COPY_ON_WRITE")
     table.upsert(rows("abcdef", 1))
-    rival = open_table(tmp_path / "trips", {MODE: OPTIMISTIC})
+    rival = open_table(tmp_path / "trips", {MODE: OPTIMISTIC, **SETTINGS})
 
     def load_late(*arguments: Any, **options: Any) -> TableView:
         monkeypatch.setattr("headwater.operations.write.load_view", load_view)

@@ -25,7 +25,7 @@ What a crash leaves behind, by the last write that landed, and who repairs it:
     some markers deleted      the same, as long as any marker, heartbeat or attempt is left
     some attempts deleted     the same; those of T go last
 
-Everything but the first is done by `Rollbacks.resume` and `tidy_leftovers`, by any process.
+Everything but the first two is done by `Rollbacks.resume` and `tidy_leftovers`, by any process.
 """
 
 from __future__ import annotations
