@@ -19,6 +19,7 @@ from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
 from headwater.kernel.txn.rollback import Rollbacks
 from headwater.kernel.txn.transaction import LockTransaction
+from headwater.kernel.txn.writes import resume_inflight_write
 from headwater.markers.batches import load_every_marker
 from headwater.model.instant import InstantTime
 from headwater.operations.plan import Operation
@@ -69,11 +70,16 @@ class Bench:
         running.run_tasks(InlineRows(rows(*(values or (("a", "sf", 10), ("c", "la", 3))))))
         return running
 
-    def fail_write(self) -> InstantTime:
-        """Leave a write that gave up after its tasks had written their files."""
-        running = self.begin_write()
-        running.abandon()
-        return running.plan.instant_time
+    def fail_write(self, operation: Operation = Operation.UPSERT) -> InstantTime:
+        """Leave a write that gave up after its tasks had written their files.
+
+        Its heartbeat is released, but its process ended before it could roll the write back.
+        """
+        planned = self.begin_write(operation=operation).hand_over()
+        components = self.table.components
+        txn = LockTransaction(components, table_layout(self.table.config))
+        resume_inflight_write(components, txn, planned.attempt).abandon()
+        return planned.plan.instant_time
 
     def files(self) -> dict[str, bytes]:
         """Return every object but the lock's."""

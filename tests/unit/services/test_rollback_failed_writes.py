@@ -126,11 +126,10 @@ def test_a_requested_write_has_no_files_to_delete(bench: Bench) -> None:
 
 
 def test_failed_writes_that_replace_are_rolled_back(bench: Bench) -> None:
-    running = bench.begin_write(operation=Operation.OVERWRITE)
-    running.abandon()
+    time = bench.fail_write(Operation.OVERWRITE)
     assert ("replacecommit", "inflight") in bench.states()
     (done,) = bench.table.services.rollback_failed_writes()
-    assert done.instant == running.plan.instant_time
+    assert done.instant == time
     assert bench.values() == {"a": 5, "b": 2}
 
 
