@@ -194,10 +194,13 @@ def _sim() -> Iterator[Proof]:
         yield _ecd(strategy, 3, preemptions_max=0, crashes=1)
         yield _unreadable_markers(strategy)
     yield _occ_3("occ_3: no fault", preemptions_max=2)
-    yield _occ_3("occ_3: tick", preemptions_max=1, ticks=1)
-    yield _nbcc_slice("nbcc_slice: crash, tick", preemptions_max=1, crashes=1, ticks=1)
+    yield _occ_3("occ_3: tick", preemptions_max=0, ticks=1)
+    yield _nbcc_slice("nbcc_slice: no fault", preemptions_max=2)
+    yield _nbcc_slice("nbcc_slice: crash", preemptions_max=1, crashes=1)
+    yield _nbcc_slice("nbcc_slice: tick", preemptions_max=1, ticks=1)
+    yield _nbcc_slice("nbcc_slice: crash, tick", preemptions_max=0, crashes=1, ticks=1)
+    yield _nbcc_replace("deletion", "2 writers", writers=2, preemptions_max=2)
     for by in REPLACERS:
-        yield _nbcc_replace(by, "2 writers", writers=2, preemptions_max=2)
         yield _nbcc_replace(by, "tick", preemptions_max=2, ticks=1)
 
 
@@ -319,19 +322,21 @@ def _unreadable_markers(strategy: DetectionStrategy) -> Proof:
 
 
 def _occ_3(label: str, *, preemptions_max: int, **budgets: int) -> Proof:
-    # Writers overtake each other, and the archiver them, where two are interrupted.
-    marks = ("lost to a straggler", "lost to an archived instant") if preemptions_max > 1 else ()
-    return Proof(
-        label=label,
-        build=lambda: occ_3(_drop(**budgets), marks=marks),
-        preemptions_max=preemptions_max,
-    )
+    def scenario() -> Scenario:
+        # Writers overtake each other, and the archiver them, where two are interrupted.
+        deep = ("lost to a straggler", "lost to an archived instant")
+        built = occ_3(_drop(**budgets), marks=deep if preemptions_max > 1 else ())
+        return built if preemptions_max else replace(built, marks={})
+
+    return Proof(label=label, build=scenario, preemptions_max=preemptions_max)
 
 
-def _nbcc_slice(label: str, *, preemptions_max: int | None, **budgets: int) -> Proof:
-    return Proof(
-        label=label, build=lambda: nbcc_slice(_drop(**budgets)), preemptions_max=preemptions_max
-    )
+def _nbcc_slice(label: str, *, preemptions_max: int, **budgets: int) -> Proof:
+    def scenario() -> Scenario:
+        built = nbcc_slice(_drop(**budgets))
+        return built if preemptions_max else replace(built, marks={})
+
+    return Proof(label=label, build=scenario, preemptions_max=preemptions_max)
 
 
 def _nbcc_replace(
