@@ -23,6 +23,7 @@ from headwater.spark.input_rows import rows_of
 from headwater.spark.java_hash import java_hash
 from headwater.spark.rows import SparkRows
 from headwater.spark.schemas import frame_schema_of
+from headwater.spark.session import batches_bound_by_rows
 
 DISTRIBUTED = {"headwater.write.inline.bytes": 0, "headwater.write.tasks": 3}
 CITIES = ("ams", "ber", "rome", None, "")
@@ -369,6 +370,28 @@ def test_one_shuffle_for_a_write(spark: SparkSession, tmp_path: Path) -> None:
     ran = {info.stageId: info.numTasks for info in infos if info and info.numCompletedTasks}
     assert len(ran) == 2
     assert ran[max(ran)] == 3
+
+
+@pytest.mark.parametrize("own_limit", [None, "1024"])
+def test_batches_end_by_rows_unless_the_session_limits_their_bytes(
+    spark: SparkSession, own_limit: str | None
+) -> None:
+    setting = "spark.sql.execution.arrow.maxBytesPerBatch"
+    if own_limit is not None:
+        spark.conf.set(setting, own_limit)
+    try:
+        with batches_bound_by_rows(spark):
+            wide = spark.range(0, 500, 1, 1).mapInArrow(_batch_sizes, "rows long")
+            sizes = [row.rows for row in wide.collect()]
+        assert (len(sizes) == 1) == (own_limit is None)
+        assert spark.conf.get(setting, None) == own_limit
+    finally:
+        spark.conf.unset(setting)
+
+
+def _batch_sizes(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"rows": pa.array([batch.num_rows], pa.int64())})
 
 
 @pytest.mark.parametrize("key", [["id"], ["id", "part"]])

@@ -39,7 +39,12 @@ from headwater.kernel.arrow.input_schema import normalise_rows
 from headwater.kernel.arrow.partition_paths import DEFAULT_PARTITION
 from headwater.spark.java_hash import java_hash
 from headwater.spark.schemas import arrow_schema_of, frame_schema_of
-from headwater.spark.session import core_count, driver_host, functions_of
+from headwater.spark.session import (
+    batches_bound_by_rows,
+    core_count,
+    driver_host,
+    functions_of,
+)
 from headwater.spark.task_results import decode_outcomes, encode_outcome, error_in_text
 from headwater.spark.worker import warm
 
@@ -101,7 +106,8 @@ class SparkRows:
         consume = partial(_consume, task, count, self._warms)
         outcomes = self._routed(route, count).mapInArrow(consume, f"{_OUTCOME} binary")
         try:
-            collected = outcomes.toArrow()
+            with batches_bound_by_rows(self._df.sparkSession):
+                collected = outcomes.toArrow()
         except PySparkException as failure:
             ours = error_in_text(failure)
             if ours is None:

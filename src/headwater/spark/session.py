@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -13,6 +15,8 @@ from headwater.seams.network import LOOPBACK
 CORES_UNKNOWN = 4
 """Cores to plan for where nothing tells: a Spark Connect server does not say how many it has."""
 
+_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_BATCH_BYTES_UNLIMITED = "2147483647"
 _PARALLELISM = ("spark.default.parallelism", "spark.sql.leafNodeDefaultParallelism")
 
 
@@ -50,6 +54,23 @@ def driver_host(spark: SparkSession) -> str | None:
         return LOOPBACK
     host: str | None = context.getConf().get("spark.driver.host")
     return host
+
+
+@contextmanager
+def batches_bound_by_rows(spark: SparkSession) -> Iterator[None]:
+    """Let Arrow batches of jobs started within end by their number of rows alone.
+
+    With a limit of bytes, Spark 4.1 measures the batch anew after every row, and that takes more
+    than half of the JVM's time in a write. A limit that the session was given is kept.
+    """
+    if spark.conf.get(_BATCH_BYTES, None) is not None:
+        yield
+        return
+    spark.conf.set(_BATCH_BYTES, _BATCH_BYTES_UNLIMITED)
+    try:
+        yield
+    finally:
+        spark.conf.unset(_BATCH_BYTES)
 
 
 def gateway_of(spark: SparkSession) -> Any | None:

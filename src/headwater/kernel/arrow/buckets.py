@@ -22,7 +22,6 @@ from headwater.errors import InvalidInputError
 from headwater.kernel.arrow.java_hash import (
     Int32s,
     Int64s,
-    PowerTables,
     SpanHasher,
     TextPiece,
     UInt32s,
@@ -63,11 +62,7 @@ def list_hashes(
 ) -> Int32s:
     """Return Java's `List.hashCode` of the values in every record key."""
     fields = tuple(field for field in hash_fields or () if field)
-    tables = PowerTables()
-    hashes = [
-        _piece_hashes(piece, SpanHasher(piece, tables), fields)
-        for piece in text_pieces(record_keys)
-    ]
+    hashes = [_piece_hashes(piece, SpanHasher(piece), fields) for piece in text_pieces(record_keys)]
     return np.concatenate([np.zeros(0, dtype=np.uint32), *hashes]).view(np.int32)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -44,26 +45,13 @@ class TextPiece:
     ends: Int64s
 
 
-class PowerTables:
-    """Powers of 31 and of its inverse, computed once for all pieces of a call."""
-
-    def __init__(self) -> None:
-        self._rising = powers(_BASE, 0)
-        self._falling = powers(_INVERSE, 0)
-
-    def up_to(self, count: int) -> tuple[UInt32s, UInt32s]:
-        """Return the first `count` powers of 31 and of its inverse."""
-        if count > len(self._rising):
-            self._rising, self._falling = powers(_BASE, count), powers(_INVERSE, count)
-        return self._rising[:count], self._falling[:count]
-
-
 class SpanHasher:
     """Hashes any spans of one piece, after one pass over its units."""
 
-    def __init__(self, piece: TextPiece, tables: PowerTables) -> None:
+    def __init__(self, piece: TextPiece) -> None:
         size = len(piece.units)
-        self._rising, falling = tables.up_to(size)
+        rising, falling = _power_tables(size.bit_length())
+        self._rising, falling = rising[:size], falling[:size]
         self._sums = np.zeros(size + 1, dtype=np.uint32)
         np.cumsum(piece.units * falling, dtype=np.uint32, out=self._sums[1:])
 
@@ -82,11 +70,17 @@ def string_hashes(text: pa.Array | pa.ChunkedArray) -> Int32s:
     Raises:
         InvalidInputError: it is not text, or not UTF-8.
     """
-    tables = PowerTables()
-    hashes = [
-        SpanHasher(piece, tables).hashes(piece.starts, piece.ends) for piece in text_pieces(text)
-    ]
+    hashes = [SpanHasher(piece).hashes(piece.starts, piece.ends) for piece in text_pieces(text)]
     return np.concatenate([np.zeros(0, dtype=np.uint32), *hashes]).view(np.int32)
+
+
+@lru_cache(maxsize=2)
+def _power_tables(bits: int) -> tuple[UInt32s, UInt32s]:
+    """Return the powers of 31 and of its inverse for sizes of so many bits.
+
+    They are kept, since every batch of a write asks for about as many.
+    """
+    return powers(_BASE, 1 << bits), powers(_INVERSE, 1 << bits)
 
 
 def powers(base: int, count: int) -> UInt32s:
