@@ -15,17 +15,15 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from headwater.config.files import FileConfig
-from headwater.errors import CommitUnknownError, ConflictError, FencedError, HeadwaterError
+from headwater.errors import CommitUnknownError, FencedError, HeadwaterError
 from headwater.kernel.format.avro_records import decode_record, encode_record
 from headwater.kernel.layout import ATTEMPTS, HEARTBEATS
-from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.timeline.names import TimelineFile, file_name
-from headwater.kernel.txn.attempts import Attempt, Purpose
-from headwater.kernel.txn.events import AttemptStarted, Requested
+from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.guard import Work, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
-from headwater.kernel.txn.steps import Claim, Started
-from headwater.kernel.txn.transaction import Decision, LockTransaction, Needs, Prefix
+from headwater.kernel.txn.schedule import schedule_plan
+from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import InflightWrite
 from headwater.kernel.view.table_view import TableView, load_view
 from headwater.model.commit_metadata import CommitMetadata
@@ -266,30 +264,6 @@ def reader(process: Process) -> str:
 # Plans.
 
 
-@dataclass(frozen=True, slots=True)
-class RequestPlan:
-    """Put a plan on the timeline, under a time that is later than all it was made from.
-
-    The time is claimed first, as it is for a write: a writer may have died over the same one.
-    """
-
-    action: Action
-    content: bytes
-    claim: Claim
-
-    def needs(self, timeline: Timeline) -> Needs:
-        return Needs()
-
-    def decide(self, prefix: Prefix) -> Decision[Started]:
-        time = prefix.next_time
-        attempt = self.claim.attempt(time, 1, Purpose.EXECUTE, prefix.now_ms)
-        requested = Instant(time, self.action, State.REQUESTED)
-        return Decision(
-            (AttemptStarted(attempt), Requested(time, self.action, self.content)),
-            Started(attempt, requested, prefix.monotonic_ms),
-        )
-
-
 def compactor(process: Process) -> str:
     """Plan a compaction of what is there, and execute it."""
     return _run_plan(process, Action.COMPACTION, plan_compaction, Compact)
@@ -308,12 +282,15 @@ def _run_plan(
 ) -> str:
     components = components_of(process)
     txn = LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
+
+    def make() -> bytes | None:
+        slices = load_view(process.storage, CONFIG).slices([PARTITION])
+        return plan(slices) if any(one.logs for one in slices) else None
+
     try:
-        with txn.hold():
-            slices = load_view(process.storage, CONFIG).slices([PARTITION])
-            if not any(one.logs for one in slices):
-                return IDLE
-            started = _request(txn, RequestPlan(action, plan(slices), claim_of(process)))
+        started = schedule_plan(txn, action, make, lambda: claim_of(process))
+        if started is None:
+            return IDLE
         run_started(components, txn, started, work(process.storage))
     except CommitUnknownError:
         return UNKNOWN
@@ -322,13 +299,6 @@ def _run_plan(
     except HeadwaterError:
         return FAILED
     return COMMITTED
-
-
-def _request(txn: LockTransaction, step: RequestPlan) -> Started:
-    try:
-        return txn.run(step).result
-    except ConflictError:
-        return txn.run(step).result  # Under the next time; only one process may have died.
 
 
 def plan_compaction(slices: list[FileSlice]) -> bytes:

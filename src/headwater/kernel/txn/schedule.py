@@ -1,0 +1,89 @@
+"""Putting a plan on the timeline.
+
+A plan is made and requested under one lock, so that it lists exactly what had completed before its
+own time (INV-45), and no second plan is made from the same state. What it needs is best read before
+as well: `make` then finds nearly everything in its caches, and the lock is held for a listing.
+
+What a crash leaves behind, by the last write that landed:
+
+    after      who repairs
+    attempt    nobody needs to: the time is used up, no instant exists
+    request    whoever executes the plan, once the heartbeat of the attempt has lapsed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headwater.errors import ConflictError
+from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.txn.attempts import Purpose
+from headwater.kernel.txn.events import AttemptStarted, Requested
+from headwater.kernel.txn.steps import Claim, Started
+from headwater.kernel.txn.transaction import Decision, LockTransaction, Needs, Prefix
+from headwater.model.instant import Action, Instant, State
+
+_TIMES_TRIED_MAX = 5
+"""A time can be taken only when a lock failed or a clock repeats a time whose owner died right
+after claiming it; each retry asks for a later one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPlan:
+    """Request a plan under a time that is later than all it was made from.
+
+    The time is claimed first, as it is for a write: a writer may have died over the same one. The
+    claim is the first attempt; it is the caller's to execute, or else released at once.
+    """
+
+    action: Action
+    content: bytes
+    claim: Claim
+    is_executed_later: bool = False
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs()
+
+    def decide(self, prefix: Prefix) -> Decision[Started]:
+        time = prefix.next_time
+        attempt = self.claim.attempt(time, 1, Purpose.EXECUTE, prefix.now_ms)
+        attempt = replace(attempt, is_released=self.is_executed_later)
+        requested = Instant(time, self.action, State.REQUESTED)
+        return Decision(
+            (AttemptStarted(attempt), Requested(time, self.action, self.content)),
+            Started(attempt, requested, prefix.monotonic_ms),
+        )
+
+
+def schedule_plan(
+    txn: LockTransaction,
+    action: Action,
+    make: Callable[[], bytes | None],
+    claim: Callable[[], Claim],
+    *,
+    is_executed_later: bool = False,
+) -> Started | None:
+    """Make a plan under the lock and request it; None if there is nothing to do.
+
+    Args:
+        make: reads the table as it is now, and returns the content of the requested file.
+        claim: makes a new claim for each try.
+
+    Raises:
+        ConflictError: the lock was not to be had in time.
+        HeadwaterError: whatever `make` raised; nothing was written.
+    """
+    with txn.hold():
+        content = make()
+        if content is None:
+            return None
+        tried = 0
+        while True:
+            step = RequestPlan(action, content, claim(), is_executed_later)
+            try:
+                return txn.run(step).result
+            except ConflictError as conflict:
+                tried += 1
+                if conflict.kind is not conflict.default_kind or tried == _TIMES_TRIED_MAX:
+                    raise
