@@ -510,7 +510,7 @@ def test_a_task_that_always_fails_fails_the_write(
         patched.setattr("headwater.table.rows_of", lambda *_, **__: wrapped)
         with pytest.raises(PySparkException, match="burnt down"):
             table.upsert(frame_of(spark, rows))
-    assert data_files(table)
+    assert table.inspect.timeline()["action"].to_pylist() == ["rollback"]
     assert table.read_arrow().num_rows == 0
     table.upsert(frame_of(spark, rows))
     assert by_key(table.read_arrow()) == by_key(rows)

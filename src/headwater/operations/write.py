@@ -12,9 +12,9 @@
 does 5 to 7, for an engine that runs the tasks by itself. Such a write may even go on in another
 process: `hand_over` makes a value of it, and `resume_write` a running write of that.
 
-A crash before 6 leaves a pending instant whose files nobody sees; clean rolls it back. A failure
-releases the heartbeat, so that the next writer need not wait. After an unknown outcome of 6 nothing
-is touched: the timeline will tell.
+A crash before 6 leaves a pending instant whose files nobody sees; others roll it back. A failure is
+rolled back by the writer itself, at once. After an unknown outcome of 6 nothing is touched: the
+timeline will tell.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.changes import WRITER_KEY, change_of, load_changes
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
+from headwater.kernel.txn.rollback import rollback_own_write
 from headwater.kernel.txn.steps import Claim
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import (
@@ -70,6 +71,7 @@ from headwater.kernel.txn.writes import (
 )
 from headwater.kernel.view.commits import Commit as Completed
 from headwater.kernel.view.table_view import TableView, load_view
+from headwater.markers.batches import load_every_marker
 from headwater.markers.detection import Detection, plan_detection
 from headwater.markers.early_conflict import EarlyCheck
 from headwater.model.commit import Commit
@@ -236,7 +238,7 @@ def start_write(
             snapshot=Snapshot.of(view.timeline),
         )
     except (Exception, KeyboardInterrupt):
-        inflight.abandon()
+        _give_up(target, inflight)
         raise
     markers = WriteMarkers(
         components.storage,
@@ -268,7 +270,7 @@ def abandon_write(target: WriteTarget, attempt: Attempt) -> None:
     Raises:
         FencedError: the write has ended already, or was taken over.
     """
-    resume_inflight_write(target.components, _transaction(target), attempt).abandon()
+    _give_up(target, resume_inflight_write(target.components, _transaction(target), attempt))
 
 
 class RunningWrite:
@@ -341,14 +343,22 @@ class RunningWrite:
         return replace(check, known=load_changes(storage, layout, done))
 
     def abandon(self) -> None:
-        """Give up: nothing becomes visible, and others may roll the instant back at once."""
+        """Give up: nothing becomes visible, and what was written is taken away again.
+
+        What cannot be taken away now is left for others to roll back, at once if they like.
+        """
         self._markers.close()
-        self._inflight.abandon()
+        _give_up(self._target, self._inflight)
 
     def hand_over(self) -> PlannedWrite:
         """Let another process go on with this write; see `InflightWrite.hand_over`."""
         self._inflight.hand_over()
         return self._planned
+
+
+def _give_up(target: WriteTarget, inflight: InflightWrite) -> None:
+    layout = table_layout(target.config)
+    rollback_own_write(target.components, layout, load_every_marker, inflight)
 
 
 def _transaction(target: WriteTarget) -> LockTransaction:
