@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +17,11 @@ from headwater.errors import (
     InvalidInputError,
     StorageError,
 )
-from headwater.kernel.txn.locks.file_system import TAKEOVER_MS, FileSystemLockProvider
+from headwater.kernel.txn.locks.file_system import (
+    HOLDER_ENDED_MS,
+    TAKEOVER_MS,
+    FileSystemLockProvider,
+)
 from headwater.kernel.txn.locks.lock_file import LockFile, parse_lock_file
 from headwater.seams.clock import Clock
 from headwater.seams.ids import SystemIds
@@ -350,3 +357,41 @@ def test_the_guard_of_a_dead_process_delays_a_take_over_but_does_not_stop_it(
         assert f"{LOCK}.takeover" in [found.path for found in storage.list_tree("")]
         a_provider(storage, clock).acquire(timeout_ms=3 * EXPIRE_MS).check()
     assert f"{LOCK}.takeover" not in [found.path for found in storage.list_tree("")]
+
+
+class TestHolderThatEnded:
+    """A lock without expiry, and the system's word that its holder is no more."""
+
+    @staticmethod
+    def held_by(storage: MemoryStorage, clock: ManualClock, ids: SystemIds) -> None:
+        FileSystemLockProvider(storage, clock, ids).acquire(timeout_ms=0)
+
+    @staticmethod
+    def ended_process() -> int:
+        child = subprocess.Popen([sys.executable, "-c", ""])
+        child.wait()
+        return child.pid
+
+    def test_its_lock_is_taken_over_after_seconds(
+        self, storage: MemoryStorage, clock: ManualClock
+    ) -> None:
+        dead = replace(SystemIds().owner, pid=self.ended_process())
+        self.held_by(storage, clock, SystemIds(dead))
+        provider = a_provider(storage, clock, expire_ms=0)
+        with pytest.raises(ConflictError):
+            provider.acquire(timeout_ms=HOLDER_ENDED_MS // 2)
+        provider.acquire(timeout_ms=HOLDER_ENDED_MS).check()
+
+    @pytest.mark.parametrize("process_space", ["", "another boot pid:[1]"])
+    def test_a_number_of_another_system_says_nothing(
+        self, storage: MemoryStorage, clock: ManualClock, process_space: str
+    ) -> None:
+        dead = replace(SystemIds().owner, pid=self.ended_process())
+        self.held_by(storage, clock, SystemIds(dead, process_space))
+        with pytest.raises(ConflictError):
+            a_provider(storage, clock, expire_ms=0).acquire(timeout_ms=100 * HOLDER_ENDED_MS)
+
+    def test_a_live_holder_keeps_it(self, storage: MemoryStorage, clock: ManualClock) -> None:
+        self.held_by(storage, clock, SystemIds())
+        with pytest.raises(ConflictError):
+            a_provider(storage, clock, expire_ms=0).acquire(timeout_ms=100 * HOLDER_ENDED_MS)

@@ -15,9 +15,11 @@ Taking a lock:
 4. Read the lock back: it must still be this acquisition's.
 
 When a lock is expired. A file of ours says how long it may stand unchanged, its holder rewrites it
-several times in that span, and an observer counts on its own monotonic clock (H-26). A file of
-stock Hudi is never rewritten, so its modification time decides, as in Hudi. What `inspect` shows
-compares wall clocks and may be wrong; nothing is taken on that ground.
+several times in that span, and an observer counts on its own monotonic clock (H-26). If the holder
+ran on the observer's own system, and that says that the process has ended, seconds are enough,
+whatever the lease: what the process still had sent has landed by then. A file of stock Hudi is
+never rewritten, so its modification time decides, as in Hudi. What `inspect` shows compares wall
+clocks and may be wrong; nothing is taken on that ground.
 
 What stays open, because the store has no conditional delete:
 
@@ -66,6 +68,8 @@ RENEWALS_PER_LEASE = 3  # Two renewals in a row may fail before the lease is los
 RENEW_WITHOUT_EXPIRY_MS = 20_000
 # How long the guard of a take-over may stand: two calls to the store, with plenty of room.
 TAKEOVER_MS = 30_000
+# For how long the lock of a process that has ended is left: requests that it had sent may land.
+HOLDER_ENDED_MS = 3_000
 WRITE_ATTEMPT_COUNT_MAX = 3
 OBSERVE_EVERY_MS = 1_000
 
@@ -197,6 +201,8 @@ class FileSystemLockProvider:
         lock = parse_lock_file(data)
         if lock is not None:
             seen_ms = self.unchanged.seen_ms(path, data)
+            if seen_ms >= HOLDER_ENDED_MS and self.ids.has_ended(lock.pid, lock.process_space):
+                return True
             return lock.lease_ms > 0 and seen_ms >= lock.lease_ms + CLOCK_DRIFT_MS
         if not self.expire_ms:
             return False
@@ -472,6 +478,8 @@ class _FileHome:
             written_ms=now_ms,
             lease_ms=self._provider.expire_ms,
             write=self._writes.next_number(),
+            pid=self._provider.ids.owner.pid,
+            process_space=self._provider.ids.process_space,
         ).encode()
 
     def owns(self, data: bytes) -> bool:

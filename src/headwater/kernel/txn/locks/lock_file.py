@@ -8,6 +8,7 @@ its three fields and add our own, which make a lock recognisable and its lease v
     acquiredMs, writtenMs   the holder's wall clock, for display
     leaseMs                 how long this content may stand unchanged; 0 is for ever
     write                   1, 2, ... so that no two writes of one acquisition are equal
+    pid, processSpace       the holder's process, and the system that knows it by this number
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class LockFile:
     written_ms: int
     lease_ms: int
     write: int
+    pid: int = 0
+    process_space: str = ""
 
     def encode(self) -> bytes:
         created = datetime.fromtimestamp(self.acquired_ms / 1000, UTC)
@@ -45,6 +48,8 @@ class LockFile:
             "writtenMs": self.written_ms,
             "leaseMs": self.lease_ms,
             "write": self.write,
+            "pid": self.pid,
+            "processSpace": self.process_space,
         }
         return json.dumps(content).encode()
 
@@ -61,6 +66,8 @@ def parse_lock_file(data: bytes) -> LockFile | None:
             written_ms=int(content["writtenMs"]),
             lease_ms=int(content["leaseMs"]),
             write=int(content["write"]),
+            pid=int(content.get("pid", 0)),
+            process_space=str(content.get("processSpace", "")),
         )
     except (KeyError, TypeError, ValueError):
         return None
