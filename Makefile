@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-cluster hudi test-hudi sim sim-short check demo bench bench-hudi docs clean
+.PHONY: help install java fmt lint types layers test unit test-cluster test-writers chaos hudi test-hudi sim sim-short check demo bench bench-hudi docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -44,6 +44,12 @@ unit: install java ## the tests alone; those with Spark share one session, in on
 
 test-cluster: install java ## the Spark tests on a standalone cluster of two workers
 	@HEADWATER_TEST_SPARK=standalone $(BIN)/python -m pytest tests/spark
+
+test-writers: install ## eight writer processes, fifty commits each, some of them killed
+	@HEADWATER_TEST_COMMITS=50 $(BIN)/python -m pytest tests/processes/test_writer_processes.py
+
+chaos: install ## five minutes of ingestion and table services while processes are killed
+	@HEADWATER_CHAOS_SECONDS=300 $(BIN)/python -m pytest tests/processes/test_chaos.py
 
 hudi: install java ## fetch Apache Hudi's bundle for Spark into a cache outside the project
 	@PYTHON=$(PYTHON) scripts/get-hudi.sh

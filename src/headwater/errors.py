@@ -64,6 +64,11 @@ class ErrorKind(StrEnum):
     EARLY_CONFLICT = "conflict.early"
     CORRUPT_MARKERS = "corrupt.markers"
     MARKER_SERVICE = "storage.marker_service"
+    PLAN_CANCELLED = "conflict.plan_cancelled"
+    PLAN_TOO_YOUNG = "conflict.plan_too_young"
+    PLAN_NOT_EXECUTABLE = "conflict.plan_not_executable"
+    NOT_CANCELLABLE = "invalid_input.not_cancellable"
+    NOT_CANCELLED = "invalid_input.not_cancelled"
 
 
 class HeadwaterError(Exception):

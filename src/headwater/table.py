@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import pyarrow as pa
@@ -58,6 +58,7 @@ from headwater.spark.input_rows import AnyRows, rows_of
 from headwater.spark.read import read_snapshot
 from headwater.spark.schemas import declared_schema
 from headwater.spark.session import session_of
+from headwater.spark.tasks import engine_for
 
 # The locks that threads of this process take from each other. They are the process's own by nature,
 # so every table of the process shares them.
@@ -150,12 +151,20 @@ class Table:
 
     @cached_property
     def services(self) -> Services:
-        """What keeps the table in order: `rollback_failed_writes()`, `rollback()`."""
+        """What keeps the table in order: one method per table service."""
         return Services(
             self.components,
             self.config,
             self.write_config,
             lock_timeout_ms=self.lock_config.acquire_timeout_ms,
+            options=self.options.known,
+            engine_for=partial(
+                engine_for,
+                files=self.file_config,
+                spark_config=self.spark_config,
+                clock=self.clock,
+                ids=self.ids,
+            ),
         )
 
     def upsert(self, rows: AnyRows, *, partial: bool = False) -> Commit:
@@ -356,7 +365,9 @@ class Table:
             partitions=partitions,
             extra_metadata=extra_metadata or {},
         )
-        return write_with_retries(target, request, given)
+        commit = write_with_retries(target, request, given)
+        self.services.run_after_write()
+        return commit
 
     def reload(self) -> Self:
         """Return the table with the config that storage holds now."""

@@ -11,8 +11,10 @@ from headwater.testing.catalog import MUTANTS
 from headwater.testing.explore import exhaust, replay
 from headwater.testing.faults import Faults
 from headwater.testing.mutants.mutant import Mutant
+from headwater.testing.scenarios.cancel import cancel_commit
 from headwater.testing.scenarios.early_conflict import ecd
 from headwater.testing.scenarios.guard import guard_2
+from headwater.testing.scenarios.logcompact import logcompact
 from headwater.testing.scenarios.nbcc import nbcc_replace, nbcc_slice
 from headwater.testing.scenarios.occ import occ_3
 from headwater.testing.scenarios.rollback import rollback_two
@@ -44,6 +46,12 @@ def _unbroken(scenario: Scenario) -> Scenario:
         whole = nbcc_slice(scenario.faults)
     if scenario.name.startswith("nbcc_replace by "):
         whole = nbcc_replace(scenario.faults, by=scenario.name.removeprefix("nbcc_replace by "))
+    if scenario.name == "logcompact":
+        whole = logcompact(scenario.faults)
+    if scenario.name == "cancel_commit":
+        whole = cancel_commit(scenario.faults)
+    elif scenario.name.startswith(("cancel_", "removable")):
+        whole = scenario  # What is broken there is patched into the product.
     return replace(scenario, actors=whole.actors)
 
 

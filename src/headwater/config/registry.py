@@ -18,6 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.config.archive import ARCHIVE_OPTIONS, ArchiveConfig
+from headwater.config.clean import CLEAN_OPTIONS, CleanConfig
+from headwater.config.clustering import CLUSTERING_OPTIONS, ClusteringConfig
+from headwater.config.compaction import COMPACTION_OPTIONS, CompactionConfig
 from headwater.config.detection import DETECTION_OPTIONS, DetectionConfig
 from headwater.config.files import FILE_OPTIONS, FileConfig
 from headwater.config.lock_options import LOCK_OPTIONS, lock_config_from_options
@@ -29,9 +33,11 @@ from headwater.config.option import (
     UnknownOptionWarning,
     problem_list,
 )
+from headwater.config.plans import PLAN_OPTIONS, PlanConfig
 from headwater.config.spark import SPARK_OPTIONS, SparkConfig
 from headwater.config.table_options import TABLE_OPTIONS, TABLE_PREFIXES
 from headwater.config.unsupported import UNSUPPORTED_OPTIONS
+from headwater.config.upkeep import UPKEEP_OPTIONS, UpkeepConfig
 from headwater.config.write import WRITE_OPTIONS, WriteConfig
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 
@@ -47,6 +53,12 @@ OPTION_GROUPS: Mapping[str, tuple[Option[Any, Any], ...]] = {
     "Files": FILE_OPTIONS,
     "Spark": SPARK_OPTIONS,
     "Locks": LOCK_OPTIONS,
+    "Compaction": COMPACTION_OPTIONS,
+    "Clustering": CLUSTERING_OPTIONS,
+    "Clean": CLEAN_OPTIONS,
+    "Archive": ARCHIVE_OPTIONS,
+    "Plans": PLAN_OPTIONS,
+    "Services after a write": UPKEEP_OPTIONS,
 }
 OPTION_PREFIXES = (*TABLE_PREFIXES, STORAGE_PREFIX)
 ALL_OPTIONS = tuple(option for group in OPTION_GROUPS.values() for option in group)
@@ -58,6 +70,12 @@ _CONFIG_BUILDERS = (
     FileConfig.from_options,
     SparkConfig.from_options,
     lock_config_from_options,
+    CompactionConfig.from_options,
+    ClusteringConfig.from_options,
+    CleanConfig.from_options,
+    ArchiveConfig.from_options,
+    PlanConfig.from_options,
+    UpkeepConfig.from_options,
 )
 """Each knows the rules that bind several of its options."""
 

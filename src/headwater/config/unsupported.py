@@ -74,6 +74,16 @@ UNSUPPORTED_OPTIONS = (
         ("BUCKET", "SIMPLE", "BLOOM"),
         "A record is found by its partition and key: choose one of these",
     ),
+    UnsupportedOption(
+        "hoodie.clean.failed.writes.policy",
+        ("LAZY",),
+        "Failed writes are rolled back by cleaning, once their writers are dead",
+    ),
+    UnsupportedOption(
+        "hoodie.archive.beyond.savepoint",
+        ("FALSE",),
+        "What a restore may take back stays on the active timeline",
+    ),
     UnsupportedOption("hoodie.index.bucket.engine", ("SIMPLE",), "The number of buckets is fixed"),
     UnsupportedOption(
         "hoodie.table.keygenerator.type",

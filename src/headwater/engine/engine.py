@@ -80,5 +80,29 @@ class Rows(Protocol):
         ...
 
 
+Poll = Callable[[], None]
+"""Called now and then while tasks run. What it raises stops them."""
+
+
+def never_stops() -> None:
+    """Let tasks run to their end."""
+
+
 class Engine(Protocol):
-    def run(self, function: Callable[[A], R], tasks: Sequence[A]) -> list[R]: ...
+    def run(
+        self,
+        function: Callable[[TaskContext, A], R],
+        tasks: Sequence[A],
+        *,
+        poll: Poll = never_stops,
+    ) -> list[R]:
+        """Run a function on each of some independent tasks; return the results in task order.
+
+        Tasks that `poll` stopped may go on for a while on other machines: what they write then is
+        in no result.
+
+        Raises:
+            HeadwaterError: what a task raised, or what `poll` did. Others may have run to their
+                end.
+        """
+        ...

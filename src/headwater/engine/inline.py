@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from headwater.engine.engine import Route, RowsTask, TaskContext
+from headwater.engine.engine import Poll, Route, RowsTask, TaskContext, never_stops
 from headwater.seams.network import LOOPBACK
 
 A = TypeVar("A")
@@ -17,8 +17,20 @@ R = TypeVar("R")
 class InlineEngine:
     """Runs tasks one after the other."""
 
-    def run(self, function: Callable[[A], R], tasks: Sequence[A]) -> list[R]:
-        return [function(task) for task in tasks]
+    def run(
+        self,
+        function: Callable[[TaskContext, A], R],
+        tasks: Sequence[A],
+        *,
+        poll: Poll = never_stops,
+    ) -> list[R]:
+        """Run the tasks; `poll` is asked before each of them."""
+        results = []
+        for number, task in enumerate(tasks):
+            poll()
+            here = TaskContext(task=number, task_attempt=0, task_count=len(tasks))
+            results.append(function(here, task))
+        return results
 
 
 class InlineRows:

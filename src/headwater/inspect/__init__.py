@@ -7,12 +7,14 @@ import os
 import pyarrow as pa
 
 from headwater.config.table import TableConfig
+from headwater.inspect.cancels import count_cancels, list_cancels
 from headwater.inspect.files import list_files
 from headwater.inspect.heartbeats import list_heartbeats
 from headwater.inspect.locks import list_locks
 from headwater.inspect.slices import list_slices
 from headwater.inspect.timeline import list_instants, list_operations
 from headwater.inspect.timeline_picture import draw_timeline
+from headwater.kernel.table_config import table_layout
 from headwater.seams.components import Components
 
 
@@ -59,3 +61,11 @@ class Inspect:
     def locks(self) -> pa.Table:
         """Who holds the table lock; no row when it is free."""
         return list_locks(self._components.locks)
+
+    def cancels(self) -> pa.Table:
+        """The plans that were cancelled: those that wait to be aborted, and those that were."""
+        return list_cancels(self._components.storage, table_layout(self._config))
+
+    def cancel_count(self) -> pa.Table:
+        """How often plans of this table were cancelled since it was created, as one row."""
+        return count_cancels(self._components.storage)

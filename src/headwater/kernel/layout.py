@@ -1,7 +1,8 @@
 """Where things are inside a table: one place for every path the protocol uses.
 
 All paths are relative to the table's base. Folders that stock Hudi knows keep its names;
-`.attempts`, `.cancel`, `.detection` and `.sinks` are ours, and other engines ignore them.
+`.attempts`, `.cancel`, `.cancel_count.json`, `.detection` and `.sinks` are ours, and other engines
+ignore them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ PROPERTIES_BACKUP = f"{HOODIE}/hoodie.properties.backup"
 ATTEMPTS = f"{HOODIE}/.attempts"
 HEARTBEATS = f"{HOODIE}/.heartbeat"
 CANCELS = f"{HOODIE}/.cancel"
+CANCEL_COUNT = f"{HOODIE}/.cancel_count.json"
 MARKERS = f"{HOODIE}/.temp"
 DETECTION = f"{HOODIE}/.detection"
 SINKS = f"{HOODIE}/.sinks"

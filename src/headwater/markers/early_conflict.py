@@ -5,7 +5,7 @@ A write W that is about to touch file group g stops only if (INV-67)
 - a rival that was requested before W, is pending, and has an active heartbeat has announced by a
   marker that it touches g too, or
 - an instant that W did not see completed on g since, or
-- g belongs to a clustering that is pending,
+- g belongs to a clustering that is pending and does not give way to writes,
 
 and only if the conflict check of the commit would refuse the two together; see `txn.conflicts` for
 which ways to touch a group fit. So detection never stops a write that could have committed beside

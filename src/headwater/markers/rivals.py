@@ -30,7 +30,7 @@ from headwater.kernel.txn.attempts import (
 )
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.markers.early_conflict import is_ahead
-from headwater.model.instant import Instant, InstantTime
+from headwater.model.instant import Action, Instant, InstantTime
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
 from headwater.seams.storage import Storage
@@ -71,6 +71,9 @@ def load_rivals(storage: Storage, ids: Ids, mine: Attempt, timeline: Timeline) -
         if is_ahead(instant.requested_time, mine.instant)
         and instant.requested_time != mine.instant
         and instant.action.completed_name in COMMIT_ACTIONS
+        # What a clustering replaces is in its plan, and whether it gives way to writes is too. Its
+        # markers announce groups that nobody else knows.
+        and instant.action is not Action.CLUSTERING
     ]
     if not pending:
         return ()

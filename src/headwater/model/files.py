@@ -125,6 +125,12 @@ def write_token(task: int, attempt: int, task_attempt: int) -> str:
     return f"{task}-{attempt}-{task_attempt}"
 
 
+def attempt_of(token: str) -> int | None:
+    """Return the number of the execution that a token tells; None if it is not one of ours."""
+    parts = token.split("-")
+    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else None
+
+
 def parse_data_file(path: str, size_bytes: int = 0) -> DataFile | None:
     """Return the data file that a path relative to the table's base names; None if it names none.
 

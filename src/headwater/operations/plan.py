@@ -14,7 +14,6 @@ but the plan, its rows and storage.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
@@ -24,6 +23,7 @@ import pyarrow as pa
 from headwater.config.files import FileConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import LOOKUP_INDEXES, IndexType, TableType
+from headwater.kernel.file_ids import generation_file_id, seeded_file_id
 from headwater.markers.client import MarkerServiceAddress
 from headwater.markers.detection import Detection
 from headwater.model.files import FileGroupId, FileSlice
@@ -126,26 +126,19 @@ class WritePlan:
         return {one.group for slices in self.slices.values() for one in slices.values()}
 
     def new_group(self, partition: str, number: int, serial: int = 0) -> FileGroupId:
-        """Name a new file group, without randomness, so that a retried task names the same one.
-
-        The first eight characters of a bucket's id are its number. Non-blocking writers all give
-        the group of a bucket the same id, or two that start it at the same time would make two
-        groups of it. Hudi's do too: the rest are zeros. A replaced group never comes back (INV-63):
-        the next one of its bucket is named after the instant that replaced it.
-        """
+        """Name a new file group; a replaced one of a bucket never comes back (INV-63)."""
         if self.is_bucketed and self.is_non_blocking:
-            return FileGroupId(partition, f"{number:08d}-{self._generation(partition, number)}-0")
-        seed = f"{self.instant_time}/{self.attempt}/{partition}/{number}/{serial}".encode()
-        digest = hashlib.blake2b(seed, digest_size=16).hexdigest()
-        head = f"{number:08d}" if self.is_bucketed else digest[:8]
-        tail = f"{digest[8:12]}-4{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
-        return FileGroupId(partition, f"{head}-{tail}-0")
+            replaced_by = self._generation(partition, number)
+            return FileGroupId(partition, generation_file_id(number, replaced_by))
+        seed = f"{self.instant_time}/{self.attempt}/{partition}/{number}/{serial}"
+        bucket = number if self.is_bucketed else None
+        return FileGroupId(partition, seeded_file_id(seed, bucket))
 
-    def _generation(self, partition: str, bucket: int) -> str:
-        replaced = self.generations.get(partition, {}).get(bucket)
-        time = self.instant_time if self.operation.is_replacing else replaced or ""
-        digits = f"{time:0<24}"
-        return f"{digits[:4]}-{digits[4:8]}-{digits[8:12]}-{digits[12:]}"
+    def _generation(self, partition: str, bucket: int) -> InstantTime | None:
+        """Return the instant after which the group of a bucket is named."""
+        if self.operation.is_replacing:
+            return self.instant_time
+        return self.generations.get(partition, {}).get(bucket)
 
 
 def bucket_of(group: FileGroupId) -> int:

@@ -4,7 +4,8 @@
 2. load the view: the snapshot that rows are routed and merged against;
 3. plan: the columns after this write, and which slice each row may go to;
 4. tasks: rows to data files, each announced by a marker;
-5. delete files that tasks left behind but no stat lists;
+5. delete files that tasks left behind but no stat lists, and cancel the plans in the way of the
+   write that give way to writes, if there are any: one more transaction then;
 6. transaction: the completed file, with all stats, makes the write visible as one;
 7. forget markers and heartbeat.
 
@@ -58,6 +59,7 @@ from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.cancel_overlapped import cancel_overlapped
 from headwater.kernel.txn.changes import WRITER_KEY, change_of, load_changes
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
 from headwater.kernel.txn.rollback import rollback_own_write
@@ -320,6 +322,8 @@ class RunningWrite:
     def _conflict_check(self, metadata: CommitMetadata) -> ConflictCheck:
         """Say what the write did, and read what others did before the lock is taken.
 
+        All markers of the write are there by now. So a plan that is in its way and gives way to
+        writes either is found and cancelled here, or finds the markers before it completes (H-09).
         Where there should be no others, it is not worth a look.
         """
         storage, config = self._target.components.storage, self._target.config
@@ -339,8 +343,11 @@ class RunningWrite:
         )
         if self._target.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER:
             return check
-        done = [i for i in check.unread(load_active(storage, layout.timeline)) if i.is_completed]
-        return replace(check, known=load_changes(storage, layout, done))
+        others = check.unread(load_active(storage, layout.timeline))
+        done = [instant for instant in others if instant.is_completed]
+        check = replace(check, known=load_changes(storage, layout, done))
+        plans = [instant for instant in others if instant.is_pending]
+        return cancel_overlapped(self._inflight, storage, layout, check, plans)
 
     def abandon(self) -> None:
         """Give up: nothing becomes visible, and what was written is taken away again.

@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from headwater.config.archive import ArchiveConfig
+from headwater.config.clean import CleanConfig
+from headwater.config.clustering import ClusteringConfig
+from headwater.config.compaction import CompactionConfig
+from headwater.config.files import FileConfig
+from headwater.config.plans import PlanConfig
 from headwater.config.table import TableConfig
+from headwater.config.upkeep import UpkeepConfig
 from headwater.config.write import WriteConfig
-from headwater.errors import UnsupportedError
-from headwater.kernel.table_config import table_layout
+from headwater.engine.engine import Engine
+from headwater.engine.inline import InlineEngine
+from headwater.kernel.table_config import table_layout, with_chosen_index
+from headwater.kernel.txn.cancel import AbortedPlan, Cancellations
 from headwater.kernel.txn.rollback import Rollbacks, RolledBackWrite
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.markers.batches import load_every_marker
 from headwater.model.instant import parse_instant_time
+from headwater.model.plan_flags import PlanFlags, parse_cancellation_policy
 from headwater.seams.components import Components
+from headwater.services.archive import ArchiveResult, run_archive
+from headwater.services.cancel import cancel_and_abort_by_policy
+from headwater.services.clean import CleanResult, run_clean
+from headwater.services.clustering.plan import parse_order
+from headwater.services.clustering.run import run_clustering, schedule_clustering
+from headwater.services.compaction import run_compaction, schedule_compaction
+from headwater.services.log_compaction import run_log_compaction, schedule_log_compaction
+from headwater.services.removable import rollback_removable_plans
+from headwater.services.restore import RestoreResult, finish_restores, run_restore
+from headwater.services.rewrite import RewriteTarget, Rewritten
 from headwater.services.rollback import rollback_failed_writes, rollback_write
+from headwater.services.savepoint import (
+    Savepoint,
+    create_savepoint,
+    delete_savepoint,
+    list_savepoints,
+)
+from headwater.services.sweep import sweep_leftovers
+from headwater.services.target import ServiceTarget
+from headwater.services.undo import rollback_commit
+from headwater.services.upkeep import (
+    Calls,
+    Service,
+    StopSignal,
+    UpkeepReport,
+    due_after_write,
+    parse_services,
+    run_round,
+    run_until,
+)
 
 
 class Services:
@@ -28,12 +70,26 @@ class Services:
         write_config: WriteConfig,
         *,
         lock_timeout_ms: int,
+        options: Mapping[str, str] | None = None,
+        engine_for: Callable[[int], Engine] = lambda _: InlineEngine(),
     ) -> None:
+        """`engine_for` gives the engine for work on so many bytes of files."""
         self._components = components
         self._config = config
+        self._options = options or {}
         layout = table_layout(config)
-        txn = LockTransaction(components, layout, lock_timeout_ms=lock_timeout_ms)
+        txn = LockTransaction(
+            components, layout, lock_timeout_ms=lock_timeout_ms, load_markers=load_every_marker
+        )
+        plan_config = PlanConfig.from_options(self._options)
         self._watch = txn.watch
+        self._target = ServiceTarget(
+            components=components,
+            txn=txn,
+            config=config,
+            interval_ms=write_config.heartbeat_interval_ms,
+            tolerable_misses=write_config.heartbeat_tolerable_misses,
+        )
         self._rollbacks = Rollbacks(
             components=components,
             txn=txn,
@@ -41,10 +97,234 @@ class Services:
             load_markers=load_every_marker,
             interval_ms=write_config.heartbeat_interval_ms,
             tolerable_misses=write_config.heartbeat_tolerable_misses,
+            delay_ms=plan_config.rollback_delay_ms,
+        )
+        self._cancellations = Cancellations(
+            components=components,
+            txn=txn,
+            layout=layout,
+            load_markers=load_every_marker,
+            interval_ms=write_config.heartbeat_interval_ms,
+            tolerable_misses=write_config.heartbeat_tolerable_misses,
+            is_guarded=plan_config.is_guarded,
+            poll_interval_ms=plan_config.poll_interval_ms,
+        )
+        self._rewrites = RewriteTarget(
+            table=replace(self._target, config=with_chosen_index(config, self._options)),
+            cancellations=self._cancellations,
+            files=FileConfig.from_options(self._options),
+            storage_options=self._options,
+            engine_for=engine_for,
+        )
+
+    def schedule_compaction(self, *, only_if_due: bool = False) -> str | None:
+        """Plan a compaction of log files into base files, for anybody to execute.
+
+        Which file groups it takes is up to `hoodie.compaction.*`. One that another pending plan
+        names is left out.
+
+        Args:
+            only_if_due: whether enough must have been written since the last one, by
+                `hoodie.compact.inline.*`.
+
+        Returns:
+            The instant time of the plan, None if there is nothing to compact.
+
+        Raises: see `services.rewrite.schedule`.
+        """
+        config = CompactionConfig.from_options(self._options)
+        started = schedule_compaction(self._rewrites, config, only_if_due=only_if_due)
+        return None if started is None else started.instant.requested_time
+
+    def compact(self, instant: str | None = None, *, only_if_due: bool = False) -> Rewritten | None:
+        """Execute a planned compaction, or else plan one and execute it.
+
+        Args:
+            instant: the plan to execute. Otherwise the oldest one that is pending and that nobody
+                works on, or a new one if there is none.
+            only_if_due: see `schedule_compaction`; only for a new plan.
+
+        Returns:
+            What was done, by this call or before it; None if there is nothing to compact.
+
+        Raises: see `services.rewrite.run_next`.
+        """
+        config = CompactionConfig.from_options(self._options)
+        time = None if instant is None else parse_instant_time(instant)
+        return run_compaction(self._rewrites, config, time, only_if_due=only_if_due)
+
+    def schedule_log_compaction(self, *, removable: bool = False) -> str | None:
+        """Plan to put the logs of file groups into one log file each, for anybody to execute.
+
+        Args:
+            removable: whether an execution that fails takes the plan with it: clean rolls it back.
+
+        Returns:
+            The instant time of the plan, None if no file group has enough logs by
+            `hoodie.log.compaction.*`.
+
+        Raises: see `services.rewrite.schedule`.
+        """
+        config = CompactionConfig.from_options(self._options)
+        flags = PlanFlags(is_removable=removable)
+        started = schedule_log_compaction(self._rewrites, config, flags)
+        return None if started is None else started.instant.requested_time
+
+    def log_compact(self, instant: str | None = None) -> Rewritten | None:
+        """Execute a planned log compaction, or else plan one and execute it.
+
+        Args:
+            instant: the plan to execute. Otherwise the oldest one that is pending and that nobody
+                works on, or a new one if there is none.
+
+        Returns:
+            What was done, by this call or before it; None if no file group has enough logs.
+
+        Raises: see `services.rewrite.run_next`.
+        """
+        config = CompactionConfig.from_options(self._options)
+        time = None if instant is None else parse_instant_time(instant)
+        return run_log_compaction(self._rewrites, config, time)
+
+    def schedule_clustering(
+        self,
+        sort_by: str | Sequence[str] | None = None,
+        *,
+        order: str | None = None,
+        partitions: Sequence[str] | None = None,
+        cancellable: bool = False,
+        cancellation_policy: str | None = None,
+        removable: bool = False,
+        target_file_bytes: int | None = None,
+        small_file_bytes: int | None = None,
+    ) -> str | None:
+        """Plan a clustering, for anybody to execute.
+
+        What is not given here is up to `hoodie.clustering.*`.
+
+        Args:
+            sort_by: columns to sort the rows by.
+            order: how to sort by several columns: `linear`, `zorder` or `hilbert`.
+            partitions: partition paths such as `city=sf`.
+            cancellable: whether a write to the same file groups cancels the plan. Otherwise the
+                plan keeps such writes from completing.
+            cancellation_policy: when a cancellable plan is cancelled by itself, such as `24 hours`
+                or `10 instants` after it was scheduled.
+            removable: whether an execution that fails takes the plan with it: clean rolls it back.
+                A plan is not both cancellable and removable.
+            target_file_bytes: the size of new files.
+            small_file_bytes: base files that are as large as this are left alone.
+
+        Returns:
+            The instant time of the plan, None if there is nothing to gain.
+
+        Raises: see `services.clustering.run.schedule_clustering`.
+        """
+        config = ClusteringConfig.from_options(self._options)
+        config = replace(
+            config,
+            sort_columns=config.sort_columns if sort_by is None else _columns(sort_by),
+            order=config.order if order is None else parse_order(order),
+            partitions=config.partitions if partitions is None else tuple(partitions),
+            file_bytes=config.file_bytes if target_file_bytes is None else target_file_bytes,
+            small_file_limit=(
+                config.small_file_limit if small_file_bytes is None else small_file_bytes
+            ),
+        )
+        policy = cancellation_policy
+        flags = PlanFlags(
+            is_cancellable=cancellable,
+            policy=None if policy is None else parse_cancellation_policy(policy),
+            is_removable=removable,
+        )
+        started = schedule_clustering(self._rewrites, config, flags)
+        return None if started is None else started.instant.requested_time
+
+    def cluster(self, instant: str | None = None) -> Rewritten | None:
+        """Execute a planned clustering, or else plan one by `hoodie.clustering.*` and execute it.
+
+        One that was cancelled is aborted instead; its `completion_time` is None then.
+
+        Args:
+            instant: the plan to execute. Otherwise the oldest one that is pending and that nobody
+                works on, or a new one if there is none.
+
+        Returns:
+            What was done, by this call or before it; None if there is nothing to gain.
+
+        Raises: see `services.rewrite.run_next`.
+        """
+        config = ClusteringConfig.from_options(self._options)
+        time = None if instant is None else parse_instant_time(instant)
+        return run_clustering(self._rewrites, config, time)
+
+    def request_cancel(self, instant: str, *, reason: str = "asked for by hand") -> None:
+        """Cancel a pending cancellable plan, given its requested time, for good.
+
+        Whoever executes it stops and aborts it; so does the next clean, or `execute_abort`. A plan
+        that is aborted already is left as it is.
+
+        Raises:
+            NotFoundError: kind INSTANT_NOT_FOUND; it is not on the active timeline.
+            InvalidInputError: kind INVALID_STATE, it has completed; kind NOT_CANCELLABLE; kind
+                INVALID_INSTANT_TIME. Nothing was changed.
+            Others: see `kernel.txn.cancel.Cancellations.request`.
+        """
+        self._config.check_writable(self._components.storage.uri)
+        self._cancellations.request(parse_instant_time(instant), reason)
+
+    def execute_abort(self, instant: str) -> AbortedPlan:
+        """Delete what a cancelled plan left behind and end it, given its requested time.
+
+        Raises:
+            ConflictError: kind ALREADY_RUNNING; somebody is at work on it and will find that it is
+                cancelled. Nothing was changed.
+            InvalidInputError: kind NOT_CANCELLED, and as `request_cancel`. Nothing was changed.
+            Others: see `kernel.txn.cancel.Cancellations.abort`.
+        """
+        self._config.check_writable(self._components.storage.uri)
+        return self._cancellations.abort(parse_instant_time(instant))
+
+    def clean(self) -> list[CleanResult]:
+        """Delete the data files that no view within retention needs, and what failed jobs left.
+
+        Restores and rollbacks that other processes left are finished first. Failed writes and
+        plans are rolled back, as Hudi's lazy policy does it, and plans are
+        cancelled that are due by their cancellation policy, and aborted. Then cleans that other
+        processes left are finished and a new one is made, by `hoodie.clean.policy`; at last the
+        leftovers of instants that have ended are swept.
+
+        Returns:
+            The cleans that were done; none if there was nothing to delete.
+
+        Raises: see `services.clean.run_clean`, and `rollback_failed_writes`.
+        """
+        self._config.check_writable(self._components.storage.uri)
+        config = CleanConfig.from_options(self._options)
+        finish_restores(self._target, self._rollbacks)
+        rollback_failed_writes(self._rollbacks, self._watch)
+        rollback_removable_plans(self._rollbacks)
+        cancel_and_abort_by_policy(self._cancellations)
+        done = run_clean(self._target, config)
+        sweep_leftovers(self._target, load_every_marker)
+        return done
+
+    def archive(self) -> ArchiveResult:
+        """Move the oldest instants to the archived timeline, by `hoodie.keep.*.commits`.
+
+        Raises: see `services.archive.run_archive`.
+        """
+        self._config.check_writable(self._components.storage.uri)
+        return run_archive(
+            self._target,
+            ArchiveConfig.from_options(self._options),
+            CleanConfig.from_options(self._options),
         )
 
     def rollback_failed_writes(self, *, wait: bool = False) -> list[RolledBackWrite]:
         """Roll back writes that failed and whose writers have given up or are dead.
+
+        So are removable plans whose execution failed, or that waited too long for one.
 
         Args:
             wait: whether to watch the heartbeats of writers that may be dead until they move or
@@ -58,28 +338,115 @@ class Services:
         Raises: see `kernel.txn.rollback.Rollbacks.roll_back`.
         """
         self._config.check_writable(self._components.storage.uri)
-        return rollback_failed_writes(self._rollbacks, self._watch, wait=wait)
+        done = rollback_failed_writes(self._rollbacks, self._watch, wait=wait)
+        return done + rollback_removable_plans(self._rollbacks)
 
     def rollback(self, instant: str, *, wait: bool = False) -> RolledBackWrite:
-        """Roll back one write that has not completed, given its requested time.
+        """Roll back a write that failed, or the last commit to complete, by its requested time.
 
         Args:
             wait: see `rollback_failed_writes`.
 
         Raises:
-            UnsupportedError: the instant has completed, is a plan or belongs to another engine.
+            UnsupportedError: the instant is a plan or belongs to another engine.
             ConflictError: kind ALREADY_RUNNING; its writer or another rollback is at work.
             InvalidInputError: kind INVALID_INSTANT_TIME.
-            Others: see `kernel.txn.rollback.Rollbacks.roll_back`.
+            Others: see `services.undo.rollback_commit`, `kernel.txn.rollback.Rollbacks.roll_back`.
         """
         self._config.check_writable(self._components.storage.uri)
         target = parse_instant_time(instant)
         done = rollback_write(self._rollbacks, self._watch, target, wait=wait)
         if isinstance(done, RolledBackWrite):
             return done
-        raise UnsupportedError(
-            f"{done.instant} has ended, so rolling it back would take away what readers may have "
-            "seen. That comes with restore and the rollback of commits; only writes that failed "
-            "can be rolled back so far",
-            instant=target,
-        )
+        return rollback_commit(self._target, self._rollbacks, target)
+
+    def savepoint(
+        self, instant: str | None = None, *, comment: str = "", user: str | None = None
+    ) -> Savepoint:
+        """Protect a commit from cleaning and archival, by default the last one to complete.
+
+        Args:
+            instant: the requested time of the commit.
+            user: who protects it; this process unless given.
+
+        Raises: see `services.savepoint.create_savepoint`.
+        """
+        self._config.check_writable(self._components.storage.uri)
+        time = None if instant is None else parse_instant_time(instant)
+        return create_savepoint(self._target, time, comment=comment, user=user)
+
+    def delete_savepoint(self, instant: str) -> None:
+        """Protect a commit no longer.
+
+        Raises: see `services.savepoint.delete_savepoint`.
+        """
+        self._config.check_writable(self._components.storage.uri)
+        delete_savepoint(self._target, parse_instant_time(instant))
+
+    def savepoints(self) -> list[Savepoint]:
+        """Return the savepoints of the table, oldest commit first.
+
+        Raises: see `services.savepoint.list_savepoints`.
+        """
+        return list_savepoints(self._target)
+
+    def restore(self, instant: str) -> RestoreResult:
+        """Take back all that completed after the commit of a savepoint.
+
+        Args:
+            instant: the requested time of the commit that has the savepoint.
+
+        Raises: see `services.restore.run_restore`.
+        """
+        self._config.check_writable(self._components.storage.uri)
+        return run_restore(self._target, self._rollbacks, parse_instant_time(instant))
+
+    def run_forever(
+        self,
+        stop: StopSignal,
+        *,
+        run: Sequence[str] = ("compaction", "clean", "archive"),
+        pause_s: float = 60.0,
+    ) -> UpkeepReport:
+        """Run services over and over until a signal comes; safe on several machines at once.
+
+        A service that another process is at work on is left to it. One that fails is logged and
+        comes again in the next round.
+
+        Args:
+            stop: a `threading.Event`, or what has its `is_set` and `wait`.
+            run: of `compaction`, `log_compaction`, `clustering`, `clean` and `archive`, which ones.
+            pause_s: how long to wait after each round.
+
+        Returns:
+            How often each service ran and failed.
+
+        Raises:
+            InvalidInputError: a service has no such name.
+        """
+        self._config.check_writable(self._components.storage.uri)
+        return run_until(self._calls(), parse_services(run), stop, pause_s=pause_s)
+
+    def run_after_write(self) -> None:
+        """Run what this process's options want after a write of its own, if it is due.
+
+        What fails is logged: the write stands.
+        """
+        config = UpkeepConfig.from_options(self._options)
+        if config.is_idle:
+            return
+        due = due_after_write(self._target.load_timeline(), config, self._config.table_type)
+        run_round(self._calls(), due, UpkeepReport())
+
+    def _calls(self) -> Calls:
+        return {
+            Service.COMPACTION: lambda: self.compact(only_if_due=True),
+            Service.LOG_COMPACTION: self.log_compact,
+            Service.CLUSTERING: self.cluster,
+            Service.CLEAN: self.clean,
+            Service.ARCHIVE: self.archive,
+        }
+
+
+def _columns(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

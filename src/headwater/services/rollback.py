@@ -27,8 +27,7 @@ from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.rollback import Rollbacks, RolledBackWrite
-from headwater.kernel.txn.rollback_plan import target_of
-from headwater.kernel.txn.rollback_steps import pending_rollbacks
+from headwater.kernel.txn.rollback_plan import pending_rollbacks, target_of
 from headwater.kernel.txn.steps import Ended
 from headwater.model.instant import InstantTime
 

@@ -58,6 +58,7 @@ from headwater.operations.write import (
 )
 from headwater.seams.clock import SystemClock
 from headwater.seams.open_storage import open_storage
+from headwater.services import Services
 from headwater.spark.schemas import arrow_schema_of
 from headwater.spark.source_table import (
     SourceTable,
@@ -170,6 +171,13 @@ def commit_tasks(
     except (Exception, KeyboardInterrupt):
         running.abandon()
         raise
+    Services(
+        target.components,
+        target.config,
+        target.write_config,
+        lock_timeout_ms=target.lock_timeout_ms,
+        options=target.storage_options,
+    ).run_after_write()
 
 
 def abandon(config: SourceConfig, attempt: Attempt) -> None:

@@ -13,8 +13,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from pyspark.errors import PySparkException
-
 from headwater import errors
 from headwater.errors import HeadwaterError, Retry
 
@@ -52,7 +50,7 @@ def decode_outcomes(outcomes: Iterable[bytes]) -> list[R]:
     return results
 
 
-def error_in_text(failure: PySparkException) -> HeadwaterError | None:
+def error_in_text(failure: Exception) -> HeadwaterError | None:
     """Return the error of ours that made a job fail, if it was one."""
     found = _RAISED.search(str(failure))
     kind = None if found is None else getattr(errors, found[1], None)

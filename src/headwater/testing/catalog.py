@@ -14,8 +14,10 @@ from typing import Literal
 from headwater.config.detection import DetectionStrategy
 from headwater.testing.explore import Report, exhaust, replay
 from headwater.testing.faults import Fate, Faults
+from headwater.testing.mutants import cancel as cancel_mutants
 from headwater.testing.mutants import early_conflict as early_conflict_mutants
 from headwater.testing.mutants import guard as guard_mutants
+from headwater.testing.mutants import logcompact as logcompact_mutants
 from headwater.testing.mutants import lost_reply as lost_reply_mutants
 from headwater.testing.mutants import many_writers as many_writers_mutants
 from headwater.testing.mutants import rollback as rollback_mutants
@@ -28,6 +30,14 @@ from headwater.testing.scenarios.a1_dropped import (
     guard_with_late_landing,
     writers_with_expiring_lock,
 )
+from headwater.testing.scenarios.cancel import (
+    cancel_archive,
+    cancel_archived,
+    cancel_commit,
+    cancel_stall,
+    cancel_two_aborters,
+    is_entry,
+)
 from headwater.testing.scenarios.early_conflict import ecd, is_look_at_markers
 from headwater.testing.scenarios.guard import (
     guard_2,
@@ -35,8 +45,10 @@ from headwater.testing.scenarios.guard import (
     guard_skewed,
     guard_with_tickers,
 )
+from headwater.testing.scenarios.logcompact import logcompact
 from headwater.testing.scenarios.nbcc import REPLACERS, nbcc_replace, nbcc_slice
 from headwater.testing.scenarios.occ import occ_3
+from headwater.testing.scenarios.removable import NEVER_MS, removable
 from headwater.testing.scenarios.rollback import rollback_own, rollback_two
 from headwater.testing.scenarios.unknown import (
     is_writers_creation,
@@ -56,6 +68,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *rollback_mutants.MUTANTS,
     *many_writers_mutants.MUTANTS,
     *early_conflict_mutants.MUTANTS,
+    *cancel_mutants.MUTANTS,
+    *logcompact_mutants.MUTANTS,
 )
 
 
@@ -140,6 +154,13 @@ def _quick() -> Iterator[Proof]:
     yield _nbcc_slice("nbcc_slice: no fault", preemptions_max=1)
     for by in REPLACERS:
         yield _nbcc_replace(by, "2 writers", writers=2, preemptions_max=1)
+    yield _cancel(cancel_commit, "no fault", preemptions_max=1)
+    yield _cancel(cancel_stall, "tick", preemptions_max=0, ticks=1)
+    yield _cancel(cancel_two_aborters, "no fault", preemptions_max=1)
+    yield _cancel(cancel_archive, "no fault", preemptions_max=0)
+    yield _cancel(cancel_archived, "no fault", preemptions_max=1)
+    yield _removable("no fault", preemptions_max=1)
+    yield _logcompact("no fault", preemptions_max=1)
 
 
 def _short() -> Iterator[Proof]:
@@ -202,6 +223,18 @@ def _sim() -> Iterator[Proof]:
     yield _nbcc_replace("deletion", "2 writers", writers=2, preemptions_max=2)
     for by in REPLACERS:
         yield _nbcc_replace(by, "tick", preemptions_max=2, ticks=1)
+    yield _cancel(cancel_commit, "no fault", preemptions_max=2)
+    yield _cancel(cancel_commit, "crash", preemptions_max=1, crashes=1)
+    yield _cancel(cancel_commit, "tick, lost reply", preemptions_max=0, ticks=1, lost_replies=1)
+    yield _cancel(cancel_stall, "tick", preemptions_max=1, ticks=1)
+    yield _cancel(cancel_stall, "crash, tick", preemptions_max=0, crashes=1, ticks=1)
+    yield _cancel(cancel_two_aborters, "crash", preemptions_max=1, crashes=1)
+    yield _cancel(cancel_two_aborters, "crash, tick", preemptions_max=0, crashes=1, ticks=1)
+    yield _cancel(cancel_archive, "crash", preemptions_max=1, crashes=1)
+    yield _late_entry("crash, limbo", preemptions_max=0, crashes=1)
+    yield _cancel(cancel_archived, "no fault", preemptions_max=2)
+    yield _removable("crash, tick", preemptions_max=0, crashes=1, ticks=1)
+    yield _removable("never due: crash, tick", NEVER_MS, preemptions_max=0, crashes=1, ticks=1)
 
 
 def _full() -> Iterator[Proof]:
@@ -231,6 +264,20 @@ def _full() -> Iterator[Proof]:
     for by in REPLACERS:
         yield _nbcc_replace(by, "2 writers, tick", writers=2, preemptions_max=3, ticks=1)
         yield _nbcc_replace(by, "tick", ticks=1)
+    yield _cancel(cancel_commit, "no fault")
+    yield _cancel(cancel_commit, "crash, tick, lost reply", preemptions_max=1, **_ONE_OF_EACH)
+    yield _cancel(cancel_stall, "crash, tick", preemptions_max=1, crashes=1, ticks=1)
+    yield _cancel(cancel_two_aborters, "crash, tick", preemptions_max=2, crashes=1, ticks=1)
+    yield _late_entry("crash, limbo", preemptions_max=1, crashes=1)
+    yield _cancel(cancel_archived, "no fault")
+    yield _removable("crash, 2 ticks", preemptions_max=1, crashes=1, ticks=2)
+    yield _removable("never due: crash, 2 ticks", NEVER_MS, preemptions_max=1, crashes=1, ticks=2)
+    yield _logcompact("no fault", preemptions_max=2)
+    yield _logcompact("crash", preemptions_max=1, crashes=1)
+    yield _logcompact("tick", preemptions_max=1, ticks=1)
+
+
+_ONE_OF_EACH = {"crashes": 1, "ticks": 1, "lost_replies": 1}
 
 
 def _drop(
@@ -347,3 +394,46 @@ def _nbcc_replace(
         build=lambda: nbcc_replace(_drop(**budgets), by=by, writers=writers),
         preemptions_max=preemptions_max,
     )
+
+
+def _cancel(
+    build: Callable[[Faults], Scenario],
+    what: str,
+    *,
+    preemptions_max: int | None = None,
+    **budgets: int,
+) -> Proof:
+    def scenario() -> Scenario:
+        built = build(_drop(**budgets))
+        # Who is never interrupted overtakes nobody.
+        return built if preemptions_max != 0 else replace(built, marks={})
+
+    label = f"{build.__name__}: {what}"
+    return Proof(label=label, build=scenario, preemptions_max=preemptions_max)
+
+
+def _late_entry(what: str, *, preemptions_max: int, crashes: int) -> Proof:
+    faults = Faults(crashes=crashes, fates=(Fate.DROP, Fate.LIMBO), limbos=1, may_fail=is_entry)
+    return Proof(
+        label=f"cancel_archive: {what}",
+        build=lambda: replace(cancel_archive(faults), marks={}),
+        preemptions_max=preemptions_max,
+    )
+
+
+def _removable(
+    what: str, delay_ms: int = 0, *, preemptions_max: int | None = None, **budgets: int
+) -> Proof:
+    return Proof(
+        label=f"removable: {what}",
+        build=lambda: removable(_drop(**budgets), delay_ms=delay_ms),
+        preemptions_max=preemptions_max,
+    )
+
+
+def _logcompact(what: str, *, preemptions_max: int, **budgets: int) -> Proof:
+    def scenario() -> Scenario:
+        built = logcompact(_drop(**budgets))
+        return built if preemptions_max else replace(built, marks={})
+
+    return Proof(label=f"logcompact: {what}", build=scenario, preemptions_max=preemptions_max)

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from headwater.kernel.layout import ATTEMPTS, MARKERS, attempt_path
+from headwater.kernel.layout import ATTEMPTS, MARKERS, attempt_path, cancel_path
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt, Purpose
-from headwater.model.instant import Action, InstantTime, State
+from headwater.kernel.txn.plan_flags import FLAGGED, decode_flags
+from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.testing.history import Facts, Move, Step
 from headwater.testing.operation import Kind
 from headwater.testing.simulation import Invariant, Simulation
@@ -63,6 +64,7 @@ COMMITTED = "committed"
 RETURNED = "returned"
 REFUSED = "refused"
 FENCED = "fenced"
+ABORTED = "aborted"  # The plan was cancelled and has ended.
 FAILED = "failed"  # Definitely: the commit was not written and never will be.
 UNKNOWN = "unknown"
 
@@ -169,7 +171,7 @@ class Checks:
             case Area.ATTEMPT if step.after is not None:
                 largest = facts.get(("attempt", place.time)) or 0
                 facts.learn(("attempt", place.time), max(largest, place.attempt))
-            case Area.ATTEMPT if rollback_of(simulation.world, place.time) is not None:
+            case Area.ATTEMPT if _is_undone(place.time, simulation):
                 gone = None if step.before is None else attempt_in(step.before)
                 if gone is not None:
                     facts.learn(("claim", step.path), gone.token)
@@ -183,6 +185,8 @@ class Checks:
             facts.learn(("requester", place.time), step.actor)
         for time in (place.file.requested_time, place.file.completion_time or ""):
             facts.learn(("largest",), max(facts.get(("largest",)) or "", time))
+        if place.file.state is State.ABORTED:
+            facts.learn(("aborted", place.time))
         if place.file.state is State.COMPLETED:
             for path in self._listed(place, step.after):
                 facts.learn(("listed", path), place.time)
@@ -238,7 +242,7 @@ class Checks:
             return
         world, time, number = simulation.world, InstantTime(owner[0]), owner[1]
         rollback = rollback_of(world, time)
-        if rollback is not None and rollback.is_done:
+        if (rollback is not None and rollback.is_done) or simulation.facts.get(("aborted", time)):
             return  # None of its attempts can ever complete; what is left is swept.
         if rollback is not None and step.path not in rollback.paths:
             yield f"{step.path} is deleted, which the plan of rollback {rollback.time} lacks"
@@ -286,9 +290,18 @@ def _states(step: Step, place: Place, simulation: Simulation) -> tuple[State | N
 
 
 def _is_archival(step: Step, simulation: Simulation) -> bool:
-    """Whether a file leaves the active timeline whose instant the archived one shows."""
+    """Whether a file leaves the active timeline whose instant the archived one shows.
+
+    An aborted instant is on no archived timeline. Its pending files are tidied away while its
+    aborted file is there, and that one is deleted when nothing else is left.
+    """
     place = _timeline_place(step)
-    return place is not None and step.after is None and is_archived(simulation.world, place.time)
+    if place is None or place.file is None or step.after is not None:
+        return False
+    if place.file.state is State.ABORTED:
+        return state_of(place.time, timeline_files(simulation.world)) is None
+    is_aborted = state_of(place.time, timeline_files(simulation.world)) is State.ABORTED
+    return is_aborted or is_archived(simulation.world, place.time)
 
 
 def _state_changes(step: Step, simulation: Simulation) -> Iterator[str]:
@@ -333,7 +346,9 @@ def _no_ghosts(step: Step, simulation: Simulation) -> Iterator[str]:
         return
     place = place_of(step.path)
     is_end = place.file is not None and place.file.state in _ENDS
-    if not is_end and place.area is not Area.CANCEL:
+    # An entry that lands late means nothing any more (INV-17).
+    is_entry = place.area is Area.CANCEL and step.action.move is not Move.LAND
+    if not is_end and not is_entry:
         return
     files = timeline_files(simulation.world)
     if not any(f.requested_time == place.time and f.state is State.REQUESTED for f in files):
@@ -373,13 +388,18 @@ def _requested_times_are_unique(step: Step, simulation: Simulation) -> Iterator[
 
 def _cancelled_never_completes(step: Step, simulation: Simulation) -> Iterator[str]:
     place = _created(step, State.COMPLETED)
-    if place is not None and simulation.facts.get(("cancelled", place.time)):
+    if place is None:
+        return
+    is_waiting = cancel_path(place.time) in simulation.world.objects
+    if is_waiting or simulation.facts.get(("cancelled", place.time)):
         yield f"{place.time} completes although its cancellation was decided"
 
 
 def _aborted_only_after_cancel(step: Step, simulation: Simulation) -> Iterator[str]:
     place = _created(step, State.ABORTED)
-    if place is not None and not simulation.facts.get(("cancelled", place.time)):
+    if place is None or simulation.facts.get(("cancelled", place.time)):
+        return
+    if cancel_path(place.time) not in simulation.world.objects:  # As it was before the run.
         yield f"{place.time} is aborted although nobody asked for it"
 
 
@@ -543,7 +563,9 @@ def _own_heartbeats_only(step: Step, simulation: Simulation) -> Iterator[str]:
     old = attempt_in(step.before)
     if old is None:
         return
-    if step.after is None and _is_rolled_back(old.instant, simulation):
+    if step.after is None and (
+        _is_rolled_back(old.instant, simulation) or simulation.facts.get(("aborted", old.instant))
+    ):
         return  # Whoever tidies up after an instant removes its attempts.
     if not _is_owner(step.actor, old, simulation):
         yield f"{step.actor} touches {step.path}, the heartbeat of {old.owner.host}"
@@ -610,6 +632,12 @@ def _is_rolled_back(time: InstantTime, simulation: Simulation) -> bool:
     return any(time in (rollback.time, rollback.target) for rollback in done)
 
 
+def _is_undone(time: InstantTime, simulation: Simulation) -> bool:
+    """Whether an instant can only end without a commit: by a rollback, or because it has."""
+    is_target = rollback_of(simulation.world, time) is not None
+    return is_target or bool(simulation.facts.get(("aborted", time)))
+
+
 def _newest_attempt(simulation: Simulation, time: InstantTime) -> Attempt | None:
     newest = max(attempt_numbers(simulation.world, time), default=0)
     if not newest:
@@ -634,7 +662,8 @@ def _ended_plan_is_returned(step: Step, simulation: Simulation) -> Iterator[str]
             yield f"{step.actor} returned {time}, which is not completed"
         if word == RETURNED and simulation.facts.get(("wrote", step.actor)):
             yield f"{step.actor} returned {time}, which had ended before, yet it wrote"
-        if time in found_ended and word != RETURNED:
+        is_aborted = bool(simulation.facts.get(("aborted", time)))
+        if time in found_ended and word != (ABORTED if is_aborted else RETURNED):
             yield f"{step.actor} began after {time} had ended, and was {word}"
 
 
@@ -646,8 +675,26 @@ def _requested_plan_stays(step: Step, simulation: Simulation) -> Iterator[str]:
     if place is None or place.file is None or step.after is not None:
         return
     is_plan = place.file.state is State.REQUESTED and not place.file.action.is_ingestion
+    if is_plan and _is_removable(place, step.before):
+        return
     if is_plan and current_state(simulation.world, place.time) not in _ENDS:
         yield f"{step.path} is deleted, though a plan stays until it has been executed"
+
+
+def _is_removable(place: Place, request: bytes | None) -> bool:
+    """Whether the request of a plan says that a failed execution takes the plan with it."""
+    if place.file is None or request is None or place.file.action not in FLAGGED:
+        return False
+    instant = Instant(place.time, place.file.action, State.REQUESTED)
+    return decode_flags(instant, request, path="").is_removable
+
+
+def _removable_target(time: InstantTime, simulation: Simulation) -> bool:
+    for file in timeline_files(simulation.world):
+        if file.requested_time == time and file.state is State.REQUESTED:
+            path = f"{TIMELINE}/{file_name(*file)}"
+            return _is_removable(place_of(path), simulation.world.objects[path].data)
+    return False
 
 
 def _target_is_not_executed(step: Step, simulation: Simulation) -> Iterator[str]:
@@ -663,6 +710,9 @@ def _target_is_not_executed(step: Step, simulation: Simulation) -> Iterator[str]
     is_inflight = place.file is not None and place.file.state is State.INFLIGHT
     if (is_start or is_inflight) and rollback_of(simulation.world, place.time) is not None:
         yield f"{step.path} appears although {place.time} is being rolled back"
+    has_begun = current_state(simulation.world, place.time) is State.INFLIGHT
+    if is_start and has_begun and _removable_target(place.time, simulation):
+        yield f"{step.path} appears although the execution of {place.time} has failed"
 
 
 def _rolled_back_only_if_failed(step: Step, simulation: Simulation) -> Iterator[str]:
@@ -675,7 +725,8 @@ def _rolled_back_only_if_failed(step: Step, simulation: Simulation) -> Iterator[
         state = state_of(rollback.target, files)
         if state is None or not state.is_pending:
             yield f"a rollback of {rollback.target} is scheduled, which is {state or 'absent'}"
-        if not all(action.is_ingestion for action in actions):
+        is_write = all(action.is_ingestion for action in actions)
+        if not is_write and not _removable_target(rollback.target, simulation):
             yield f"a rollback of {rollback.target} is scheduled, which is a plan"
         newest = _newest_attempt(simulation, rollback.target)
         is_fenced = newest is not None and newest.purpose is Purpose.ROLLBACK

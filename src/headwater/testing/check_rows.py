@@ -17,9 +17,11 @@ from headwater.config.table import TableConfig
 from headwater.errors import HeadwaterError
 from headwater.kernel.format.avro_records import decode_record
 from headwater.kernel.timeline.names import file_name
+from headwater.kernel.txn.changes import clustered_groups
 from headwater.kernel.view.table_view import load_view
 from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.plan_flags import says_cancellable
 from headwater.model.plans import CompactionPlan, RequestedReplace
 from headwater.testing.check import Checks
 from headwater.testing.history import Facts, Step
@@ -181,7 +183,7 @@ class RowChecks:
         for time, data in requests:
             plan = decode_record(CompactionPlan, data, path="")
             listed = {name for one in plan.operations or () for name in one.delta_file_paths or ()}
-            due = _due_logs(time, commits)
+            due = _due_logs(time, commits) - _taken_in(simulation.world, time, commits)
             if listed != due:
                 yield f"compaction {time} lists {sorted(listed)}, but {sorted(due)} were complete"
 
@@ -279,10 +281,9 @@ def _keeps_off_pending_clustering(moment: _Moment) -> Iterator[str]:
         if moment.done.is_service or state is None or not state.is_pending:
             continue
         plan = decode_record(RequestedReplace, data, path="").clustering_plan
-        groups = (plan.input_groups if plan is not None else None) or ()
-        slices = (one for group in groups for one in group.slices or ())
-        ids = {FileGroupId(one.partition_path or "", one.file_id or "") for one in slices}
-        if ids & moment.done.groups:
+        if plan is not None and says_cancellable(plan.extra_metadata):
+            continue  # It gives way; that it is cancelled by then is INV-15.
+        if moment.done.groups & set(clustered_groups(plan)):
             yield f"{moment.done.time} commits on groups of clustering {time}, which is pending"
 
 
@@ -306,6 +307,18 @@ def _due_logs(time: InstantTime, commits: list[Done]) -> set[str]:
         for one in commits
         for file in one.files
         if isinstance(file, LogFile) and cuts.get(file.group, "") < one.completion_time < time
+    }
+
+
+def _taken_in(world: World, time: InstantTime, commits: list[Done]) -> set[str]:
+    """Return the logs that log compactions had taken in before a time (INV-51)."""
+    done = {one.time for one in commits if one.completion_time < time}
+    return {
+        name
+        for requested, data in _requests(world, Action.LOG_COMPACTION)
+        if requested in done
+        for one in decode_record(CompactionPlan, data, path="").operations or ()
+        for name in one.delta_file_paths or ()
     }
 
 

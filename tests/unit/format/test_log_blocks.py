@@ -317,6 +317,13 @@ class TestLogCompaction:
         )
         assert keys_of(parts) == [["1+2"], ["3"]]
 
+    def test_a_log_requested_early_that_completed_late_comes_after_it(self) -> None:
+        parts = read(
+            (TIMES[5], [data_block(TIMES[5], "2+3", compacted=TIMES[2:4])]),
+            (TIMES[1], [data_block(TIMES[1], "1")]),
+        )
+        assert keys_of(parts) == [["2+3"], ["1"]]
+
     def test_inputs_may_be_compacted_blocks(self) -> None:
         parts = read(
             (TIMES[1], [data_block(TIMES[1], "1")]),

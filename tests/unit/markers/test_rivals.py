@@ -73,6 +73,12 @@ def test_a_lone_writer_asks_nothing(bench: Bench) -> None:
     assert bench.storage.count() == 0
 
 
+def test_a_clustering_is_no_rival_for_its_plan_says_what_it_replaces(bench: Bench) -> None:
+    bench.put(attempt_of(EARLIER))
+    assert bench.rivals(EARLIER, action=Action.CLUSTERING) == ()
+    assert bench.storage.count() == 0
+
+
 def test_a_writer_that_began_first_and_beats_is_a_rival(bench: Bench) -> None:
     bench.put(attempt_of(EARLIER))
     [rival] = bench.rivals(EARLIER)

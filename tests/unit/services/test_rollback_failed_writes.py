@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from headwater.config.table_options import TableType
-from headwater.errors import ConflictError, ErrorKind, FencedError, NotFoundError, UnsupportedError
+from headwater.errors import (
+    ConflictError,
+    ErrorKind,
+    FencedError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedError,
+)
 from headwater.kernel.format.avro_records import decode_record
 from headwater.kernel.layout import attempt_path, heartbeat_path, marker_folder
 from headwater.kernel.table_config import table_layout
@@ -307,10 +314,10 @@ def test_one_failed_write_is_rolled_back_by_name(bench: Bench) -> None:
     assert raised.value.kind is ErrorKind.INSTANT_NOT_FOUND
 
 
-def test_a_completed_write_is_not_rolled_back(bench: Bench) -> None:
+def test_only_the_last_completed_write_is_rolled_back(bench: Bench) -> None:
     before = bench.files()
     (first, _) = bench.table.inspect.timeline().column("requested_time").to_pylist()
-    with pytest.raises(UnsupportedError, match="comes with restore"):
+    with pytest.raises(InvalidInputError, match="was not the last commit to complete"):
         bench.table.services.rollback(first)
     assert bench.files() == before
 

@@ -13,7 +13,7 @@ from headwater.errors import (
     Retry,
     StorageError,
 )
-from headwater.kernel.txn.write_once import put_once
+from headwater.kernel.txn.write_once import put_if_missing, put_once
 from headwater.seams.memory import MemoryStorage
 from headwater.testing.manual_clock import ManualClock
 
@@ -95,3 +95,35 @@ def test_a_refusal_after_an_unknown_try_stays_unknown() -> None:
     storage = FaultyStorage(dropped, *[denied] * 9)
     with pytest.raises(CommitUnknownError):
         put_once(storage, ManualClock(), "a", b"mine")
+
+
+@pytest.mark.parametrize("faults", [(), (landed,), (dropped, landed), (dropped, dropped)])
+def test_an_object_that_anybody_may_make_is_there_afterwards(
+    faults: tuple[Callable[[FaultyStorage, str, bytes], None], ...],
+) -> None:
+    storage = FaultyStorage(*faults)
+    put_if_missing(storage, ManualClock(), "a", b"mine")
+    assert storage.read("a") == b"mine"
+
+
+def test_n_19_an_object_of_somebody_else_is_as_good() -> None:
+    storage = FaultyStorage(rival_landed)
+    put_if_missing(storage, ManualClock(), "a", b"mine")
+    assert storage.read("a") == b"rival"
+    put_if_missing(storage, ManualClock(), "a", b"mine")
+    assert storage.put_count == 3
+
+
+def test_an_object_that_storage_does_not_answer_for_is_unknown() -> None:
+    storage = FaultyStorage(*[dropped] * 5)
+    with pytest.raises(CommitUnknownError):
+        put_if_missing(storage, ManualClock(), "a", b"mine")
+    assert storage.put_count == 5
+
+
+def test_an_object_that_storage_refuses_for_good_is_not_tried_again() -> None:
+    storage = FaultyStorage(denied)
+    with pytest.raises(StorageError) as caught:
+        put_if_missing(storage, ManualClock(), "a", b"mine")
+    assert caught.value.kind is ErrorKind.STORAGE_DENIED
+    assert storage.put_count == 1

@@ -190,6 +190,19 @@ class TestPendingCompaction:
         assert merge_latest(()) is None
 
 
+class TestLogBesideItsOwnBase:
+    """H-39: the deletes that compaction 60 kept, and 35, which completed while it ran."""
+
+    HISTORY = History(bases={10: 20, 60: 80}, logs={35: 70, 60: 80, 85: 90})
+
+    def test_it_comes_before_all_other_logs_of_its_slice(self) -> None:
+        assert short(self.HISTORY.slices()) == [(60, 60, [60, 35, 85]), (10, 10, [])]
+
+    def test_it_is_seen_with_its_base_and_not_before(self) -> None:
+        assert short(self.HISTORY.slices(80)) == [(60, 60, [60, 35]), (10, 10, [])]
+        assert short(self.HISTORY.slices(79)) == [(10, 10, [35])]
+
+
 class TestLogCompaction:
     """INV-51 and H-40: 50 took in 21 and 30."""
 

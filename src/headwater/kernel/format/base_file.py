@@ -7,7 +7,7 @@ the footer last, so a file of any size is written in one pass with one row group
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -277,12 +277,26 @@ class _Writer:
         values: dict[str, str] = {}
         if avro_schema_json is not None:
             values |= {_AVRO_SCHEMA: avro_schema_json, _MODEL: "avro"}
-        if self._min_key is not None and self._max_key is not None:
-            values |= {_MIN_KEY: self._min_key, _MAX_KEY: self._max_key}
-        if self._bloom is not None:
-            bloom = self._bloom.build()
-            values |= {_BLOOM: bloom.to_text(), _BLOOM_TYPE: bloom.type}
-        return values
+        return values | key_entries(self._min_key, self._max_key, self._bloom)
+
+
+def key_entries(
+    min_key: str | None, max_key: str | None, bloom: BloomFilterBuilder | None
+) -> dict[str, str]:
+    """Return what a footer says of the record keys of its file."""
+    values: dict[str, str] = {}
+    if min_key is not None and max_key is not None:
+        values |= {_MIN_KEY: min_key, _MAX_KEY: max_key}
+    if bloom is not None:
+        built = bloom.build()
+        values |= {_BLOOM: built.to_text(), _BLOOM_TYPE: built.type}
+    return values
+
+
+def without_key_entries(entries: Mapping[str, str]) -> dict[str, str]:
+    """Return what a footer says but for the record keys of its file."""
+    dropped = (_MIN_KEY, _MAX_KEY, _BLOOM, _BLOOM_TYPE)
+    return {key: value for key, value in entries.items() if key not in dropped}
 
 
 def _row_groups(

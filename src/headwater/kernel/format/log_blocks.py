@@ -335,24 +335,27 @@ def _without_retries(found: list[_FoundBlock]) -> list[_FoundBlock]:
 def _stand_ins(found: list[_FoundBlock]) -> list[_FoundBlock]:
     """Put log-compacted blocks in the place of the blocks they stand for, also transitively.
 
-    That place is the newest input's, not the end: a log written while the inputs were compacted
-    comes after all of them. Where the inputs are gone, it is before the first block that is newer.
+    That is before the first block that is newer than all of these, since a log written while they
+    were compacted comes after them; but never behind where the block was given: a log that was
+    requested long ago and completed late comes after it, too.
     """
     replaced = {time for each in found for time in each.compacted_block_times}
-    kept = [each for each in found if each.instant_time not in replaced]
     newest_input = _newest_inputs(found)
-    plain = [each for each in kept if not each.compacted_block_times]
-    for each in kept:
-        if not each.compacted_block_times:
+    placed: list[_FoundBlock] = []
+    for each in found:
+        if each.instant_time in replaced:
             continue
-        newest = newest_input[each.instant_time]
-        later = (
-            at
-            for at, other in enumerate(plain)
-            if newest_input.get(other.instant_time, other.instant_time) > newest
-        )
-        plain.insert(next(later, len(plain)), each)
-    return plain
+        place = len(placed)
+        if each.compacted_block_times:
+            newest = newest_input[each.instant_time]
+            newer = (
+                at
+                for at, other in enumerate(placed)
+                if newest_input.get(other.instant_time, other.instant_time) > newest
+            )
+            place = next(newer, place)
+        placed.insert(place, each)
+    return placed
 
 
 def _newest_inputs(found: list[_FoundBlock]) -> dict[InstantTime, InstantTime]:

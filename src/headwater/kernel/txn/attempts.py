@@ -35,6 +35,7 @@ class Purpose(StrEnum):
     EXECUTE = "execute"
     ABORT = "abort"
     ROLLBACK = "rollback"
+    WITHDRAW = "withdraw"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ touched in several ways counts as touched in the strongest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, unique
 
@@ -18,9 +18,12 @@ from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit, CommitReader, decode_commit
 from headwater.model.files import BaseFile, FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.model.plans import RequestedReplace
+from headwater.model.plan_flags import says_cancellable
+from headwater.model.plans import ClusteringPlan, RequestedReplace, RestorePlan, RollbackPlan
 from headwater.model.service_metadata import RestoreMetadata, RollbackMetadata
 from headwater.seams.storage import Storage
+
+_UNDOING = (Action.ROLLBACK, Action.RESTORE)
 
 WRITER_KEY = "headwater.writer"
 """Commit metadata carries who wrote it, so that a conflict can name the other side."""
@@ -44,7 +47,9 @@ class Change:
     touches: dict[FileGroupId, Touch]
     owner: str | None = None
     undone: frozenset[InstantTime] = frozenset()
-    """The instants that a rollback or restore took back."""
+    """The instants that a rollback or restore took back, or is about to."""
+    is_cancellable: bool = False
+    """Whether it is a pending plan that gives way to writes."""
 
     @property
     def written(self) -> Iterable[FileGroupId]:
@@ -70,25 +75,28 @@ def change_of(commit: Commit) -> Change:
 
 
 def decode_change(instant: Instant, content: bytes, path: str) -> Change:
-    """Return what the file of an instant says it does: a completed one, or a pending clustering.
+    """Return what the file of an instant says it does: the completed one, or that of a plan.
 
     Raises:
         CorruptTableError: the file is damaged.
     """
-    if instant.action is Action.ROLLBACK:
-        rollback = decode_record(RollbackMetadata, content, path=path)
-        return _undoing(instant, rollback.commits_rollback)
-    if instant.action is Action.RESTORE:
-        restore = decode_record(RestoreMetadata, content, path=path)
-        undone = (*restore.instants_to_rollback, *restore.hoodie_restore_metadata)
-        return _undoing(instant, undone)
+    if instant.action in _UNDOING:
+        return Change(instant=instant, touches={}, undone=_undone(instant, content, path))
     if instant.is_pending:
-        request = decode_record(RequestedReplace, content, path=path)
-        groups = request.clustering_plan.input_groups if request.clustering_plan else ()
-        slices = (one for group in groups or () for one in group.slices or ())
-        ids = (FileGroupId(one.partition_path or "", one.file_id or "") for one in slices)
-        return Change(instant=instant, touches=dict.fromkeys(ids, Touch.REPLACE))
+        plan = decode_record(RequestedReplace, content, path=path).clustering_plan
+        return Change(
+            instant=instant,
+            touches=dict.fromkeys(clustered_groups(plan), Touch.REPLACE),
+            is_cancellable=plan is not None and says_cancellable(plan.extra_metadata),
+        )
     return change_of(decode_commit(instant, content, path))
+
+
+def clustered_groups(plan: ClusteringPlan | None) -> Iterator[FileGroupId]:
+    """Give the file groups that a clustering replaces."""
+    for group in (plan.input_groups if plan is not None else None) or ():
+        for one in group.slices or ():
+            yield FileGroupId(one.partition_path or "", one.file_id or "")
 
 
 def load_changes(
@@ -125,9 +133,22 @@ def load_changes(
 def concerns_groups(instant: Instant) -> bool:
     """Whether an instant may conflict with a write: by its groups, or by what it undoes."""
     if instant.state is State.COMPLETED:
-        return instant.action.completed_name in (*COMMIT_ACTIONS, Action.ROLLBACK, Action.RESTORE)
-    return instant.is_pending and instant.action is Action.CLUSTERING
+        return instant.action.completed_name in (*COMMIT_ACTIONS, *_UNDOING)
+    return instant.is_pending and instant.action in (Action.CLUSTERING, *_UNDOING)
 
 
-def _undoing(instant: Instant, times: Iterable[str]) -> Change:
-    return Change(instant=instant, touches={}, undone=frozenset(map(InstantTime, times)))
+def _undone(instant: Instant, content: bytes, path: str) -> frozenset[InstantTime]:
+    """Return what a rollback or restore has undone, or is about to."""
+    times: Iterable[str]
+    if instant.action is Action.ROLLBACK and instant.is_pending:
+        target = decode_record(RollbackPlan, content, path=path).instant_to_rollback
+        times = () if target is None else (target.commit_time,)
+    elif instant.action is Action.ROLLBACK:
+        times = decode_record(RollbackMetadata, content, path=path).commits_rollback
+    elif instant.is_pending:
+        plan = decode_record(RestorePlan, content, path=path)
+        times = (info.commit_time for info in plan.instants_to_rollback)
+    else:
+        restore = decode_record(RestoreMetadata, content, path=path)
+        times = (*restore.instants_to_rollback, *restore.hoodie_restore_metadata)
+    return frozenset(map(InstantTime, times))

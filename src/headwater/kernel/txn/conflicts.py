@@ -17,13 +17,16 @@ the left, what the other instant did to it on top:
 
 COMPACT and APPEND fit because log files belong to the slice that was there when they completed:
 what a compaction did not plan stays on top of it. REPLACE takes back what COMPACT rewrote. A
-pending clustering that cannot be cancelled counts as if it had replaced its groups (INV-64).
+pending clustering that cannot be cancelled counts as if it had replaced its groups (INV-64). One
+that can gives way to every write: it is cancelled by the commit that meets it, and is no conflict
+(INV-15). To other plans it is one.
 
 By operation: `upsert`, `insert` and `delete` APPEND to merge-on-read tables and WRITE_BASE in all
 others, as `bulk_insert` does; `overwrite`, `overwrite_partitions`, `delete_partitions` and
 clustering REPLACE groups and WRITE_BASE of new ones; compaction and log compaction COMPACT.
 Rollbacks and restores touch no group of a reader's, but a write that was planned on rows that
-they undid cannot commit. Clean, savepoints and indexing never conflict.
+they undid, or that a pending one is about to undo, cannot commit. Clean, savepoints and indexing
+never conflict.
 
 In a table with a bucket index two groups may not share (partition, bucket): writing different
 ones is a conflict too.
@@ -114,7 +117,9 @@ class ConflictCheck:
     starts_groups: bool = False
     """Whether the write made file groups that the snapshot does not have."""
     known: Mapping[InstantTime, Change] = field(default_factory=dict)
-    """Changes of completed candidates that were read before the lock was taken."""
+    """Changes of candidates that were read before the lock was taken."""
+    cancelled: frozenset[InstantTime] = frozenset()
+    """Plans that this write has cancelled already, which nobody can take back."""
 
     def unread(self, timeline: Timeline) -> list[Instant]:
         """Return the candidates whose changes must be read for the check."""
@@ -125,8 +130,13 @@ class ConflictCheck:
         return [
             instant
             for instant in candidates
-            if instant.requested_time not in self.known and not self._fits_unread(instant)
+            if not self._knows(instant) and not self._fits_unread(instant)
         ]
+
+    def _knows(self, instant: Instant) -> bool:
+        """Whether what was read is still what the instant does; a plan may have ended since."""
+        known = self.known.get(instant.requested_time)
+        return known is not None and known.instant.is_pending == instant.is_pending
 
     def _fits_unread(self, other: Instant) -> bool:
         """Whether an instant fits, whatever it did: a delta commit, for a write that appends.
@@ -140,9 +150,39 @@ class ConflictCheck:
             and all(touch is Touch.APPEND for touch in self.mine.touches.values())
         )
 
+    def others(self, timeline: Timeline, read: Mapping[InstantTime, Change]) -> list[Change]:
+        """Return all changes to check against, given what was read of them just now, in order.
+
+        A plan that was pending when it was read and has ended since is left out: if it completed
+        it was read again, and if it was aborted nothing is to be feared from it.
+        """
+        found = []
+        for time, change in sorted({**self.known, **read}.items()):
+            now = timeline.find(time) if change.instant.is_pending else None
+            if not change.instant.is_pending or (now is not None and now.is_pending):
+                found.append(change)
+        return found
+
+    def plans_to_cancel(self, others: Iterable[Change]) -> list[Change]:
+        """Return the pending plans that must not complete if this write commits."""
+        return [
+            other
+            for other in others
+            if self._makes_way(other)
+            and other.instant.requested_time not in self.cancelled
+            and self.clashing_groups(other)
+        ]
+
+    def _makes_way(self, other: Change) -> bool:
+        """Whether the other is a plan that gives way to this write, which brings rows."""
+        is_write = self.mine.instant.action.is_ingestion
+        return is_write and other.is_cancellable and other.instant.is_pending
+
     def find(self, others: Iterable[Change]) -> ConflictError | None:
         """Return the conflict with the first of the other changes that does not fit."""
         for other in others:
+            if self._makes_way(other):
+                continue
             groups = self.clashing_groups(other)
             if groups or other.undone & self.snapshot.completed:
                 return _conflict(self.mine, other, groups)

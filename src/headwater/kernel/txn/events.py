@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
-from headwater.kernel.layout import TableLayout
+from headwater.kernel.layout import CANCEL_COUNT, TableLayout, cancel_path
+from headwater.kernel.timeline.active import instant_path
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt, encode_attempt
-from headwater.model.instant import Action, InstantTime, State
+from headwater.model.instant import Action, Instant, InstantTime, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +61,102 @@ class RevertedToRequested:
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """A failed write leaves the timeline, request and all; nothing it wrote is ever visible."""
+    """A failed write or removable plan leaves the timeline, request and all.
+
+    Nothing it wrote is ever visible.
+    """
 
     time: InstantTime
     action: Action
 
 
-Event = AttemptStarted | Requested | WentInflight | Completed | RevertedToRequested | RolledBack
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """Something completed is taken back: it leaves the timeline, and views lose its effect."""
+
+    instant: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointDeleted:
+    """A savepoint protects nothing any more."""
+
+    savepoint: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """A plan is cancelled for good: from here on it can only be aborted."""
+
+    time: InstantTime
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """A cancelled plan has ended; the content embeds the plan."""
+
+    time: InstantTime
+    action: Action
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AbortTidied:
+    """Nothing but its aborted file is left of an aborted plan."""
+
+    time: InstantTime
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class CancelDropped:
+    """The entry of an instant that is not on the timeline any more goes; it means nothing."""
+
+    time: InstantTime
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCounted:
+    """The count of cancelled plans becomes this."""
+
+    content: bytes
+
+
+Event = (
+    AttemptStarted
+    | Requested
+    | WentInflight
+    | Completed
+    | RevertedToRequested
+    | RolledBack
+    | Withdrawn
+    | SavepointDeleted
+    | CancelRequested
+    | Aborted
+    | AbortTidied
+    | CancelDropped
+    | CancelCounted
+)
 
 
 class PutOnce(NamedTuple):
+    """Create this very object; another one under its name is a conflict."""
+
+    path: str
+    data: bytes
+
+
+class Ensure(NamedTuple):
+    """Create the object unless there is one under its name, whatever it holds."""
+
+    path: str
+    data: bytes
+
+
+class Put(NamedTuple):
+    """Create or overwrite the object."""
+
     path: str
     data: bytes
 
@@ -78,7 +165,7 @@ class Delete(NamedTuple):
     path: str
 
 
-Write = PutOnce | Delete
+Write = PutOnce | Ensure | Put | Delete
 
 
 def writes_of(events: Iterable[Event], layout: TableLayout) -> Iterator[Write]:
@@ -102,8 +189,35 @@ def _writes_of(event: Event, folder: str) -> Iterator[Write]:
             yield Delete(f"{folder}/{file_name(time, action, State.INFLIGHT)}")
         case RolledBack(time, action):
             # The request goes first. The other way round the write would for a moment look like
-            # one that has not begun, and an ingestion never goes back to that (INV-01).
-            yield Delete(f"{folder}/{file_name(time, action, State.REQUESTED)}")
+            # one that has not begun, and an ingestion never goes back to that (INV-01). A plan may,
+            # and as long as it is pending every write reads its request (N-18).
+            states = (State.REQUESTED, State.INFLIGHT)
+            for state in states if action.is_ingestion else reversed(states):
+                yield Delete(f"{folder}/{file_name(time, action, state)}")
+        case Withdrawn(instant):
+            # The completed file of a write goes last, as in archival (INV-36): it is never taken
+            # for one that failed. Readers need the plan of a log compaction as long as it is
+            # completed, so a plan goes last; nobody executes one that is withdrawn.
+            stages = (State.REQUESTED, State.INFLIGHT, State.COMPLETED)
+            for state in stages if instant.action.is_ingestion else reversed(stages):
+                yield Delete(instant_path(folder, instant, state))
+        case SavepointDeleted(savepoint):
+            for state in (State.INFLIGHT, State.COMPLETED):
+                yield Delete(instant_path(folder, savepoint, state))
+        case CancelRequested(time, content):
+            yield Ensure(cancel_path(time), content)
+        case Aborted(time, action, content):
+            yield PutOnce(f"{folder}/{file_name(time, action, State.ABORTED)}", content)
+        case AbortTidied(time, action):
+            # Engines that do not know aborted files see no pending plan once these are gone (H-11).
+            # The request goes last of the two, for a plan is never inflight without one. The entry
+            # goes after both: as long as it is there somebody comes back and finishes this.
             yield Delete(f"{folder}/{file_name(time, action, State.INFLIGHT)}")
+            yield Delete(f"{folder}/{file_name(time, action, State.REQUESTED)}")
+            yield Delete(cancel_path(time))
+        case CancelDropped(time):
+            yield Delete(cancel_path(time))
+        case CancelCounted(content):
+            yield Put(CANCEL_COUNT, content)
         case _:
             assert_never(event)

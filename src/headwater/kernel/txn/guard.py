@@ -20,7 +20,8 @@ What a crash leaves behind is listed in `steps`. The next execution repairs all 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +36,7 @@ from headwater.kernel.txn.steps import (
     RevertToRequested,
     Started,
     StartExecution,
+    plan_cancelled,
 )
 from headwater.kernel.txn.transaction import Step, Transaction
 from headwater.model.instant import Instant, InstantTime, State
@@ -72,7 +74,15 @@ class Returned:
     instant: Instant
 
 
-CompletingStep = Callable[[Attempt, bytes], Step[Instant]]
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """A cancellable plan met a write that goes first, and has cancelled itself."""
+
+    instant: Instant
+    by: InstantTime
+
+
+CompletingStep = Callable[[Attempt, bytes], Step[Instant | Overtaken]]
 """How a plan completes: from its attempt and the content of its completed file."""
 
 
@@ -83,16 +93,22 @@ def run_guarded(
     claim: Claim,
     work: Work,
     complete: CompletingStep = Complete,
+    *,
+    is_guarded: bool = True,
 ) -> Executed | Returned:
     """Execute the plan requested at `time`, or return what became of it.
 
+    Without `is_guarded` it takes over from an attempt that seems alive instead of being refused.
+
     Raises:
-        ConflictError: kind ALREADY_RUNNING, another attempt is alive; nothing was written.
+        ConflictError: kind ALREADY_RUNNING, another attempt is alive; kind PLAN_CANCELLED, it can
+            only be aborted (see `cancel`); kind PLAN_NOT_EXECUTABLE, it can only be rolled back.
+            Nothing was completed.
         FencedError: this execution was taken over; it wrote nothing to the timeline since.
         NotFoundError: there is no such instant.
         CommitUnknownError: whether the plan completed will show when the timeline is read again.
     """
-    started = txn.run(StartExecution(time, Purpose.EXECUTE, claim)).result
+    started = txn.run(StartExecution(time, Purpose.EXECUTE, claim, is_guarded)).result
     if isinstance(started, Ended):
         return Returned(started.instant)
     return run_started(components, txn, started, work, complete)
@@ -109,11 +125,31 @@ def run_started(
 
     Raises: see `run_guarded`.
     """
+    with beating(components, started) as heartbeat:
+        attempt = started.attempt
+        undo_dead_attempts(txn, started, heartbeat, work.undo_before)
+        heartbeat.check()
+        txn.run(EnterInflight(attempt))
+        content = work.execute(attempt, heartbeat)
+        heartbeat.check()
+        done = txn.run(complete(attempt, content))
+        if isinstance(done.result, Overtaken):
+            raise plan_cancelled(done.result.instant)
+        return Executed(done.result, done.lock_held_ms)
+
+
+@contextmanager
+def beating(components: Components, started: Started) -> Iterator[Heartbeat]:
+    """Keep a claimed attempt alive for as long as the block runs.
+
+    After a failure its number stays taken and others need not wait; after an unknown outcome
+    nothing is touched.
+    """
     heartbeat = Heartbeat(
         components.storage, components.clock, started.attempt, claimed_ms=started.claimed_ms
     )
     try:
-        executed = _execute(txn, started, heartbeat, work, complete)
+        yield heartbeat
     except CommitUnknownError:
         heartbeat.stop()
         raise
@@ -121,26 +157,16 @@ def run_started(
         heartbeat.release()
         raise
     heartbeat.finish()
-    return executed
 
 
-def _execute(
-    txn: Transaction,
-    started: Started,
-    heartbeat: Heartbeat,
-    work: Work,
-    complete: CompletingStep,
-) -> Executed:
+def undo_dead_attempts(
+    txn: Transaction, started: Started, heartbeat: Heartbeat, undo: Callable[[Attempt], None]
+) -> None:
+    """Delete what earlier attempts of a plan left behind, and take the plan back to REQUESTED."""
     attempt = started.attempt
     was_inflight = started.instant.state is State.INFLIGHT
     if was_inflight or attempt.attempt > 1:
-        work.undo_before(attempt)
+        undo(attempt)
     if was_inflight:
         heartbeat.check()
         txn.run(RevertToRequested(attempt))
-    heartbeat.check()
-    txn.run(EnterInflight(attempt))
-    content = work.execute(attempt, heartbeat)
-    heartbeat.check()
-    done = txn.run(complete(attempt, content))
-    return Executed(done.result, done.lock_held_ms)

@@ -13,7 +13,7 @@ for whoever rolls T back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum, unique
 from typing import NamedTuple, Protocol
 
@@ -54,6 +54,10 @@ class Markers(Protocol):
             StorageError: the marker may be missing, so the data file must not be written.
         """
         ...
+
+
+LoadMarkers = Callable[[Storage, InstantTime], list[Marker]]
+"""Returns all that an instant announced, and raises if it cannot tell."""
 
 
 class DirectMarkers:

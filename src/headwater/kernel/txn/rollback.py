@@ -31,7 +31,6 @@ Everything but the first two is done by `Rollbacks.resume` and `tidy_leftovers`,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -50,7 +49,7 @@ from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt, load_newest_number
 from headwater.kernel.txn.guard import Executed, Returned, run_guarded, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
-from headwater.kernel.txn.markers import Marker, delete_markers
+from headwater.kernel.txn.markers import LoadMarkers, delete_markers
 from headwater.kernel.txn.rollback_plan import (
     decode_rollback_plan,
     listed_paths,
@@ -66,6 +65,7 @@ from headwater.kernel.txn.rollback_steps import (
 )
 from headwater.kernel.txn.steps import Claim, Ended, Started
 from headwater.kernel.txn.transaction import Transaction
+from headwater.kernel.txn.withdrawal import finish_withdrawal
 from headwater.kernel.txn.writes import InflightWrite, StartedWrite
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
@@ -80,9 +80,6 @@ log = logging.getLogger(__name__)
 _SCHEDULES_MAX = 5
 """A time can be taken only when a lock failed or a clock repeats a time whose owner died right
 after claiming it; each retry asks for a later one."""
-
-LoadMarkers = Callable[[Storage, InstantTime], list[Marker]]
-"""Returns all that an instant announced, and raises if it cannot tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +103,18 @@ class Rollbacks:
     load_markers: LoadMarkers
     interval_ms: int
     tolerable_misses: int
+    delay_ms: int = 0
+    """How old a removable plan must be that nobody has begun to execute."""
 
     def roll_back(self, target: InstantTime) -> RolledBackWrite | Ended:
-        """Roll back a failed write, or return what became of it.
+        """Roll back a failed write or removable plan, or return what became of it.
 
         Raises:
-            ConflictError: kind ALREADY_RUNNING, its writer or another rollback is at work.
+            ConflictError: kind ALREADY_RUNNING, its writer or another rollback is at work; kind
+                PLAN_TOO_YOUNG, it is a plan that may still be executed.
             FencedError: this process stalled and another one took the rollback over.
             NotFoundError: there is no such instant.
-            UnsupportedError: it is a plan, or another engine's.
+            UnsupportedError: it is a plan that stays, or another engine's.
             CorruptTableError: its markers are damaged.
             CommitUnknownError: storage did not say what landed; whoever comes next finds out.
         """
@@ -131,6 +131,13 @@ class Rollbacks:
             scheduled.instant.requested_time,
             len(requests),
         )
+        return self.execute_scheduled(scheduled)
+
+    def execute_scheduled(self, scheduled: Started) -> RolledBackWrite:
+        """Execute a rollback that this process has just scheduled.
+
+        Raises: see `roll_back`.
+        """
         plan = self.load_plan(scheduled.instant)
         return self._finish(plan, self._execute(scheduled, plan))
 
@@ -151,6 +158,7 @@ class Rollbacks:
                 "it or was. Let that engine finish it",
                 instant=rollback.requested_time,
             )
+        finish_withdrawal(self.components.storage, self.layout, self.txn, target_of(plan))
         done = run_guarded(
             self.components,
             self.txn,
@@ -203,7 +211,8 @@ class Rollbacks:
         tried = 0
         while True:
             try:
-                return self.txn.run(ScheduleRollback(target, requests, self._claim())).result
+                step = ScheduleRollback(target, requests, self._claim(), self.delay_ms)
+                return self.txn.run(step).result
             except ConflictError as conflict:
                 tried += 1
                 if conflict.kind is not conflict.default_kind or tried == _SCHEDULES_MAX:

@@ -8,13 +8,14 @@ time it took, so executing it twice says the same twice (INV-30).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.kernel.format.avro_records import decode_record
+from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.markers import Marker
 from headwater.model.files import parse_data_file
-from headwater.model.instant import Instant, InstantTime
+from headwater.model.instant import Action, Instant, InstantTime
 from headwater.model.plans import InstantInfo, RollbackPlan, RollbackRequest
 from headwater.model.service_metadata import RollbackMetadata, RollbackPartitionMetadata
 
@@ -27,15 +28,20 @@ def plan_deletions(
     Raises:
         CorruptTableError: kind CORRUPT_MARKERS; a marker announces a file of another instant.
     """
-    paths = sorted({marker.data_path for marker in markers})
+    paths = {marker.data_path for marker in markers}
     for path in paths:
         _check_file_of(time, path, ErrorKind.CORRUPT_MARKERS)
+    return requests_for(paths, base_uri)
+
+
+def requests_for(paths: Collection[str], base_uri: str) -> tuple[RollbackRequest, ...]:
+    """Return a request for every file, ordered by path."""
     return tuple(
         RollbackRequest(
             partition_path=path.rpartition("/")[0],
             files_to_be_deleted=(f"{base_uri}/{path}",),
         )
-        for path in paths
+        for path in sorted(paths)
     )
 
 
@@ -63,6 +69,10 @@ def target_of(plan: RollbackPlan) -> InstantTime:
     """Return the instant that a decoded plan rolls back."""
     assert plan.instant_to_rollback is not None
     return InstantTime(plan.instant_to_rollback.commit_time)
+
+
+def pending_rollbacks(timeline: Timeline) -> tuple[Instant, ...]:
+    return tuple(instant for instant in timeline.pending if instant.action is Action.ROLLBACK)
 
 
 def listed_paths(plan: RollbackPlan) -> list[str]:

@@ -3,7 +3,10 @@
     ScheduleRollback    declare a failed write dead for good, and say what will be deleted
     CompleteRollback    take the write off the timeline, and complete its rollback
 
-T is the failed write and R its rollback. Scheduling writes three objects, in this order:
+T is the failed write and R its rollback. A removable plan that failed, or that nobody has begun to
+execute for long enough, is rolled back like a write and leaves the timeline with it (INV-28).
+
+Scheduling writes three objects, in this order:
 
 1. the next attempt of T, released at once: it is there to make all earlier ones dead (M2). From
    here on the writer of T fails its proof, however late it wakes up (INV-31);
@@ -22,15 +25,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headwater.errors import ErrorKind, HeadwaterError, UnsupportedError
+from headwater.errors import ConflictError, ErrorKind, HeadwaterError, UnsupportedError
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.events import AttemptStarted, Completed, Event, Requested, RolledBack
-from headwater.kernel.txn.rollback_plan import decode_rollback_plan, rollback_plan, target_of
+from headwater.kernel.txn.plan_flags import FLAGGED, decode_flags, flagged_plan
+from headwater.kernel.txn.rollback_plan import (
+    decode_rollback_plan,
+    pending_rollbacks,
+    rollback_plan,
+    target_of,
+)
 from headwater.kernel.txn.steps import Claim, Ended, Started, StartExecution, pending_instant_of
 from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
-from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after
 from headwater.model.plans import RollbackRequest
 
 
@@ -45,15 +54,18 @@ class AlreadyScheduled:
 class ScheduleRollback:
     """Fence a failed write and request its rollback, unless somebody is at work on it.
 
-    Only ingestion is rolled back this way, and never what has completed (INV-28).
+    Only ingestion and removable plans are rolled back this way, and never what has completed
+    (INV-28). `delay_ms` is how old a removable plan must be that nobody has begun to execute.
     """
 
     target: InstantTime
     requests: tuple[RollbackRequest, ...]
     claim: Claim
+    delay_ms: int = 0
 
     def needs(self, timeline: Timeline) -> Needs:
-        return Needs(attempts=(self.target,), requests=pending_rollbacks(timeline))
+        plans = flagged_plan(timeline, self.target)
+        return Needs(attempts=(self.target,), requests=(*pending_rollbacks(timeline), *plans))
 
     def decide(self, prefix: Prefix) -> Decision[Started | Ended | AlreadyScheduled] | Refusal:
         rollback = self._pending_rollback(prefix)
@@ -61,8 +73,9 @@ class ScheduleRollback:
             return Decision((), AlreadyScheduled(rollback))
         target = prefix.timeline.find(self.target)
         if target is not None and target.is_pending:
-            if not target.action.is_ingestion:
-                return Refusal(_is_a_plan(target))
+            error = self._why_plan_stays(target, prefix)
+            if error is not None:
+                return Refusal(error)
             if not prefix.newest_attempt_numbers[self.target]:
                 return Refusal(_is_foreign(target))
         fence = StartExecution(self.target, Purpose.ROLLBACK, self.claim).decide(prefix)
@@ -83,6 +96,23 @@ class ScheduleRollback:
         )
         requested = Instant(time, Action.ROLLBACK, State.REQUESTED)
         return Decision(events, Started(attempt, requested, prefix.monotonic_ms))
+
+    def _why_plan_stays(self, target: Instant, prefix: Prefix) -> HeadwaterError | None:
+        if target.action.is_ingestion:
+            return None
+        request = prefix.requests.get(self.target)
+        if request is None or not decode_flags(target, request, path=str(target)).is_removable:
+            return _is_a_plan(target)
+        # The delay protects what was not begun; who began has a heartbeat (H-23).
+        is_due = instant_time_after(self.target, self.delay_ms) <= prefix.next_time
+        if target.state is State.INFLIGHT or is_due:
+            return None
+        return ConflictError(
+            f"{target} is younger than {self.delay_ms} ms and may still be executed, so it is not "
+            "rolled back. Nothing was changed; try again later",
+            kind=ErrorKind.PLAN_TOO_YOUNG,
+            instant=self.target,
+        )
 
     def _pending_rollback(self, prefix: Prefix) -> Instant | None:
         for rollback in pending_rollbacks(prefix.timeline):
@@ -119,10 +149,6 @@ class CompleteRollback:
         return Decision(tuple(events), done)
 
 
-def pending_rollbacks(timeline: Timeline) -> tuple[Instant, ...]:
-    return tuple(instant for instant in timeline.pending if instant.action is Action.ROLLBACK)
-
-
 def check_target(timeline: Timeline, time: InstantTime, rollback: Instant) -> HeadwaterError | None:
     """Return why the target of a pending rollback must not be touched, or None.
 
@@ -134,12 +160,13 @@ def check_target(timeline: Timeline, time: InstantTime, rollback: Instant) -> He
         return None
     if not target.is_pending:
         return UnsupportedError(
-            f"Rollback {rollback.requested_time} is to take back {target}, which has completed. "
-            "Only failed writes can be rolled back so far; rolling back commits comes with "
-            "restore. Finish it with the engine that scheduled it",
+            f"Rollback {rollback.requested_time} is to take back {target}, which has completed, "
+            "and was not scheduled by Headwater. Finish it with the engine that scheduled it",
             instant=time,
         )
-    return None if target.action.is_ingestion else _is_a_plan(target)
+    # Whether a plan is removable was seen when its rollback was scheduled, which is ours.
+    is_removed = target.action.is_ingestion or target.action in FLAGGED
+    return None if is_removed else _is_a_plan(target)
 
 
 def _is_a_plan(target: Instant) -> HeadwaterError:

@@ -5,10 +5,11 @@
     RevertToRequested   put a plan back after a dead attempt was undone
     EnterInflight       say that work has begun
     Complete            the commit point
+    CancelOverlapped    cancel the plans in the way of a write; see `cancel_steps` for the rest
 
-The last three act for an attempt that started earlier, and all three begin with the same proof:
-the instant is still pending and the attempt is still the newest (`_disproof`). A process that was
-taken over while it stalled fails that proof for ever, however late it wakes up.
+Three of them act for an attempt that started earlier, and all three begin with the same proof: the
+instant is still pending and the attempt is still the newest (`pending_instant_of`). A process that
+was taken over while it stalled fails that proof for ever, however late it wakes up.
 
 What a crash leaves behind, by the last write that landed:
 
@@ -18,24 +19,33 @@ What a crash leaves behind, by the last write that landed:
     StartExecution     attempt              the next execution, once the heartbeat has lapsed
     RevertToRequested  inflight deleted     the next execution starts from REQUESTED
     EnterInflight      inflight             ingestion: clean; plan: the next execution
-    Complete           completed file       nothing to repair; clean sweeps heartbeat and markers
+    Complete           cancel entry         clean: rollback of the write; the plan is aborted
+                       completed file       nothing to repair; clean sweeps heartbeat and markers
+    CancelOverlapped   cancel entry         whoever aborts the plan: its executor, or clean
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headwater.errors import ConflictError, ErrorKind, FencedError, HeadwaterError, NotFoundError
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose
+from headwater.kernel.txn.cancel_records import CancelEntry, encode_entry
+from headwater.kernel.txn.changes import Change
 from headwater.kernel.txn.conflicts import ConflictCheck
 from headwater.kernel.txn.events import (
     AttemptStarted,
+    CancelRequested,
     Completed,
+    Event,
     Requested,
     RevertedToRequested,
     WentInflight,
 )
+from headwater.kernel.txn.plan_flags import decode_flags, flagged_plan
+from headwater.kernel.txn.rollback_plan import decode_rollback_plan, pending_rollbacks, target_of
 from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.ids import Owner
@@ -97,7 +107,7 @@ class StartWrite:
     def needs(self, timeline: Timeline) -> Needs:
         if not self.is_single_writer:
             return Needs()
-        return Needs(attempts=tuple(i.requested_time for i in _pending_ingestion(timeline)))
+        return Needs(attempts=tuple(i.requested_time for i in pending_ingestion(timeline)))
 
     def decide(self, prefix: Prefix) -> Decision[Started] | Refusal:
         if self.is_single_writer and (other := self._live_writer(prefix)) is not None:
@@ -126,7 +136,7 @@ class StartWrite:
         )
 
     def _live_writer(self, prefix: Prefix) -> Attempt | None:
-        for instant in _pending_ingestion(prefix.timeline):
+        for instant in pending_ingestion(prefix.timeline):
             seen = prefix.newest_attempts.get(instant.requested_time)
             if seen is not None and seen.is_active and seen.attempt.owner != self.claim.owner:
                 return seen.attempt
@@ -139,23 +149,37 @@ class StartExecution:
 
     Decided on the timeline reloaded inside the transaction (INV-24), so an instant that completed
     meanwhile is handed back and never rolled back. A refusal changes nothing (INV-23).
+
+    Two kinds of plans are not executed at all, only undone: one that is cancelled (H-15), and a
+    removable one whose execution has failed or whose rollback is scheduled (INV-26).
+
+    Without `is_guarded` an execution takes over from one that seems alive. That one is fenced like
+    any other that was taken over.
     """
 
     time: InstantTime
     purpose: Purpose
     claim: Claim
+    is_guarded: bool = True
 
     def needs(self, timeline: Timeline) -> Needs:
-        return Needs(attempts=(self.time,))
+        plans = flagged_plan(timeline, self.time) if self.purpose is Purpose.EXECUTE else ()
+        if not plans:
+            return Needs(attempts=(self.time,))
+        return Needs(
+            attempts=(self.time,),
+            requests=(*plans, *pending_rollbacks(timeline)),
+            cancels=plans[0].action is Action.CLUSTERING,
+        )
 
     def decide(self, prefix: Prefix) -> Decision[Started | Ended] | Refusal:
         instant = prefix.timeline.find(self.time)
         if instant is None:
-            return Refusal(_no_such_instant(self.time))
+            return Refusal(no_such_instant(self.time))
         if not instant.is_pending:
             return Decision((), Ended(instant))
         seen = prefix.newest_attempts.get(self.time)
-        if seen is not None and seen.is_active:
+        if seen is not None and seen.is_active and self.is_guarded:
             other = seen.attempt
             return Refusal(
                 ConflictError(
@@ -168,10 +192,30 @@ class StartExecution:
                     attempt=other.attempt,
                 )
             )
+        if seen is not None and seen.attempt.purpose is Purpose.WITHDRAW:
+            return Refusal(_is_withdrawn(instant))
+        if self.purpose is Purpose.EXECUTE:
+            error = self._why_not_executed(instant, prefix)
+            if error is not None:
+                return Refusal(error)
         number = prefix.newest_attempt_numbers[self.time] + 1
         attempt = self.claim.attempt(self.time, number, self.purpose, prefix.now_ms)
         started = Started(attempt, instant, prefix.monotonic_ms)
         return Decision((AttemptStarted(attempt),), started)
+
+    def _why_not_executed(self, instant: Instant, prefix: Prefix) -> HeadwaterError | None:
+        if self.time in prefix.cancelled:
+            return plan_cancelled(instant)
+        request = prefix.requests.get(self.time)
+        if request is None or not decode_flags(instant, request, path=str(instant)).is_removable:
+            return None
+        if instant.state is State.INFLIGHT:
+            return _not_executable(instant, "was executed before and failed")
+        for rollback in pending_rollbacks(prefix.timeline):
+            plan = prefix.requests[rollback.requested_time]
+            if target_of(decode_rollback_plan(plan, path=str(rollback))) == self.time:
+                return _not_executable(instant, f"is being rolled back by {rollback}")
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +258,10 @@ class Complete:
     """The commit point: the completion time is issued and published in one transaction (INV-41).
 
     The conflict check, if there is one, sees the very prefix that the commit is appended to (M9).
+    So does the choice of the plans that give way to a write: they are cancelled in the same
+    decision. Their entries come before the completed file, so that no crash leaves a commit whose
+    rival may still complete (INV-15); a write that is left without its completed file has cancelled
+    them for nothing (H-10).
     """
 
     attempt: Attempt
@@ -231,14 +279,50 @@ class Complete:
         found = pending_instant_of(self.attempt, prefix)
         if isinstance(found, Refusal):
             return found
+        events: tuple[Event, ...] = ()
         if self.check is not None:
-            others = {**self.check.known, **prefix.changes}
-            conflict = self.check.find(others[time] for time in sorted(others))
+            others = self.check.others(prefix.timeline, prefix.changes)
+            conflict = self.check.find(others)
             if conflict is not None:
                 return Refusal(conflict)
+            plans = self.check.plans_to_cancel(others)
+            events = cancel_events(self.attempt, plans, prefix.now_ms)
         done = found._replace(state=State.COMPLETED, completion_time=prefix.next_time)
-        event = Completed(found.requested_time, found.action, prefix.next_time, self.content)
-        return Decision((event,), done)
+        completed = Completed(found.requested_time, found.action, prefix.next_time, self.content)
+        return Decision((*events, completed), done)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelOverlapped:
+    """Cancel the plans that a write has met, long before it commits.
+
+    `plans` are those that were pending when they were read; what has ended since is left alone.
+    Answers with the plans that can never complete any more.
+    """
+
+    attempt: Attempt
+    plans: tuple[Change, ...]
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs()
+
+    def decide(self, prefix: Prefix) -> Decision[frozenset[InstantTime]]:
+        pending = {instant.requested_time for instant in prefix.timeline.pending}
+        plans = [plan for plan in self.plans if plan.instant.requested_time in pending]
+        events = cancel_events(self.attempt, plans, prefix.now_ms)
+        return Decision(events, frozenset(event.time for event in events))
+
+
+def cancel_events(
+    attempt: Attempt, plans: Iterable[Change], now_ms: int
+) -> tuple[CancelRequested, ...]:
+    """Return the cancellations of plans that stand in the way of a write."""
+    entry = CancelEntry(
+        owner=str(attempt.owner),
+        requested_ms=now_ms,
+        reason=f"write {attempt.instant} changes the same file groups",
+    )
+    return tuple(CancelRequested(p.instant.requested_time, encode_entry(entry)) for p in plans)
 
 
 def pending_instant_of(attempt: Attempt, prefix: Prefix) -> Instant | Refusal:
@@ -274,11 +358,38 @@ def pending_instant_of(attempt: Attempt, prefix: Prefix) -> Instant | Refusal:
     return instant
 
 
-def _pending_ingestion(timeline: Timeline) -> tuple[Instant, ...]:
+def pending_ingestion(timeline: Timeline) -> tuple[Instant, ...]:
+    """Return the writes that have not ended."""
     return tuple(instant for instant in timeline.pending if instant.action.is_ingestion)
 
 
-def _no_such_instant(time: InstantTime) -> HeadwaterError:
+def plan_cancelled(plan: Instant) -> ConflictError:
+    return ConflictError(
+        f"{plan} is cancelled and can only be aborted; nothing was committed. Schedule a new plan",
+        kind=ErrorKind.PLAN_CANCELLED,
+        instant=plan.requested_time,
+    )
+
+
+def _not_executable(plan: Instant, reason: str) -> HeadwaterError:
+    return ConflictError(
+        f"{plan} is removable and {reason}, so it is not executed again. Nothing was changed; roll "
+        "it back, or let clean do so, and schedule a new plan",
+        kind=ErrorKind.PLAN_NOT_EXECUTABLE,
+        instant=plan.requested_time,
+    )
+
+
+def _is_withdrawn(instant: Instant) -> HeadwaterError:
+    return ConflictError(
+        f"{instant} is being taken back by a rollback or restore whose process may have died. "
+        "Nothing was changed; `clean` finishes it",
+        kind=ErrorKind.PLAN_NOT_EXECUTABLE,
+        instant=instant.requested_time,
+    )
+
+
+def no_such_instant(time: InstantTime) -> HeadwaterError:
     return NotFoundError(
         f"There is no instant {time} on the active timeline: it was rolled back or archived, or "
         "never existed",

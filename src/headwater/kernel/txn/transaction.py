@@ -28,19 +28,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, assert_never
 
-from headwater.errors import HeadwaterError
-from headwater.kernel.layout import TableLayout
+from headwater.errors import HeadwaterError, NotFoundError
+from headwater.kernel.layout import CANCEL_COUNT, CANCELS, TableLayout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import load_contents
+from headwater.kernel.timeline.names import is_instant_time
 from headwater.kernel.timeline.times import issue_time
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
 from headwater.kernel.txn.changes import Change, load_changes
-from headwater.kernel.txn.events import Delete, Event, PutOnce, Write, writes_of
+from headwater.kernel.txn.events import Delete, Ensure, Event, Put, PutOnce, Write, writes_of
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
-from headwater.kernel.txn.write_once import put_once
+from headwater.kernel.txn.markers import LoadMarkers, load_markers
+from headwater.kernel.txn.write_once import put_if_missing, put_once
+from headwater.model.files import FileGroupId
 from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.components import Components
 from headwater.seams.lock import HeldLock
+from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +59,9 @@ class Needs:
     attempt_numbers: tuple[InstantTime, ...] = ()  # One listing each.
     attempts: tuple[InstantTime, ...] = ()  # One listing and one read each.
     requests: tuple[Instant, ...] = ()  # One read each, all at once.
+    markers: tuple[InstantTime, ...] = ()  # One listing each, or more.
+    cancels: bool = False  # One listing.
+    cancel_count: bool = False  # One read.
     changes: tuple[Instant, ...] = ()  # One read each, all at once.
     archived: tuple[
         InstantTime, ...
@@ -82,6 +89,11 @@ class Prefix:
     newest_attempts: Mapping[InstantTime, SeenAttempt] = field(default_factory=dict)
     requests: Mapping[InstantTime, bytes] = field(default_factory=dict)
     """What the requested files of plans say."""
+    announced: Mapping[InstantTime, frozenset[FileGroupId]] = field(default_factory=dict)
+    """The file groups that pending instants have announced by their markers."""
+    cancelled: frozenset[InstantTime] = frozenset()
+    """The instants that have an entry in `.cancel`."""
+    cancel_count: bytes | None = None
     changes: Mapping[InstantTime, Change] = field(default_factory=dict)
     """What instants did: those of the active timeline that the step asked for, and those of the
     archived ones it asked for that exist."""
@@ -135,11 +147,17 @@ class LockTransaction:
     """Transactions that trust the table lock (mode L)."""
 
     def __init__(
-        self, components: Components, layout: TableLayout, *, lock_timeout_ms: int = 60_000
+        self,
+        components: Components,
+        layout: TableLayout,
+        *,
+        lock_timeout_ms: int = 60_000,
+        load_markers: LoadMarkers = load_markers,
     ) -> None:
         self._components = components
         self._layout = layout
         self._lock_timeout_ms = lock_timeout_ms
+        self._load_markers = load_markers
         self._watch = HeartbeatWatch(components.clock, components.ids.is_gone)
         self._last_issued: InstantTime | None = None
         self._held: HeldLock | None = None
@@ -205,6 +223,9 @@ class LockTransaction:
             newest_attempt_numbers=numbers,
             newest_attempts=seen,
             requests=self._load_requests(needs.requests),
+            announced={time: self._load_announced(time) for time in needs.markers},
+            cancelled=load_cancelled(storage) if needs.cancels else frozenset(),
+            cancel_count=_load_count(storage) if needs.cancel_count else None,
             changes=load_changes(storage, self._layout, needs.changes, needs.archived),
         )
 
@@ -214,6 +235,10 @@ class LockTransaction:
         )
         times = (instant.requested_time for instant in instants)
         return dict(zip(times, contents, strict=True))
+
+    def _load_announced(self, time: InstantTime) -> frozenset[FileGroupId]:
+        markers = self._load_markers(self._components.storage, time)
+        return frozenset(marker.group for marker in markers)
 
     def _largest_known(self, timeline: Timeline) -> InstantTime | None:
         known = (timeline.largest_time, self._last_issued)
@@ -225,10 +250,27 @@ class LockTransaction:
         match write:
             case PutOnce(path, data):
                 put_once(storage, clock, path, data)
+            case Ensure(path, data):
+                put_if_missing(storage, clock, path, data)
+            case Put(path, data):
+                storage.put(path, data)
             case Delete(path):
                 storage.delete(path)
             case _:
                 assert_never(write)
+
+
+def load_cancelled(storage: Storage) -> frozenset[InstantTime]:
+    """Return the instants whose cancellation is decided and that are not known to be aborted."""
+    names = storage.list_names(CANCELS)
+    return frozenset(InstantTime(name) for name in names if is_instant_time(name))
+
+
+def _load_count(storage: Storage) -> bytes | None:
+    try:
+        return storage.read(CANCEL_COUNT)
+    except NotFoundError:
+        return None
 
 
 def _release(held: HeldLock) -> None:

@@ -63,11 +63,38 @@ def put_once(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
             raise ConflictError(
                 "Another writer took this name first; reload the timeline and try again", path=path
             ) from error
-    raise CommitUnknownError(
+    raise _unknown(path) from error
+
+
+def put_if_missing(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
+    """See to it that there is an object under `path`, whoever made it.
+
+    Raises:
+        CommitUnknownError: storage did not say in time whether the write landed.
+        StorageError: the store refuses for good, and nothing was written.
+    """
+    error: StorageError | None = None
+    for tried in range(_TRIES_MAX):
+        if tried:
+            clock.sleep_ms(_PAUSE_MS << (tried - 1))
+        try:
+            storage.put_if_absent(path, data)
+            return
+        except AlreadyExistsError:
+            return
+        except StorageError as failed:
+            if failed.retry is Retry.NEVER and error is None:
+                raise
+            error = failed
+    raise _unknown(path) from error
+
+
+def _unknown(path: str) -> CommitUnknownError:
+    return CommitUnknownError(
         f"Storage failed {_TRIES_MAX} times and it is not known whether this write landed. Do not "
         "clean up: load the timeline again once storage answers, it will tell",
         path=path,
-    ) from error
+    )
 
 
 def _read_back(storage: Storage, path: str) -> bytes | None:

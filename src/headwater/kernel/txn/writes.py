@@ -21,9 +21,17 @@ from typing import TypeVar
 
 from headwater.errors import CommitUnknownError, ConflictError, ErrorKind, FencedError
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
+from headwater.kernel.txn.changes import Change
 from headwater.kernel.txn.conflicts import ConflictCheck
 from headwater.kernel.txn.heartbeat import Heartbeat
-from headwater.kernel.txn.steps import Claim, Complete, EnterInflight, Started, StartWrite
+from headwater.kernel.txn.steps import (
+    CancelOverlapped,
+    Claim,
+    Complete,
+    EnterInflight,
+    Started,
+    StartWrite,
+)
 from headwater.kernel.txn.transaction import Decided, Step, Transaction
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.seams.components import Components
@@ -191,6 +199,21 @@ class InflightWrite(_Stage):
         proves that the attempt is still the newest.
         """
         self._heartbeat.share()
+
+    def cancel(self, plans: tuple[Change, ...]) -> frozenset[InstantTime]:
+        """Cancel the plans that this write has met; return those that can never complete now.
+
+        An unknown outcome leaves the write as it is: its commit cancels them again.
+
+        Raises:
+            ConflictError: the lock was not to be had in time.
+            FencedError: this writer was taken over.
+            CommitUnknownError, StorageError: storage did not say whether an entry landed.
+        """
+        self.check()
+        decided = self._txn.run(CancelOverlapped(self.attempt, plans))
+        self._lock_held_ms += decided.lock_held_ms
+        return decided.result
 
     def commit(self, content: bytes, check: ConflictCheck | None = None) -> CommittedWrite:
         """Make everything the commit metadata `content` lists visible, as one.

@@ -21,7 +21,7 @@ from headwater.kernel.timeline.history.rows import ArchivedContents
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import DataFile, FileGroupId, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.model.plans import CompactionPlan
+from headwater.model.plans import CompactionPlan, RequestedReplace
 from headwater.seams.storage import Storage
 
 COMMIT_ACTIONS = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
@@ -164,6 +164,13 @@ class CommitReader:
         (data,) = self.load_contents([instant], State.REQUESTED)
         path = instant_path(self._layout.timeline, instant, State.REQUESTED)
         return decode_record(CompactionPlan, data, path=path)
+
+    def load_clustering(self, instant: Instant) -> RequestedReplace:
+        """Return the request of a clustering, plan and all, whatever its state."""
+        asked = instant._replace(action=Action.CLUSTERING)
+        (data,) = self.load_contents([asked], State.REQUESTED)
+        path = instant_path(self._layout.timeline, asked, State.REQUESTED)
+        return decode_record(RequestedReplace, data, path=path)
 
     def load_contents(self, instants: Sequence[Instant], state: State | None = None) -> list[bytes]:
         """Return what the files of completed instants say, wherever they are now.

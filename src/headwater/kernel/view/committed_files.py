@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TypeVar
 
 from headwater.kernel.view.commits import Commit
-from headwater.kernel.view.slicing import NO_LOG_COMPACTIONS, build_slices
+from headwater.kernel.view.group_history import GroupHistory
+from headwater.kernel.view.slicing import NO_LOG_COMPACTIONS, build_slices, merge_latest
 from headwater.model.files import BaseFile, DataFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime
 from headwater.model.plans import CompactionPlan
@@ -92,16 +94,45 @@ class CommittedFiles:
             groups = self._groups.get(partition, {})
             for group in sorted(groups):
                 pending = pending_compactions.get(group)
-                slices = build_slices(
-                    self._visible(group, groups[group].bases, as_of),
-                    self._visible(group, groups[group].logs, as_of),
-                    self._completions.get,
-                    as_of=as_of,
-                    pending_compactions=() if pending is None else (pending,),
-                    log_compactions=self._log_compactions.get(group, NO_LOG_COMPACTIONS),
-                )
+                slices = self._slices_of(group, as_of, () if pending is None else (pending,))
                 if slices:
                     yield slices
+
+    def histories(self, partitions: Iterable[str]) -> Iterator[GroupHistory]:
+        """Give every group with all its files, those that a replace hides too, in order."""
+        for partition in sorted(set(partitions)):
+            groups = self._groups.get(partition, {})
+            for group in sorted(groups):
+                files: tuple[DataFile, ...] = (*groups[group].bases, *groups[group].logs)
+                times = {self._completions[file.instant_time] for file in files}
+                switches = {self._completions[base.instant_time] for base in groups[group].bases}
+                switches.update(self._replaced.get(group, ()))
+                merged = self._log_compactions.get(group, NO_LOG_COMPACTIONS)
+                switches.update(self._completions[time] for time in merged)
+                yield GroupHistory(
+                    group=group,
+                    files=files,
+                    change_times=tuple(sorted(times | switches)),
+                    switch_times=tuple(sorted(switches)),
+                    completion_time_of=self.completion_time_of,
+                    latest_as_of=partial(self._latest_of, group),
+                )
+
+    def _latest_of(self, group: FileGroupId, as_of: InstantTime) -> FileSlice | None:
+        return merge_latest(self._slices_of(group, as_of, ()))
+
+    def _slices_of(
+        self, group: FileGroupId, as_of: InstantTime | None, pending: Iterable[InstantTime]
+    ) -> tuple[FileSlice, ...]:
+        files = self._groups[group.partition][group]
+        return build_slices(
+            self._visible(group, files.bases, as_of),
+            self._visible(group, files.logs, as_of),
+            self._completions.get,
+            as_of=as_of,
+            pending_compactions=pending,
+            log_compactions=self._log_compactions.get(group, NO_LOG_COMPACTIONS),
+        )
 
     def _visible(
         self, group: FileGroupId, files: list[FileT], as_of: InstantTime | None

@@ -1,25 +1,31 @@
-"""How far back a table can be read.
+"""How far back a table can be read, and how far back a clean shall leave it readable.
 
 A clean deletes the files that only older views need, and says which: everything from the instant
 `earliestCommitToRetain` on stays readable. A clean that keeps a number of file versions names no
 such instant; it keeps the newest view there was when it was planned. Older views raise, they never
 return less (INV-52), except those that a savepoint protects.
+
+The floor is the completion time from which on views are whole. Cleaning asks the same functions for
+it that readers ask, and deletes nothing that a view above it needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headwater.config.clean import CleanConfig, CleanPolicy
 from headwater.errors import ErrorKind, NotFoundError
 from headwater.kernel.format.avro_records import decode_record
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader
-from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after
 from headwater.model.plans import CleanerPlan
 from headwater.model.service_metadata import CleanMetadata
 
 # A delta commit writes logs, or base files of new file groups: none supersedes what lay before.
 _SUPERSEDING_ACTIONS = (Action.COMMIT, Action.REPLACE_COMMIT)
+
+_HOUR_MS = 3_600_000
 
 
 def check_readable(
@@ -34,7 +40,7 @@ def check_readable(
     largest = timeline.completed[-1].completion_time if timeline.completed else None
     if (largest is not None and as_of >= largest) or _is_savepointed(timeline, as_of):
         return
-    floor = _load_floor(timeline, commits)
+    floor = load_floor(timeline, commits)
     if floor is not None and as_of < floor:
         raise NotFoundError(
             f"Table {table} cannot be read as of {as_of}: cleaning deleted files that were "
@@ -95,25 +101,42 @@ def _is_savepointed(timeline: Timeline, as_of: InstantTime) -> bool:
     return bool(visible) and visible[-1].requested_time in protected
 
 
-def _load_floor(timeline: Timeline, commits: CommitReader) -> InstantTime | None:
+def load_floor(timeline: Timeline, commits: CommitReader) -> InstantTime | None:
     """Return the earliest completion time at which cleaning leaves everything in place.
 
-    The plan of a pending clean counts like a completed clean, for it may have begun to delete.
+    None if nothing was ever cleaned. The plan of a pending clean counts like a completed clean, for
+    it may have begun to delete.
+    """
+    floors = load_floors(timeline, commits)
+    return max(floors.values(), default=None)
+
+
+def load_floors(timeline: Timeline, commits: CommitReader) -> dict[InstantTime, InstantTime]:
+    """Return the floor of each clean of the active timeline that has one, by requested time.
+
+    If it has no clean, the last archived one counts.
     """
     archived = commits.history.instants()
     instants = {instant.requested_time: instant for instant in (*archived, *timeline.instants)}
     cleans = [instant for instant in timeline.instants if instant.action is Action.CLEAN]
     if not cleans:
         cleans = [instant for instant in archived if instant.action is Action.CLEAN][-1:]
-    floors = []
+    floors = {}
     for clean in cleans:
         earliest, last_completed = _load_clean(commits, clean)
         if earliest:
-            floors.append(_retained_from(earliest, instants.values()))
+            # A clean knows what had completed before it; that alone it takes for superseded.
+            known = (
+                instant
+                for instant in instants.values()
+                if (instant.completion_time or clean.requested_time) < clean.requested_time
+            )
+            floors[clean.requested_time] = retained_from(earliest, known)
         elif last_completed is not None:
             last = instants.get(last_completed)
-            floors.append((last and last.completion_time) or clean.requested_time)
-    return max(floors, default=None)
+            floor = (last and last.completion_time) or clean.requested_time
+            floors[clean.requested_time] = floor
+    return floors
 
 
 def _load_clean(commits: CommitReader, clean: Instant) -> tuple[str, InstantTime | None]:
@@ -132,7 +155,42 @@ def _load_clean(commits: CommitReader, clean: Instant) -> tuple[str, InstantTime
     return earliest.timestamp if earliest else "", InstantTime(plan.last_completed_commit_timestamp)
 
 
-def _retained_from(earliest: str, instants: Iterable[Instant]) -> InstantTime:
+def earliest_to_retain(timeline: Timeline, config: CleanConfig, now: InstantTime) -> Instant | None:
+    """Return the first instant by requested time that a clean by commits or hours retains.
+
+    The commits that are retained are the last to *complete*, so that the table stays readable as
+    of each of them, however early it was requested. What a pending write may have read is retained
+    as well, as Hudi does it: the last commit before the write. None if nothing is to be cleaned.
+    """
+    commits = completed_commits(timeline)
+    if config.policy is CleanPolicy.KEEP_LATEST_BY_HOURS:
+        since = instant_time_after(now, -config.hours_retained * _HOUR_MS)
+        retained = [commit for commit in commits if (commit.completion_time or "") >= since]
+    elif len(commits) > config.commits_retained:
+        retained = commits[-config.commits_retained :]
+    else:
+        retained = []
+    pending = first_pending_write(timeline)
+    if not retained:
+        return None
+    earliest = min(retained)
+    if pending is None or earliest.requested_time <= pending:
+        return earliest
+    return max((commit for commit in commits if commit.requested_time < pending), default=None)
+
+
+def completed_commits(timeline: Timeline) -> list[Instant]:
+    """Return the completed commits of the active timeline by completion time."""
+    return [i for i in timeline.completed if i.action.completed_name in COMMIT_ACTIONS]
+
+
+def first_pending_write(timeline: Timeline) -> InstantTime | None:
+    """Return when the oldest pending write was requested; it has read views since then."""
+    writes = (i.requested_time for i in timeline.pending if i.action.is_ingestion)
+    return min(writes, default=None)
+
+
+def retained_from(earliest: str, instants: Iterable[Instant]) -> InstantTime:
     """Return the completion time from which on views are whole, given what a clean retained.
 
     Cleaning looks at requested times. Of what a group had before `earliest` it keeps only the

@@ -10,12 +10,14 @@ log was requested.
 2. Put the output of a log compaction in the place of the logs it took in (INV-51).
 3. Cut at the base files, at the pending compactions that the caller names, and once below all of
    them for the logs of a group that began without a base file (H-37).
-4. Order the logs of a slice by completion time, version and write token (M8).
+4. Order the logs of a slice by completion time, version and write token (M8). But what an instant
+   wrote beside its own base file comes first: a compaction puts there the deletes that it keeps
+   (H-39), and they are older than whatever it did not take in.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -81,8 +83,13 @@ def build_slices(
     base_at = _bases_by_cut(group, bases, pending)
     cuts = sorted(base_at)
     logs_above: list[list[LogFile]] = [[] for _ in range(len(cuts) + 1)]
+    written_with = {base.instant_time for base in bases}
     for log in logs:
-        logs_above[_cuts_below(group, log, cuts)].append(log.file)
+        if log.file.instant_time in written_with:
+            logs_above[bisect_right(cuts, log.file.instant_time)].append(log.file)
+    for log in logs:
+        if log.file.instant_time not in written_with:
+            logs_above[_cuts_below(group, log, cuts)].append(log.file)
     slices = []
     if logs_above[0]:
         first = min(log.instant_time for log in logs_above[0])

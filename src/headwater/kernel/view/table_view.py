@@ -17,7 +17,7 @@ storage does not have it; `check_complete` tells.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 
@@ -32,6 +32,7 @@ from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit, CommitReader
 from headwater.kernel.view.committed_files import CommittedFiles
 from headwater.kernel.view.file_index import FileIndex, ListingFileIndex
+from headwater.kernel.view.group_history import GroupHistory
 from headwater.kernel.view.retention import check_readable
 from headwater.kernel.view.slicing import merge_latest
 from headwater.model.files import DataFile, FileGroupId, FileSlice
@@ -168,6 +169,14 @@ class TableView:
         groups = self._files.slices(chosen, self.instant, self.pending_compactions)
         return {slices[0].group: slices for slices in groups}
 
+    def histories(self) -> Iterator[GroupHistory]:
+        """Give every file group with all its committed files, replaced ones too."""
+        return self._files.histories(self._load(None))
+
+    def is_stored(self, file: DataFile) -> bool:
+        """Whether storage had a committed file of a loaded partition when it was listed."""
+        return file.path not in self._missing
+
     def check_complete(self, slices: Iterable[FileSlice]) -> None:
         """Check that storage had every file of some slices of this view when it was listed.
 
@@ -208,6 +217,28 @@ class TableView:
                 for operation in plan.operations or ():
                     group = FileGroupId(operation.partition_path or "", operation.file_id or "")
                     groups[group] = instant.requested_time
+        return groups
+
+    @cached_property
+    def pending_rewrites(self) -> Mapping[FileGroupId, Instant]:
+        """The file groups of pending compactions, log compactions and clusterings.
+
+        No second plan may name one of them: what the first one makes of it is not known yet.
+        """
+        groups: dict[FileGroupId, Instant] = {}
+        for instant in self.timeline.pending:
+            if instant.action in (Action.COMPACTION, Action.LOG_COMPACTION):
+                plan = self._reader.load_plan(instant)
+                named = [(one.partition_path, one.file_id) for one in plan.operations or ()]
+            elif instant.action is Action.CLUSTERING:
+                clustering = self._reader.load_clustering(instant).clustering_plan
+                inputs = (clustering.input_groups if clustering else ()) or ()
+                slices = [one for group in inputs for one in group.slices or ()]
+                named = [(one.partition_path, one.file_id) for one in slices]
+            else:
+                continue
+            for partition, file_id in named:
+                groups[FileGroupId(partition or "", file_id or "")] = instant
         return groups
 
     def instants_within_open_closed(

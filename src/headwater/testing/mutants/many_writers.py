@@ -57,8 +57,8 @@ def _all_but_pending(timeline: Timeline) -> list[Instant]:
     return [i for i in timeline.completed if first is None or i.requested_time < first]
 
 
-def _generation_zero(plan: object, partition: str, bucket: int) -> str:
-    return "0000-0000-0000-000000000000"
+def _generation_zero(plan: object, partition: str, bucket: int) -> None:
+    """Name the group of a bucket as if nobody had ever replaced one."""
 
 
 def _group_of_its_own(plan: WritePlan, partition: str, number: int) -> FileGroupId:

@@ -34,7 +34,7 @@ writes what is not in it under another name.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from headwater.errors import (
@@ -46,7 +46,7 @@ from headwater.errors import (
     NotFoundError,
     Retry,
 )
-from headwater.kernel.layout import TableLayout
+from headwater.kernel.layout import CANCELS, TableLayout
 from headwater.kernel.timeline.active import (
     Timeline,
     instant_path,
@@ -85,14 +85,31 @@ def archive_instants(storage: Storage, layout: TableLayout, instants: Iterable[I
     chosen = sorted(set(instants))
     if not chosen:
         return
-    check_archivable(load_active(storage, layout.timeline), chosen)
+    check_archivable(
+        load_active(storage, layout.timeline), chosen, load_cancelled_among(storage, chosen)
+    )
     completed = [instant for instant in chosen if instant.is_completed]
     history = write_history(storage, layout, completed)
     delete_archived(storage, layout, chosen, history)
 
 
-def check_archivable(timeline: Timeline, instants: Sequence[Instant]) -> None:
+def load_cancelled_among(storage: Storage, instants: Iterable[Instant]) -> frozenset[InstantTime]:
+    """Return those of some terminal instants that still have an entry in `.cancel`.
+
+    Only aborted ones can: nothing that is cancelled ever completes (INV-07).
+    """
+    aborted = {i.requested_time for i in instants if i.state is State.ABORTED}
+    return frozenset(aborted.intersection(storage.list_names(CANCELS)) if aborted else ())
+
+
+def check_archivable(
+    timeline: Timeline,
+    instants: Sequence[Instant],
+    cancelled: Collection[InstantTime] = (),
+) -> None:
     """Check that archival may take these instants off the timeline.
+
+    Which of them it should is the policy of `services.archive`; this holds for any policy.
 
     Raises:
         InvalidInputError: kind INVALID_STATE.
@@ -104,6 +121,10 @@ def check_archivable(timeline: Timeline, instants: Sequence[Instant]) -> None:
             raise _not_archivable(instant, "is a savepoint; delete the savepoint instead")
         if instant.is_pending or now.is_pending:
             raise _not_archivable(now, "is pending; only completed and aborted ones are archived")
+        if instant.requested_time in cancelled:
+            # An entry of an instant that nobody knows any more could be taken for one of a plan
+            # that is still to be aborted (H-06).
+            raise _not_archivable(now, "has an entry in .cancel; finish its abort first")
     # New times are issued above the largest one known (INV-40), so that one has to stay.
     largest = timeline.largest_time
     rest = Timeline(

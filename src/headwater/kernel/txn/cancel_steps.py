@@ -1,0 +1,279 @@
+"""The steps of a cancellation, as pure decisions; `cancel` runs them.
+
+    RequestCancel         steps 1 to 6 of `request_cancel`
+    StartAbort            steps 1 to 5 of `execute_abort`
+    FinishAbort           steps 8 to 11 of `execute_abort`
+    CompleteCancellable   the commit point of a cancellable plan
+
+P is the plan. Whether it is cancelled is decided by one thing, that `.cancel/P` exists, and whether
+it has ended by another, that `P.aborted` exists. Both are created under the lock, and so is the
+completed file of P, by a decision that has seen that neither exists. So of cancel and commit
+exactly one comes first, and the other is refused (INV-07, INV-12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.errors import ErrorKind, HeadwaterError, InvalidInputError
+from headwater.kernel.format.avro_records import decode_record
+from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.txn.attempts import Attempt, Purpose
+from headwater.kernel.txn.cancel_records import (
+    AbortRecord,
+    CancelEntry,
+    decode_count,
+    encode_abort,
+    encode_count,
+    encode_entry,
+)
+from headwater.kernel.txn.changes import clustered_groups
+from headwater.kernel.txn.events import (
+    Aborted,
+    AbortTidied,
+    CancelCounted,
+    CancelDropped,
+    CancelRequested,
+    Completed,
+)
+from headwater.kernel.txn.guard import Overtaken
+from headwater.kernel.txn.plan_flags import decode_flags
+from headwater.kernel.txn.steps import (
+    Claim,
+    Ended,
+    Started,
+    StartExecution,
+    no_such_instant,
+    pending_ingestion,
+    pending_instant_of,
+    plan_cancelled,
+)
+from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
+from headwater.model.files import FileGroupId
+from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.plans import RequestedReplace
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCancel:
+    """Cancel a pending plan for good (INV-10).
+
+    Steps 1, 2 and 6, the lock and the reload, are the transaction's.
+    """
+
+    time: InstantTime
+    owner: str
+    reason: str
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(requests=_pending_clustering(timeline, self.time), cancels=True)
+
+    def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:
+        instant = prefix.timeline.find(self.time)
+        if instant is None:
+            # Archived or never there: an entry for it would make somebody delete its data (H-02).
+            return Refusal(no_such_instant(self.time))
+        # 3. Completed: too late.
+        if instant.is_completed:
+            return Refusal(_has_completed(instant))
+        # 4. Aborted: nothing to do.
+        if not instant.is_pending:
+            return Decision((), instant)
+        error = _why_not_cancellable(instant, prefix)
+        if error is not None:
+            return Refusal(error)
+        # 5. The entry, unless it is there.
+        if self.time in prefix.cancelled:
+            return Decision((), instant)
+        entry = CancelEntry(owner=self.owner, requested_ms=prefix.now_ms, reason=self.reason)
+        return Decision((CancelRequested(self.time, encode_entry(entry)),), instant)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """There is no such instant any more; its entry is gone too."""
+
+    time: InstantTime
+
+
+@dataclass(frozen=True, slots=True)
+class StartAbort:
+    """Claim the attempt that aborts a cancelled plan, unless somebody is at work on it.
+
+    Steps 1, 2 and 5 are the transaction's. From the claim on every attempt before it is dead, and
+    no executor, second aborter or rollback can begin (H-05).
+    """
+
+    time: InstantTime
+    claim: Claim
+
+    def needs(self, timeline: Timeline) -> Needs:
+        requests = _pending_clustering(timeline, self.time)
+        return Needs(attempts=(self.time,), requests=requests, cancels=True)
+
+    def decide(self, prefix: Prefix) -> Decision[Started | Ended | Dropped] | Refusal:
+        instant = prefix.timeline.find(self.time)
+        is_cancelled = self.time in prefix.cancelled
+        if instant is None:
+            if not is_cancelled:
+                return Refusal(no_such_instant(self.time))
+            # An entry of an unknown instant says nothing, and nothing is deleted for it (H-06).
+            return Decision((CancelDropped(self.time),), Dropped(self.time))
+        if instant.is_completed:
+            return Refusal(_has_completed(instant))
+        # 3. Aborted: finish what a dead process may have left of it.
+        if not instant.is_pending:
+            return Decision((AbortTidied(self.time, instant.action),), Ended(instant))
+        error = _why_not_cancellable(instant, prefix)
+        if error is not None:
+            return Refusal(error)
+        if not is_cancelled:
+            return Refusal(_not_cancelled(instant))
+        # 4. Active heartbeat: refused. Otherwise the attempt is ours.
+        return StartExecution(self.time, Purpose.ABORT, self.claim).decide(prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishAbort:
+    """End a cancelled plan whose files are gone.
+
+    The order is forced: step 10 before 9 would, after a crash in between, revive a plan that a
+    write has overridden.
+    """
+
+    attempt: Attempt
+    entry: CancelEntry | None
+
+    def needs(self, timeline: Timeline) -> Needs:
+        time = self.attempt.instant
+        return Needs(
+            attempt_numbers=(time,),
+            requests=_pending_clustering(timeline, time),
+            cancels=True,
+            cancel_count=True,
+        )
+
+    def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:
+        # The plan is still pending and this attempt the newest; a second look at everything.
+        found = pending_instant_of(self.attempt, prefix)
+        if isinstance(found, Refusal):
+            return found
+        time = found.requested_time
+        if time not in prefix.cancelled:
+            return Refusal(_not_cancelled(found))
+        count = decode_count(prefix.cancel_count)
+        on_timeline = {instant.requested_time for instant in prefix.timeline.instants}
+        record = AbortRecord(
+            entry=self.entry,
+            owner=str(self.attempt.owner),
+            aborted_ms=prefix.now_ms,
+            token=self.attempt.token,
+            plan=prefix.requests[time],
+        )
+        events = (
+            CancelCounted(encode_count(count.with_plan(time, on_timeline))),
+            # 9. Aborted.
+            Aborted(time, found.action, encode_abort(record)),
+            # 10. The entry goes, after the files that say the plan is pending.
+            AbortTidied(time, found.action),
+        )
+        return Decision(events, found._replace(state=State.ABORTED))
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteCancellable:
+    """The commit point of a cancellable plan: nobody must have cancelled or overtaken it.
+
+    A plan whose attempt was taken over, which was aborted or has left the timeline, is refused as
+    every other (H-01). One that has an entry is refused and can only be aborted.
+
+    A write that has announced the same file groups, and is alive, goes first: the plan cancels
+    itself (H-09). Such a write has looked for plans to cancel after it had announced all of its
+    groups, so either it found this one, or its markers are seen here. What a write will replace is
+    announced by no marker; one that replaces goes first wherever it does.
+    """
+
+    attempt: Attempt
+    content: bytes
+
+    def needs(self, timeline: Timeline) -> Needs:
+        writes = tuple(instant.requested_time for instant in pending_ingestion(timeline))
+        return Needs(
+            attempt_numbers=(self.attempt.instant,),
+            attempts=writes,
+            requests=_pending_clustering(timeline, self.attempt.instant),
+            markers=writes,
+            cancels=True,
+        )
+
+    def decide(self, prefix: Prefix) -> Decision[Instant | Overtaken] | Refusal:
+        found = pending_instant_of(self.attempt, prefix)
+        if isinstance(found, Refusal):
+            return found
+        time = found.requested_time
+        if time in prefix.cancelled:
+            return Refusal(plan_cancelled(found))
+        request = decode_record(RequestedReplace, prefix.requests[time], path=str(found))
+        groups = frozenset(clustered_groups(request.clustering_plan))
+        write = self._write_ahead(prefix, groups)
+        if write is not None:
+            entry = CancelEntry(
+                owner=str(self.attempt.owner),
+                requested_ms=prefix.now_ms,
+                reason=f"write {write} is at work on the same file groups",
+            )
+            event = CancelRequested(time, encode_entry(entry))
+            return Decision((event,), Overtaken(found, write))
+        done = found._replace(state=State.COMPLETED, completion_time=prefix.next_time)
+        completed = Completed(time, found.action, prefix.next_time, self.content)
+        return Decision((completed,), done)
+
+    def _write_ahead(self, prefix: Prefix, groups: frozenset[FileGroupId]) -> InstantTime | None:
+        """Return a write that this plan gives way to: alive, and at work on the same groups."""
+        for write in pending_ingestion(prefix.timeline):
+            time = write.requested_time
+            seen = prefix.newest_attempts.get(time)
+            # Of another engine's write nobody here can tell whether it is alive.
+            is_alive = seen is None or seen.is_active
+            is_replacing = write.action is Action.REPLACE_COMMIT
+            if is_alive and (is_replacing or prefix.announced[time] & groups):
+                return time
+        return None
+
+
+def _pending_clustering(timeline: Timeline, time: InstantTime) -> tuple[Instant, ...]:
+    """Return the instant if its request says whether it is cancellable."""
+    instant = timeline.find(time)
+    if instant is None or not instant.is_pending or instant.action is not Action.CLUSTERING:
+        return ()
+    return (instant,)
+
+
+def _why_not_cancellable(instant: Instant, prefix: Prefix) -> HeadwaterError | None:
+    request = prefix.requests.get(instant.requested_time)
+    if request is not None and decode_flags(instant, request, path=str(instant)).is_cancellable:
+        return None
+    what = "no plan of a clustering" if request is None else "a plan without the flag cancellable"
+    return InvalidInputError(
+        f"{instant} is {what}, so it cannot be cancelled; nothing was changed. A failed write is "
+        "rolled back, and a plan is executed",
+        kind=ErrorKind.NOT_CANCELLABLE,
+        instant=instant.requested_time,
+    )
+
+
+def _has_completed(instant: Instant) -> HeadwaterError:
+    return InvalidInputError(
+        f"{instant} has completed and can be neither cancelled nor aborted; nothing was changed",
+        kind=ErrorKind.INVALID_STATE,
+        instant=instant.requested_time,
+    )
+
+
+def _not_cancelled(instant: Instant) -> HeadwaterError:
+    return InvalidInputError(
+        f"Nobody has cancelled {instant}, so it is not aborted; nothing was changed. Request its "
+        "cancellation first",
+        kind=ErrorKind.NOT_CANCELLED,
+        instant=instant.requested_time,
+    )

@@ -1,0 +1,52 @@
+"""What instants leave beside the timeline: attempts, heartbeats, markers and notes of detection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headwater.kernel.layout import (
+    ATTEMPTS,
+    DETECTION,
+    HEARTBEATS,
+    MARKERS,
+    attempt_folder,
+    heartbeat_path,
+)
+from headwater.kernel.timeline.names import is_instant_time
+from headwater.kernel.txn.markers import delete_markers
+from headwater.model.instant import InstantTime
+from headwater.seams.storage import Storage
+
+
+def load_leftovers(storage: Storage) -> dict[InstantTime, list[str]]:
+    """Return the instants that anything beside the timeline names, with the paths of attempts."""
+    found: dict[InstantTime, list[str]] = {}
+    for folder in (ATTEMPTS, HEARTBEATS, MARKERS, DETECTION):
+        for info in storage.list_tree(folder):
+            name = info.path.removeprefix(f"{folder}/").partition("/")[0]
+            if is_instant_time(name):
+                attempts = found.setdefault(InstantTime(name), [])
+                attempts += [info.path] if folder == ATTEMPTS else []
+    return found
+
+
+def load_instants_with_leftovers(storage: Storage) -> set[InstantTime]:
+    """Return the instants that anything beside the timeline names."""
+    return set(load_leftovers(storage))
+
+
+def forget_instant(
+    storage: Storage, time: InstantTime, attempts: Iterable[str] | None = None
+) -> None:
+    """Delete all that an instant which has ended left beside the timeline; attempts go last.
+
+    Of its attempts only those at the given paths go, if any are given: one that was made since may
+    be the fence of whoever takes the instant back.
+    """
+    delete_markers(storage, time)
+    storage.delete(heartbeat_path(time))
+    if attempts is None:
+        folder = attempt_folder(time)
+        attempts = [f"{folder}/{name}" for name in storage.list_names(folder)]
+    for path in sorted(attempts):
+        storage.delete(path)

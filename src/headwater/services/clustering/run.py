@@ -1,0 +1,182 @@
+"""Clusterings from their plan to their commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from headwater.config.clustering import ClusteringConfig
+from headwater.config.table import TableConfig
+from headwater.config.table_options import INDEX_TYPE, IndexType
+from headwater.engine.engine import Poll
+from headwater.errors import InvalidInputError
+from headwater.kernel.arrow.curves import check_sortable
+from headwater.kernel.format.avro_records import encode_record
+from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.steps import Started
+from headwater.kernel.view.table_view import TableView
+from headwater.model.commit_metadata import ReplaceCommitMetadata
+from headwater.model.files import FileGroupId, FileSlice
+from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.plan_flags import PlanFlags
+from headwater.model.plans import ClusteringGroup, ClusteringPlan
+from headwater.services.clustering.copy import files_to_copy
+from headwater.services.clustering.execute import ClusteringTask, execute_clustering_task
+from headwater.services.clustering.plan import (
+    CLUSTER,
+    config_of_plan,
+    order_text,
+    plan_clustering,
+)
+from headwater.services.rewrite import (
+    RewriteTarget,
+    RewriteWork,
+    Rewritten,
+    run,
+    run_next,
+    schedule,
+)
+from headwater.services.rewrite_files import (
+    RewriteJob,
+    by_partition,
+    commit_extra,
+    planned_bytes,
+    slice_of_names,
+)
+
+_DECODED_PER_COPIED = 8
+"""Copying costs as much as decoding and encoding an eighth of the bytes, so more of them pay no
+job of an engine."""
+
+ORDER_KEY = "headwater.clustering.order"
+"""In the commit: how the rows of its files are sorted, so that they are not sorted again."""
+
+
+def schedule_clustering(
+    target: RewriteTarget,
+    config: ClusteringConfig,
+    flags: PlanFlags,
+    *,
+    is_executed_later: bool = True,
+) -> Started | None:
+    """Plan a clustering and request it; None if there is nothing to gain.
+
+    Raises:
+        InvalidInputError: rows cannot be sorted as the config says, or nothing tells by which
+            index the table's records are found.
+        Others: see `rewrite.schedule`.
+    """
+    is_bucketed = _is_bucketed(target.table.config)
+
+    def make(view: TableView) -> bytes | None:
+        if config.sort_columns:
+            check_sortable(view.schema(), config.sort_columns, config.order)
+        plan = plan_clustering(
+            view.slices(),
+            closed=view.pending_rewrites.keys(),
+            config=config,
+            sorted_by=_orders(view),
+            is_bucketed=is_bucketed,
+            base_uri=target.storage.uri,
+            flags=flags,
+        )
+        return None if plan is None else encode_record(plan)
+
+    return schedule(target, Action.CLUSTERING, make, is_executed_later=is_executed_later)
+
+
+def run_clustering(
+    target: RewriteTarget, config: ClusteringConfig, instant: InstantTime | None = None
+) -> Rewritten | None:
+    """Execute a plan; see `rewrite.run_next`. None if there is nothing to gain.
+
+    A plan that is cancelled is aborted instead.
+
+    Raises: see `rewrite.run_next`.
+    """
+    return run_next(
+        target,
+        Action.CLUSTERING,
+        instant,
+        lambda: schedule_clustering(target, config, PlanFlags(), is_executed_later=False),
+        partial(_run, target, config),
+    )
+
+
+def _run(target: RewriteTarget, config: ClusteringConfig, plan: Started | InstantTime) -> Rewritten:
+    time = plan.attempt.instant if isinstance(plan, Started) else plan
+    watch = target.cancellations.watch(time)
+    return run(
+        target, RewriteWork(target.storage, partial(_execute, target, config), watch.check), plan
+    )
+
+
+def _is_bucketed(config: TableConfig) -> bool:
+    if config.index_type is None and config.record_key_fields:
+        raise InvalidInputError(
+            f"Table {config.name} has a record key but does not say by which index its records "
+            f"were written, so rows might be put where writers do not find them. Open it with the "
+            f"option {INDEX_TYPE.key} that its writers use"
+        )
+    return config.index_type is IndexType.BUCKET
+
+
+def _orders(view: TableView) -> dict[InstantTime, str]:
+    found = ((one, (one.metadata.extra_metadata or {}).get(ORDER_KEY)) for one in view.commits)
+    return {one.requested_time: order for one, order in found if order}
+
+
+def _execute(
+    target: RewriteTarget, config: ClusteringConfig, attempt: Attempt, poll: Poll
+) -> ReplaceCommitMetadata:
+    instant = Instant(attempt.instant, Action.CLUSTERING, State.INFLIGHT)
+    plan = target.table.commit_reader().load_clustering(instant).clustering_plan or ClusteringPlan()
+    job = target.job(target.load_view(), attempt)
+    planned = config_of_plan(plan, config)
+    is_bucketed = _is_bucketed(target.table.config)
+    groups = [group for group in plan.input_groups or () if group.slices]
+    tasks = [_task(job, planned, number, group, is_bucketed) for number, group in enumerate(groups)]
+    size_bytes = planned_bytes(group.metrics for group in groups)
+    is_copying = not planned.sort_columns and all(files_to_copy(task.slices) for task in tasks)
+    engine = target.engine_for(size_bytes // _DECODED_PER_COPIED if is_copying else size_bytes)
+    found = engine.run(execute_clustering_task, tasks, poll=poll)
+    extra = commit_extra(job, attempt)
+    if planned.sort_columns:
+        extra[ORDER_KEY] = order_text(planned)
+    return ReplaceCommitMetadata(
+        partition_to_write_stats=by_partition(stat for stats in found for stat in stats),
+        extra_metadata=extra,
+        operation_type=CLUSTER,
+        partition_to_replace_file_ids=_replaced(tasks),
+    )
+
+
+def _task(
+    job: RewriteJob,
+    config: ClusteringConfig,
+    number: int,
+    group: ClusteringGroup,
+    is_bucketed: bool,
+) -> ClusteringTask:
+    return ClusteringTask(
+        job=job,
+        config=config,
+        number=number,
+        slices=tuple(_slices_of(group)),
+        output_count=1 if is_bucketed else max(1, group.num_output_file_groups or 1),
+        is_bucketed=is_bucketed,
+    )
+
+
+def _slices_of(group: ClusteringGroup) -> Iterator[FileSlice]:
+    for one in group.slices or ():
+        named = FileGroupId(one.partition_path or "", one.file_id or "")
+        yield slice_of_names(named, one.data_file_path, one.delta_file_paths or ())
+
+
+def _replaced(tasks: list[ClusteringTask]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for task in tasks:
+        for one in task.slices:
+            found.setdefault(one.group.partition, []).append(one.group.file_id)
+    return {partition: tuple(sorted(ids)) for partition, ids in found.items()}

@@ -1,0 +1,327 @@
+"""Compaction: a new base file for each file group, made of the old one and the logs on top of it.
+
+It deletes nothing that a commit lists; clean does, when nobody needs the old slice any more. It
+survives every other action beside it: writers go on appending to the same file groups, and what
+they complete after the plan was requested lies on top of what the plan makes (RFC-66). A replace
+of the file group takes back what the compaction wrote anew. Two plans of one group are never
+pending together. See `rewrite` for what a crash leaves behind.
+
+Deletes. Under event-time ordering a delete with an ordering value also hides records with smaller
+values that arrive later (INV-50). A base file has no room for it, so a compaction writes the
+deletes that still count into a log file of its own beside the base file, where readers find them
+before all other logs (H-39). The next compaction carries them on while a write is pending that
+began before they were first kept, or while records of their keys still arrive; otherwise it drops
+them. All other deletes are gone with the compaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import assert_never
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.config.compaction import CompactionConfig, CompactionTrigger
+from headwater.engine.engine import Poll, TaskContext
+from headwater.kernel.arrow.fold import Tombstones
+from headwater.kernel.arrow.log_parts import DataPart, LogPart
+from headwater.kernel.arrow.meta_columns import RECORD_KEY, replace_file_name
+from headwater.kernel.arrow.record_marks import whole
+from headwater.kernel.format.avro_records import encode_record
+from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.markers import MarkerKind
+from headwater.kernel.txn.steps import Started
+from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.table_view import TableView
+from headwater.model.commit_metadata import CommitMetadata, WriteStat
+from headwater.model.files import FileGroupId, FileSlice, LogFile
+from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
+from headwater.model.plans import CompactionOperation, CompactionPlan
+from headwater.services.merged_slice import encoded_schema, open_merged, put_kept_deletes
+from headwater.services.rewrite import (
+    RewriteTarget,
+    RewriteWork,
+    Rewritten,
+    run,
+    run_next,
+    schedule,
+)
+from headwater.services.rewrite_files import (
+    RewriteJob,
+    RewriteOutput,
+    base_stat,
+    by_partition,
+    commit_extra,
+    operation_of_slice,
+    planned_bytes,
+    slice_of_operation,
+)
+
+PENDING_SINCE_KEY = "headwater.pending.since"
+"""In a plan's extra metadata: the oldest write that was pending when the plan was made, or the
+time of the newest completed instant if none was."""
+
+_COMPACT = "COMPACT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionTask:
+    """One file group to compact."""
+
+    job: RewriteJob
+    slice: FileSlice
+    log_bytes: int
+    drops_old_deletes: bool
+    """Whether deletes that the base file's own compaction kept have done their duty."""
+
+
+# The plan.
+
+
+def is_compaction_due(
+    commits: Sequence[Commit],
+    pending: Iterable[Instant],
+    config: CompactionConfig,
+    now: InstantTime,
+) -> bool:
+    """Whether enough was written since the last compaction, by the trigger of the config.
+
+    Args:
+        commits: those of the active timeline, by completion time.
+        pending: the pending instants.
+        now: the time by this process's clock, in the digits of the timeline.
+    """
+    compactions = [one for one in commits if one.is_any_compaction and not one.is_log_compaction]
+    since = compactions[-1].completion_time if compactions else None
+    if config.trigger is CompactionTrigger.NUM_COMMITS_AFTER_LAST_REQUEST:
+        asked = [one.requested_time for one in pending if one.action is Action.COMPACTION]
+        since = max((*asked, *(one.requested_time for one in compactions)), default=None)
+    writes = [
+        one
+        for one in commits
+        if one.instant.action is Action.DELTA_COMMIT
+        and not one.is_table_service
+        and (since is None or one.completion_time > since)
+    ]
+    if not writes:
+        return False
+    is_enough = len(writes) >= config.delta_commits
+    began = since or writes[0].completion_time
+    is_long = now >= instant_time_after(began, config.delta_time_ms)
+    match config.trigger:
+        case CompactionTrigger.TIME_ELAPSED:
+            return is_long
+        case CompactionTrigger.NUM_AND_TIME:
+            return is_enough and is_long
+        case CompactionTrigger.NUM_OR_TIME:
+            return is_enough or is_long
+        case CompactionTrigger.NUM_COMMITS | CompactionTrigger.NUM_COMMITS_AFTER_LAST_REQUEST:
+            return is_enough
+        case _:
+            assert_never(config.trigger)
+
+
+def plan_compaction(
+    slices: Iterable[FileSlice],
+    *,
+    closed: Collection[FileGroupId],
+    config: CompactionConfig,
+    pending_since: InstantTime,
+) -> CompactionPlan | None:
+    """Plan to compact file groups; None if none of them needs it.
+
+    Args:
+        slices: what readers see of every file group.
+        closed: groups that another pending plan names.
+        pending_since: see `PENDING_SINCE_KEY`.
+    """
+    chosen = [
+        one
+        for one in slices
+        if one.group not in closed
+        and config.takes_partition(one.group.partition)
+        and any(not is_kept_deletes(log, one) for log in one.logs)
+        and len(one.logs) >= config.log_files_min
+        and _log_bytes(one) >= config.log_bytes_min
+    ]
+    chosen.sort(key=lambda one: (-_log_bytes(one), one.group))
+    operations = tuple(_within_io([operation_of_slice(one) for one in chosen], config.io_mb_max))
+    if not operations:
+        return None
+    return CompactionPlan(
+        operations=operations,
+        extra_metadata={PENDING_SINCE_KEY: pending_since},
+        preserve_hoodie_metadata=True,
+    )
+
+
+def _within_io(
+    operations: Iterable[CompactionOperation], io_mb_max: int
+) -> Iterator[CompactionOperation]:
+    used = 0.0
+    for number, operation in enumerate(operations):
+        used += (operation.metrics or {}).get("TOTAL_IO_MB", 0.0)
+        if number and used > io_mb_max:
+            return
+        yield operation
+
+
+def is_kept_deletes(log: LogFile, one: FileSlice) -> bool:
+    """Whether a log of a slice holds the deletes that its base file's own compaction kept."""
+    return one.base is not None and log.instant_time == one.base_instant
+
+
+def _log_bytes(one: FileSlice) -> int:
+    return sum(log.size_bytes for log in one.logs)
+
+
+# The tasks.
+
+
+def execute_compaction_task(context: TaskContext, task: CompactionTask) -> list[WriteStat]:
+    """Write one file group anew; idempotent, safe to run twice or on two machines.
+
+    Raises:
+        CorruptTableError: a file is missing or damaged.
+        UnsupportedError: the table's merge rule cannot be honoured.
+    """
+    output = RewriteOutput(task.job, context)
+    job, one = task.job, task.slice
+    base = output.base_file(one.group)
+    schema = encoded_schema(output.storage, job, [one])
+    with open_merged(output.storage, job, one, schema) as found:
+        written = output.write_base(
+            base,
+            MarkerKind.CREATE if one.base is None else MarkerKind.MERGE,
+            (replace_file_name(batch, base.name) for batch in found.batches),
+            row_count_max=found.row_count_max,
+        )
+    counts = found.batches.counts
+    stat = replace(
+        base_stat(base, row_count=written.row_count, size_bytes=written.size_bytes),
+        prev_commit=one.base_instant,
+        prev_base_file=None if one.base is None else one.base.name,
+        num_deletes=counts.deleted,
+        num_update_writes=counts.updated,
+        num_inserts=written.row_count - counts.updated,
+        total_log_records=sum(len(_keys_of(part)) for part in found.parts),
+        total_log_blocks=len(found.parts),
+        total_log_files_compacted=len(one.logs),
+        total_log_size_compacted=task.log_bytes,
+        total_updated_records_compacted=found.key_count,
+    )
+    kept = found.batches.tombstones
+    if task.drops_old_deletes:
+        fresh = [_keys_of(part) for part in found.parts if part.instant_time != one.base_instant]
+        kept = _of_keys(kept, pa.chunked_array(fresh, pa.string()))
+    if not len(kept.record_keys):
+        return [stat]
+    return [stat, put_kept_deletes(output, job, one.group, kept)]
+
+
+def _keys_of(part: LogPart) -> pa.Array:
+    return whole(part.rows[RECORD_KEY]) if isinstance(part, DataPart) else part.record_keys
+
+
+def _of_keys(deletes: Tombstones, keys: pa.ChunkedArray) -> Tombstones:
+    is_wanted = pc.is_in(deletes.record_keys, value_set=keys)
+    return Tombstones(
+        deletes.record_keys.filter(is_wanted),
+        deletes.partition_paths.filter(is_wanted),
+        tuple(column.filter(is_wanted) for column in deletes.ordering),
+    )
+
+
+# The commit.
+
+
+def schedule_compaction(
+    target: RewriteTarget,
+    config: CompactionConfig,
+    *,
+    only_if_due: bool = False,
+    is_executed_later: bool = True,
+) -> Started | None:
+    """Plan a compaction and request it; None if there is nothing to compact.
+
+    Args:
+        only_if_due: whether the trigger of the config decides, too.
+
+    Raises: see `rewrite.schedule`.
+    """
+
+    def make(view: TableView) -> bytes | None:
+        if only_if_due and not _is_due(target, view, config):
+            return None
+        plan = plan_compaction(
+            view.slices(),
+            closed=view.pending_rewrites.keys(),
+            config=config,
+            pending_since=_pending_since(view),
+        )
+        return None if plan is None else encode_record(plan)
+
+    return schedule(target, Action.COMPACTION, make, is_executed_later=is_executed_later)
+
+
+def run_compaction(
+    target: RewriteTarget,
+    config: CompactionConfig,
+    instant: InstantTime | None = None,
+    *,
+    only_if_due: bool = False,
+) -> Rewritten | None:
+    """Execute a plan; see `rewrite.run_next`. None if there is nothing to compact.
+
+    Raises: see `rewrite.run_next`.
+    """
+    return run_next(
+        target,
+        Action.COMPACTION,
+        instant,
+        lambda: schedule_compaction(
+            target, config, only_if_due=only_if_due, is_executed_later=False
+        ),
+        lambda plan: run(target, _work(target), plan),
+    )
+
+
+def _is_due(target: RewriteTarget, view: TableView, config: CompactionConfig) -> bool:
+    return is_compaction_due(view.commits, view.timeline.pending, config, target.table.now())
+
+
+def _pending_since(view: TableView) -> InstantTime:
+    writes = (one.requested_time for one in view.timeline.pending if one.action.is_ingestion)
+    return min(writes, default=view.instant or InstantTime(""))
+
+
+def _work(target: RewriteTarget) -> RewriteWork:
+    return RewriteWork(target.storage, partial(_execute, target))
+
+
+def _execute(target: RewriteTarget, attempt: Attempt, poll: Poll) -> CommitMetadata:
+    plan = target.load_compaction_plan(attempt.instant, Action.COMPACTION)
+    job = target.job(target.load_view(), attempt)
+    since = (plan.extra_metadata or {}).get(PENDING_SINCE_KEY, "")
+    tasks = []
+    for operation in plan.operations or ():
+        one = slice_of_operation(operation)
+        tasks.append(
+            CompactionTask(
+                job=job,
+                slice=one,
+                log_bytes=int((operation.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)),
+                drops_old_deletes=one.base_instant < since,
+            )
+        )
+    engine = target.engine_for(planned_bytes(one.metrics for one in plan.operations or ()))
+    found = engine.run(execute_compaction_task, tasks, poll=poll)
+    return CommitMetadata(
+        partition_to_write_stats=by_partition(stat for stats in found for stat in stats),
+        compacted=True,
+        extra_metadata=commit_extra(job, attempt),
+        operation_type=_COMPACT,
+    )

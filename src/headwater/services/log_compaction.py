@@ -1,0 +1,219 @@
+"""Log compaction: the logs of a file slice become one log file; the base file stays.
+
+It is much cheaper than a compaction and lets readers open one file where there were many. It
+deletes nothing; clean does. The new log stands for its inputs (INV-51): it lies where they lay, it
+is seen where its own commit is, and no reader sees both. So a plan takes all logs that readers see
+of a slice, from the first on. What completes later comes after them, as it would have before.
+Writers may append to the same file groups meanwhile; a compaction of one of them may not be
+pending. See `rewrite` for what a crash leaves behind.
+
+A record survives that wins over the others of its key, and so does a delete. Where a record brings
+only some of its columns, or a function of the user's merges records, one cannot stand for several:
+there the logs are put one behind the other in one file, block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from headwater.config.compaction import CompactionConfig
+from headwater.engine.engine import Poll, TaskContext
+from headwater.kernel.arrow.fold import fold_logs
+from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
+from headwater.kernel.arrow.merge_rule import MergeMode, PartialUpdate
+from headwater.kernel.format.avro_records import encode_record
+from headwater.kernel.format.avro_schema import encode_avro_schema
+from headwater.kernel.format.log_blocks import (
+    encode_data_block,
+    encode_delete_block,
+    log_file_bytes,
+    read_log_parts,
+)
+from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.steps import Started
+from headwater.kernel.view.table_view import TableView
+from headwater.model.commit_metadata import CommitMetadata, WriteStat
+from headwater.model.files import FileGroupId, FileSlice
+from headwater.model.instant import Action, InstantTime
+from headwater.model.plan_flags import PlanFlags
+from headwater.model.plans import CompactionPlan
+from headwater.services.rewrite import (
+    RewriteTarget,
+    RewriteWork,
+    Rewritten,
+    run,
+    run_next,
+    schedule,
+)
+from headwater.services.rewrite_files import (
+    RewriteJob,
+    RewriteOutput,
+    by_partition,
+    commit_extra,
+    log_stat,
+    operation_of_slice,
+    slice_of_operation,
+)
+
+_LOG_COMPACT = "LOG_COMPACT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogCompactionTask:
+    """One file slice whose logs become one."""
+
+    job: RewriteJob
+    slice: FileSlice
+    log_bytes: int
+
+
+def plan_log_compaction(
+    slices: Iterable[FileSlice],
+    *,
+    closed: Collection[FileGroupId],
+    config: CompactionConfig,
+    flags: PlanFlags,
+) -> CompactionPlan | None:
+    """Plan to compact logs of file groups; None if no group has enough of them.
+
+    Args:
+        slices: what readers see of every file group.
+        closed: groups that another pending plan names.
+    """
+    chosen = [
+        one
+        for one in slices
+        if one.group not in closed
+        and config.takes_partition(one.group.partition)
+        and len(one.logs) >= config.log_compaction_files_min
+    ]
+    if not chosen:
+        return None
+    return CompactionPlan(
+        operations=tuple(operation_of_slice(one) for one in chosen),
+        extra_metadata=flags.to_extra_metadata(),
+        preserve_hoodie_metadata=True,
+    )
+
+
+def execute_log_compaction_task(context: TaskContext, task: LogCompactionTask) -> WriteStat:
+    """Write the logs of a slice as one; idempotent, safe to run twice or on two machines.
+
+    Raises:
+        CorruptTableError: a file is missing or damaged.
+        UnsupportedError: the table's merge rule cannot be honoured.
+    """
+    output = RewriteOutput(task.job, context)
+    one = task.slice
+    parts = read_log_parts(output.storage, one.logs, is_visible_instant=lambda _: True)
+    times = sorted({log.instant_time for log in one.logs})
+    written = _fold(task.job, parts) if _is_foldable(task.job, parts) else parts
+    file = output.log_file(one.group)
+    data = log_file_bytes(_block(task.job, part, times) for part in written)
+    output.put_log(file, data)
+    return replace(
+        log_stat(file, len(data)),
+        num_writes=sum(part.rows.num_rows for part in written if isinstance(part, DataPart)),
+        num_deletes=sum(len(part.record_keys) for part in written if isinstance(part, DeletePart)),
+        total_log_blocks=len(parts),
+        total_log_files_compacted=len(one.logs),
+        total_log_size_compacted=task.log_bytes,
+    )
+
+
+def _is_foldable(job: RewriteJob, parts: Iterable[LogPart]) -> bool:
+    rule = job.rule
+    is_whole = not any(isinstance(part, DataPart) and part.is_partial for part in parts)
+    return is_whole and rule.mode is not MergeMode.CUSTOM and rule.partial is PartialUpdate.NONE
+
+
+def _fold(job: RewriteJob, parts: Sequence[LogPart]) -> list[LogPart]:
+    """Return the records that survive, and the deletes that do."""
+    folded = fold_logs(parts, job.rule, job.file_schema)
+    deletes = folded.tombstones.to_part(job.instant_time)
+    survivors: list[LogPart] = []
+    if folded.rows.num_rows:
+        survivors.append(DataPart(job.instant_time, folded.rows))
+    if len(deletes.record_keys):
+        survivors.append(deletes)
+    return survivors
+
+
+def _block(job: RewriteJob, part: LogPart, times: Sequence[InstantTime]) -> bytes:
+    """Return a block that stands for those of some instants."""
+    if isinstance(part, DeletePart):
+        return encode_delete_block(
+            part.record_keys,
+            part.partition_paths,
+            part.ordering,
+            instant_time=job.instant_time,
+            avro_schema_json=job.avro_schema,
+            compacted_block_times=times,
+        )
+    return encode_data_block(
+        part.rows,
+        instant_time=job.instant_time,
+        avro_schema_json=encode_avro_schema(part.rows.schema, table=job.config.name),
+        block_format=job.files.log_block_format,
+        is_partial=part.is_partial,
+        compacted_block_times=times,
+        compression=job.files.compression,
+    )
+
+
+def schedule_log_compaction(
+    target: RewriteTarget,
+    config: CompactionConfig,
+    flags: PlanFlags,
+    *,
+    is_executed_later: bool = True,
+) -> Started | None:
+    """Plan a log compaction and request it; None if there are not enough logs anywhere.
+
+    Raises: see `rewrite.schedule`.
+    """
+
+    def make(view: TableView) -> bytes | None:
+        plan = plan_log_compaction(
+            view.slices(), closed=view.pending_rewrites.keys(), config=config, flags=flags
+        )
+        return None if plan is None else encode_record(plan)
+
+    return schedule(target, Action.LOG_COMPACTION, make, is_executed_later=is_executed_later)
+
+
+def run_log_compaction(
+    target: RewriteTarget, config: CompactionConfig, instant: InstantTime | None = None
+) -> Rewritten | None:
+    """Execute a plan; see `rewrite.run_next`. None if there are not enough logs anywhere.
+
+    Raises: see `rewrite.run_next`.
+    """
+    return run_next(
+        target,
+        Action.LOG_COMPACTION,
+        instant,
+        lambda: schedule_log_compaction(target, config, PlanFlags(), is_executed_later=False),
+        lambda plan: run(target, RewriteWork(target.storage, partial(_execute, target)), plan),
+    )
+
+
+def _execute(target: RewriteTarget, attempt: Attempt, poll: Poll) -> CommitMetadata:
+    plan = target.load_compaction_plan(attempt.instant, Action.LOG_COMPACTION)
+    job = target.job(target.load_view(), attempt)
+    operations = plan.operations or ()
+    sizes = [int((one.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)) for one in operations]
+    tasks = [
+        LogCompactionTask(job=job, slice=slice_of_operation(one), log_bytes=size)
+        for one, size in zip(operations, sizes, strict=True)
+    ]
+    engine = target.engine_for(sum(sizes))
+    stats = engine.run(execute_log_compaction_task, tasks, poll=poll)
+    return CommitMetadata(
+        partition_to_write_stats=by_partition(stats),
+        compacted=True,
+        extra_metadata=commit_extra(job, attempt),
+        operation_type=_LOG_COMPACT,
+    )

@@ -1,0 +1,334 @@
+"""Rewrites: how compaction, log compaction and clustering come from a plan to a commit.
+
+Each of them makes a plan under the table lock, so that it lists exactly what had completed before
+its own time (INV-45), and executes it under RFC-79's guard: tasks write files, each announced by a
+marker, and what no returned stat lists is deleted before the commit.
+
+None of them changes a row: rows keep the instant that wrote them, and readers of any moment find
+the same before and after (INV-48, INV-56).
+
+What a crash leaves behind, by the last write that landed:
+
+    after       who repairs
+    plan        whoever executes it next
+    inflight    the same; it deletes what the markers of dead attempts announce
+    data files  the same
+    completed   nothing to repair; clean sweeps markers and heartbeat
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from headwater.config.files import FileConfig
+from headwater.config.table import TableConfig
+from headwater.config.table_options import POPULATE_META_FIELDS
+from headwater.engine.engine import Engine, Poll, never_stops
+from headwater.errors import (
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from headwater.kernel.format.avro_records import encode_record
+from headwater.kernel.timeline.contents import TimelineContents
+from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.cancel import AbortedPlan, Cancellations, undo_announced
+from headwater.kernel.txn.guard import Returned
+from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.markers import delete_markers
+from headwater.kernel.txn.schedule import schedule_plan
+from headwater.kernel.txn.steps import Started
+from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.table_view import TableView, load_view
+from headwater.markers.batches import load_every_marker
+from headwater.model.commit_metadata import CommitMetadata
+from headwater.model.files import FileGroupId, attempt_of, parse_data_file
+from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.plans import CompactionPlan
+from headwater.seams.storage import Storage
+from headwater.services.rewrite_files import RewriteJob
+from headwater.services.target import ServiceTarget
+
+log = logging.getLogger(__name__)
+
+_LEFT_ALONE = (
+    ErrorKind.ALREADY_RUNNING,
+    ErrorKind.PLAN_CANCELLED,
+    ErrorKind.PLAN_NOT_EXECUTABLE,
+)
+"""Why a pending plan is passed over: somebody is at work on it, or clean will take it away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteTarget:
+    """The table whose files a service rewrites, as this process reaches it."""
+
+    table: ServiceTarget
+    cancellations: Cancellations
+    files: FileConfig
+    storage_options: Mapping[str, str]
+    engine_for: Callable[[int], Engine]
+    """Gives the engine for work on so many bytes."""
+
+    @property
+    def storage(self) -> Storage:
+        return self.table.storage
+
+    def load_view(self, contents: TimelineContents | None = None) -> TableView:
+        return load_view(self.storage, self.table.config, contents=contents)
+
+    def load_compaction_plan(self, time: InstantTime, action: Action) -> CompactionPlan:
+        """Return the plan of a compaction or log compaction."""
+        return self.table.commit_reader().load_plan(Instant(time, action, State.INFLIGHT))
+
+    def job(self, view: TableView, attempt: Attempt) -> RewriteJob:
+        """Return what all tasks of an execution share."""
+        return RewriteJob(
+            storage_uri=self.storage.uri,
+            storage_options=self.storage_options,
+            config=self.table.config,
+            files=self.files,
+            schema=view.schema(),
+            instant_time=attempt.instant,
+            attempt=attempt.attempt,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """What became of a plan."""
+
+    instant: InstantTime
+    completion_time: InstantTime | None
+    """None if the plan was aborted."""
+    is_executed_here: bool
+    """Whether this call did the work; otherwise the plan had ended before."""
+    file_groups: tuple[FileGroupId, ...]
+    """The groups that live on with new files."""
+    row_count: int
+    size_bytes: int
+    lock_held_ms: int
+
+
+MakePlan = Callable[[TableView], bytes | None]
+"""Make a plan from the table as it is; None if there is nothing to do."""
+
+Execute = Callable[[Attempt, Poll], CommitMetadata]
+"""Run the tasks of a plan and say what they did. `Poll` is for the engine."""
+
+
+class RewriteWork:
+    """A rewrite between going inflight and its commit, as the guard sees it."""
+
+    def __init__(self, storage: Storage, execute: Execute, poll: Poll = never_stops) -> None:
+        """`poll` raises when the work should stop; whether the heartbeat stands is asked anyway."""
+        self._storage = storage
+        self._execute = execute
+        self._poll = poll
+        self.metadata: CommitMetadata | None = None
+        """What the execution did, once it is done."""
+
+    def undo_before(self, attempt: Attempt) -> None:
+        """Delete the files that attempts with smaller numbers announced."""
+        undo_announced(self._storage, load_every_marker, attempt)
+
+    def execute(self, attempt: Attempt, heartbeat: Heartbeat) -> bytes:
+        def poll() -> None:
+            heartbeat.check()
+            self._poll()
+
+        poll()
+        self.metadata = self._execute(attempt, poll)
+        self._delete_unlisted(attempt, {stat.path for stat in self.metadata.write_stats()})
+        return encode_record(self.metadata)
+
+    def _delete_unlisted(self, attempt: Attempt, listed: Collection[str | None]) -> None:
+        """Delete what doubled tasks of this attempt wrote, so that no reader sees it by its name.
+
+        Not what other attempts announced: this one may have been taken over without knowing it
+        yet, and those before it are undone (H-19).
+        """
+        for marker in load_every_marker(self._storage, attempt.instant):
+            file = parse_data_file(marker.data_path)
+            is_mine = (
+                file is not None
+                and file.instant_time == attempt.instant
+                and attempt_of(file.write_token) == attempt.attempt
+            )
+            if is_mine and marker.data_path not in listed:
+                self._storage.delete(marker.data_path)
+
+
+def check_rewritable(config: TableConfig, uri: str) -> None:
+    """Refuse a table with what a rewrite has to keep up to date and this release does not.
+
+    Raises:
+        UnsupportedError: the table has a metadata table, or no meta columns.
+    """
+    config.check_writable(uri)
+    if config.metadata_partitions or config.metadata_partitions_inflight:
+        listed = ", ".join((*config.metadata_partitions, *config.metadata_partitions_inflight))
+        raise UnsupportedError(
+            f"Table {config.name} has a metadata table ({listed}), which this release reads past "
+            "but does not keep up to date, so Apache Hudi would not see the new files. Let Hudi "
+            "remove it first: one write with hoodie.metadata.enable=false does",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
+    if not config.has_meta_fields:
+        raise UnsupportedError(
+            f"Table {config.name} has {POPULATE_META_FIELDS.key}=false, which this release reads "
+            "but cannot write",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
+
+
+def schedule(
+    target: RewriteTarget, action: Action, make: MakePlan, *, is_executed_later: bool = True
+) -> Started | None:
+    """Make a plan and request it; None if there is nothing to do.
+
+    Raises:
+        ConflictError: the lock was not to be had in time.
+        CorruptTableError, StorageError: the table cannot be read.
+    """
+    table = target.table
+    check_rewritable(table.config, target.storage.uri)
+    contents = TimelineContents(target.storage, table.layout.timeline)
+    if make(target.load_view(contents)) is None:
+        return None  # So the lock is taken only where there may be something to do.
+    return schedule_plan(
+        table.txn,
+        action,
+        lambda: make(target.load_view(contents)),
+        table.claim,
+        is_executed_later=is_executed_later,
+    )
+
+
+def run(target: RewriteTarget, work: RewriteWork, plan: Started | InstantTime) -> Rewritten:
+    """Execute a plan: one that was just scheduled, or one of the timeline.
+
+    Raises: see `kernel.txn.cancel.Cancellations.execute`, and what tasks raise.
+    """
+    done = target.cancellations.execute(plan, work)
+    if isinstance(done, AbortedPlan):
+        return _aborted(done.time)
+    if isinstance(done, Returned):
+        return _returned(target, done.instant)
+    time = done.instant.requested_time
+    try:
+        delete_markers(target.storage, time, had_detection=False)
+    except StorageError as error:
+        # The commit stands; clean sweeps markers of instants that have ended.
+        log.warning("markers left behind instant=%s error=%s", time, error)
+    assert work.metadata is not None
+    return _rewritten(
+        Commit(done.instant, work.metadata), is_executed_here=True, lock_held_ms=done.lock_held_ms
+    )
+
+
+def find_plan(target: RewriteTarget, action: Action, time: InstantTime) -> Instant:
+    """Return the instant of a plan on the active timeline, pending or ended.
+
+    Raises:
+        NotFoundError: kind INSTANT_NOT_FOUND.
+        InvalidInputError: kind INVALID_STATE; the instant is something else.
+    """
+    found = target.table.load_timeline().find(time)
+    if found is None:
+        raise NotFoundError(
+            f"There is no instant {time} on the active timeline: it was rolled back or archived, "
+            "or never existed",
+            kind=ErrorKind.INSTANT_NOT_FOUND,
+            instant=time,
+        )
+    if found.action is not action:
+        raise InvalidInputError(
+            f"{found} is a {found.action} and no {action}; nothing was done",
+            kind=ErrorKind.INVALID_STATE,
+            instant=time,
+        )
+    return found
+
+
+def run_next(
+    target: RewriteTarget,
+    action: Action,
+    instant: InstantTime | None,
+    plan_new: Callable[[], Started | None],
+    execute: Callable[[Started | InstantTime], Rewritten],
+) -> Rewritten | None:
+    """Execute a given plan, else the oldest pending one that nobody works on, else a new one.
+
+    A pending plan goes first: it closes its file groups for every other plan until it has ended.
+
+    Raises:
+        ConflictError: kind ALREADY_RUNNING; somebody works on the plan that was asked for.
+        UnsupportedError: another engine has begun to execute it.
+        Others: see `find_plan`, `schedule` and `run`.
+    """
+    check_rewritable(target.table.config, target.storage.uri)
+    if instant is not None:
+        plan = find_plan(target, action, instant)
+        if _is_begun_elsewhere(target, plan):
+            raise UnsupportedError(
+                f"{plan} was begun by another engine, and only that engine can tell whether it is "
+                "at work. Let it finish the plan, or roll its execution back",
+                instant=instant,
+            )
+        return execute(instant)
+    for pending in target.table.load_timeline().pending:
+        if pending.action is not action or _is_begun_elsewhere(target, pending):
+            continue
+        try:
+            return execute(pending.requested_time)
+        except ConflictError as conflict:
+            if conflict.kind not in _LEFT_ALONE:
+                raise
+            log.info("plan left alone instant=%s reason=%s", pending, conflict)
+    started = plan_new()
+    return None if started is None else execute(started)
+
+
+def _is_begun_elsewhere(target: RewriteTarget, plan: Instant) -> bool:
+    """Whether another engine has begun to execute a plan; its scheduling it is no obstacle."""
+    return plan.state is State.INFLIGHT and not target.table.is_ours(plan)
+
+
+def _aborted(time: InstantTime) -> Rewritten:
+    return Rewritten(
+        instant=time,
+        completion_time=None,
+        is_executed_here=False,
+        file_groups=(),
+        row_count=0,
+        size_bytes=0,
+        lock_held_ms=0,
+    )
+
+
+def _returned(target: RewriteTarget, instant: Instant) -> Rewritten:
+    """Return what somebody else made of a plan."""
+    if not instant.is_completed:
+        return _aborted(instant.requested_time)
+    (commit,) = target.table.commit_reader().load([instant])
+    return _rewritten(commit, is_executed_here=False)
+
+
+def _rewritten(commit: Commit, *, is_executed_here: bool, lock_held_ms: int = 0) -> Rewritten:
+    stats = list(commit.metadata.write_stats())
+    groups = {FileGroupId(s.partition_path or "", s.file_id or "") for s in stats}
+    return Rewritten(
+        instant=commit.requested_time,
+        completion_time=commit.instant.completion_time,
+        is_executed_here=is_executed_here,
+        file_groups=tuple(sorted(groups)),
+        row_count=sum(stat.num_writes or 0 for stat in stats),
+        size_bytes=sum(stat.file_size_in_bytes or 0 for stat in stats),
+        lock_held_ms=lock_held_ms,
+    )

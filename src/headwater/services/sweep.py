@@ -1,0 +1,152 @@
+"""Sweeping: what instants that have ended left behind beside the timeline.
+
+A finished writer or service removes its markers, heartbeat and attempts itself. One that died after
+its instant had reached its end leaves them; so does a process that died right after it claimed a
+time, before its instant existed. Swept are, for
+
+- a completed instant of ours: the files that its markers announce and its commit does not list,
+  then markers, heartbeat and attempts;
+- an instant on neither timeline, whose owner is dead: the same; every file that bears its time is
+  an orphan. It was rolled back, or never came to be. This is looked at once more under the lock,
+  for a writer claims its time first and requests the instant afterwards.
+
+Pending and aborted instants are left alone, and what a pending rollback takes back: whoever
+executes, rolls back, aborts or archives them needs what is there. So is what another engine left of
+its own instants.
+
+Nothing is deleted that any process needs: of an instant that has ended no attempt can write to the
+timeline any more, with its attempt file or without. Everything may be interrupted and repeated;
+markers go after the files that they announce, and attempts last.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from headwater.errors import HeadwaterError
+from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.txn.attempts import load_attempt, load_newest_number
+from headwater.kernel.txn.changes import WRITER_KEY
+from headwater.kernel.txn.leftovers import forget_instant, load_leftovers
+from headwater.kernel.txn.markers import LoadMarkers
+from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit, CommitReader
+from headwater.model.files import parse_data_file
+from headwater.model.instant import Instant, InstantTime
+from headwater.seams.storage import Storage
+from headwater.services.target import ServiceTarget
+from headwater.services.undo import load_pending_undone
+
+log = logging.getLogger(__name__)
+
+
+def sweep_leftovers(target: ServiceTarget, load_markers: LoadMarkers) -> list[InstantTime]:
+    """Sweep what instants that have ended left behind; return those instants.
+
+    What cannot be swept now is logged and left for the next time.
+
+    Raises:
+        ConflictError: kind LOCK_TIMEOUT.
+        CorruptTableError: the timeline breaks the format.
+    """
+    left = load_leftovers(target.storage)
+    # Listed afterwards: an instant whose claim was seen is on this timeline, or has ended, or its
+    # owner is between the two.
+    timeline = target.load_timeline()
+    commits = target.commit_reader()
+    # Whoever finishes a rollback needs the fence on what it takes back.
+    for _, undone in load_pending_undone(target, timeline):
+        left = {time: attempts for time, attempts in left.items() if time not in undone}
+    ended, absent = _sort(left, timeline, commits)
+    swept = [
+        instant.requested_time
+        for instant in ended
+        if _sweep_completed(target.storage, instant, left, timeline, commits, load_markers)
+    ]
+    dead = [time for time in absent if not _is_claimed(target, timeline, time)]
+    if dead:
+        with target.txn.hold():
+            _, gone = _sort(dead, target.load_timeline(), target.commit_reader())
+            swept += [
+                time for time in gone if _sweep_gone(target.storage, time, left[time], load_markers)
+            ]
+    return sorted(swept)
+
+
+def _sort(
+    named: Iterable[InstantTime], timeline: Timeline, commits: CommitReader
+) -> tuple[list[Instant], list[InstantTime]]:
+    """Return the instants that have completed, and the times of those on neither timeline."""
+    found = {time: timeline.find(time) for time in named}
+    unknown = [time for time, instant in found.items() if instant is None]
+    archived = commits.history.find_all(unknown) if unknown else {}
+    ended = [instant for instant in found.values() if instant is not None and instant.is_completed]
+    return (
+        sorted([*ended, *archived.values()]),
+        sorted(time for time in unknown if time not in archived),
+    )
+
+
+def _is_claimed(target: ServiceTarget, timeline: Timeline, time: InstantTime) -> bool:
+    """Whether a process may be about to request an instant under this time.
+
+    Times above the largest one known are left alone: the claim keeps them from being issued again.
+    """
+    if timeline.largest_time is None or time >= timeline.largest_time:
+        return True
+    number = load_newest_number(target.storage, time)
+    attempt = load_attempt(target.storage, time, number) if number else None
+    return attempt is not None and target.txn.watch.is_active(attempt)
+
+
+def _sweep_completed(
+    storage: Storage,
+    instant: Instant,
+    left: Mapping[InstantTime, list[str]],
+    timeline: Timeline,
+    commits: CommitReader,
+    load_markers: LoadMarkers,
+) -> bool:
+    time = instant.requested_time
+    try:
+        commit = None
+        if instant.action.completed_name in COMMIT_ACTIONS:
+            is_active = timeline.find(time) is not None
+            (commit,) = commits.load([instant]) if is_active else commits.load_archived([time])
+        if not left[time] and not _says_ours(commit):
+            return False
+        if commit is not None:
+            listed = {file.path for file in commit.files}
+            _delete_announced(storage, time, listed, load_markers)
+        forget_instant(storage, time, left[time])
+    except HeadwaterError as error:
+        log.warning("leftovers remain instant=%s error=%s", time, error)
+        return False
+    return True
+
+
+def _sweep_gone(
+    storage: Storage, time: InstantTime, attempts: list[str], load_markers: LoadMarkers
+) -> bool:
+    try:
+        _delete_announced(storage, time, set(), load_markers)
+        forget_instant(storage, time, attempts)
+    except HeadwaterError as error:
+        log.warning("leftovers remain instant=%s error=%s", time, error)
+        return False
+    return True
+
+
+def _says_ours(commit: Commit | None) -> bool:
+    """Whether a commit says that Headwater wrote it. Attempts that are left would say so, too."""
+    extra = (commit.metadata.extra_metadata if commit is not None else None) or {}
+    return WRITER_KEY in extra
+
+
+def _delete_announced(
+    storage: Storage, time: InstantTime, listed: set[str], load_markers: LoadMarkers
+) -> None:
+    for marker in load_markers(storage, time):
+        file = parse_data_file(marker.data_path)
+        if file is not None and file.instant_time == time and file.path not in listed:
+            storage.delete(file.path)

@@ -1,0 +1,59 @@
+"""The table that services of retention work on, as one process reaches it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.config.table import TableConfig
+from headwater.kernel.layout import TableLayout
+from headwater.kernel.table_config import table_layout
+from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.kernel.txn.attempts import load_newest_number
+from headwater.kernel.txn.steps import Claim
+from headwater.kernel.txn.transaction import LockTransaction
+from headwater.kernel.view.commits import CommitReader
+from headwater.model.instant import Instant, InstantTime, instant_time_at
+from headwater.seams.components import Components
+from headwater.seams.storage import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceTarget:
+    """A table, and how this process claims attempts on it."""
+
+    components: Components
+    txn: LockTransaction
+    config: TableConfig
+    interval_ms: int
+    tolerable_misses: int
+
+    @property
+    def storage(self) -> Storage:
+        return self.components.storage
+
+    @property
+    def layout(self) -> TableLayout:
+        return table_layout(self.config)
+
+    def load_timeline(self) -> Timeline:
+        return load_active(self.storage, self.layout.timeline)
+
+    def commit_reader(self) -> CommitReader:
+        return CommitReader(self.storage, self.layout)
+
+    def now(self) -> InstantTime:
+        """Return the time of this process's clock in the digits of the timeline."""
+        return instant_time_at(self.components.clock.now_ms(), is_utc=self.layout.is_utc)
+
+    def claim(self) -> Claim:
+        ids = self.components.ids
+        return Claim(
+            owner=ids.owner,
+            token=ids.new_uuid(),
+            interval_ms=self.interval_ms,
+            tolerable_misses=self.tolerable_misses,
+        )
+
+    def is_ours(self, pending: Instant) -> bool:
+        """Whether Headwater scheduled a pending plan; other engines claim no attempts."""
+        return load_newest_number(self.storage, pending.requested_time) > 0

@@ -1,0 +1,121 @@
+"""One process of the chaos test: it writes, or runs one table service, until it is told to stop.
+
+    python chaos_job.py TABLE KIND NOTES
+
+KIND is ingest, compaction, clustering or retention. A batch is a function of its number, and NOTES
+gets the numbers that were acknowledged; services write their failures there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+import headwater as hw
+from headwater.errors import ConflictError, FencedError
+
+KEYS = 400
+ROWS = 40
+INGEST_EVERY_S = 1.0
+SERVICE_PAUSE_S = 0.3
+
+OPTIONS = {
+    "hoodie.write.concurrency.mode": "non_blocking_concurrency_control",
+    "hoodie.write.lock.provider": "filesystem",
+    "hoodie.write.lock.wait_time_ms": "60000",
+    "hoodie.client.heartbeat.interval_in_ms": "1000",
+    "hoodie.client.heartbeat.tolerable.misses": "3",
+    "hoodie.compact.inline.max.delta.commits": "3",
+    "hoodie.clean.commits.retained": "4",
+    "hoodie.keep.min.commits": "8",
+    "hoodie.keep.max.commits": "12",
+    "headwater.cancel.poll.interval.ms": "200",
+}
+
+
+def batch(number: int) -> pa.Table:
+    """Return rows of which later batches bring many again; every fifth key is new."""
+    old = [(number * 31 + step * 7) % KEYS for step in range(ROWS * 4 // 5)]
+    new = [KEYS + number * ROWS + step for step in range(ROWS // 5)]
+    keys = [*dict.fromkeys(old), *new]
+    return pa.table(
+        {
+            "id": [f"key-{key}" for key in keys],
+            "number": [number] * len(keys),
+            "ts": [number] * len(keys),
+        }
+    )
+
+
+def ingest(table: hw.Table, stop: threading.Event, notes: Path) -> None:
+    known = notes.read_text().split() if notes.exists() else []
+    # Nobody knows whether the batch after the last noted one was committed; it is not repeated.
+    number = int(known[-1]) + 2 if known else 0
+    with notes.open("a") as out:
+        while not stop.is_set():
+            table.upsert(batch(number))
+            out.write(f"{number}\n")
+            out.flush()
+            os.fsync(out.fileno())
+            number += 1
+            stop.wait(INGEST_EVERY_S)
+
+
+def compact(table: hw.Table) -> None:
+    table.services.compact(only_if_due=True)
+
+
+def cluster(table: hw.Table) -> None:
+    planned = table.services.schedule_clustering(
+        sort_by="id", cancellable=True, cancellation_policy="8 instants"
+    )
+    if planned is not None:
+        table.services.cluster(planned)
+
+
+def retain(table: hw.Table) -> None:
+    table.services.clean()
+    table.services.archive()
+
+
+SERVICES: dict[str, Callable[[hw.Table], None]] = {
+    "compaction": compact,
+    "clustering": cluster,
+    "retention": retain,
+}
+
+
+def serve(table: hw.Table, stop: threading.Event, notes: Path, once: Callable[..., None]) -> None:
+    with notes.open("a") as out:
+        while not stop.is_set():
+            try:
+                once(table)
+                out.write("done\n")
+            except (ConflictError, FencedError):
+                out.write("left to another\n")
+            except Exception:  # noqa: BLE001 - the test shows whatever it was
+                out.write(traceback.format_exc())
+            out.flush()
+            stop.wait(SERVICE_PAUSE_S)
+
+
+def main() -> None:
+    path, kind, notes = sys.argv[1:]
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    table = hw.open_table(path, OPTIONS)
+    if kind == "ingest":
+        ingest(table, stop, Path(notes))
+    else:
+        serve(table, stop, Path(notes), SERVICES[kind])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Ingestion and three service processes on one table, and every few seconds one is killed.
+
+HEADWATER_CHAOS_SECONDS sets how long; the default keeps the suite short, `make chaos` takes five
+minutes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hudi import HudiTableBuilder
+
+import headwater as hw
+from headwater.kernel.layout import CANCELS
+from headwater.model.instant import State
+
+SECONDS = float(os.environ.get("HEADWATER_CHAOS_SECONDS", "60"))
+KILLED_EVERY_S = 4.0
+JOB = Path(__file__).with_name("chaos_job.py")
+KINDS = ("ingest", "compaction", "clustering", "retention")
+INSTANTS_MAX = 60
+"""Twelve commits and what services did between them, with some room for those that are pending."""
+
+pytestmark = pytest.mark.timeout(SECONDS + 600)
+
+
+def load_job() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("chaos_job", JOB)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Site:
+    """The processes, and what they noted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "table"
+        self._folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def notes(self, kind: str) -> Path:
+        return self._folder / f"{kind}.txt"
+
+    def start(self, kind: str) -> None:
+        command = [sys.executable, str(JOB), str(self.path), kind, str(self.notes(kind))]
+        self._running[kind] = subprocess.Popen(command, stderr=subprocess.PIPE)
+
+    def check_alive(self) -> None:
+        for kind, process in self._running.items():
+            if process.poll() is not None:
+                _, problems = process.communicate()
+                pytest.fail(f"{kind} ended by itself:\n{problems.decode()[-4000:]}")
+
+    def kill(self, kind: str) -> None:
+        process = self._running.pop(kind)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+    def stop(self) -> None:
+        for process in self._running.values():
+            process.send_signal(signal.SIGTERM)
+        for kind, process in self._running.items():
+            _, problems = process.communicate(timeout=120)
+            # One that is still starting does not know yet how to stop.
+            is_stopped = process.returncode in (0, -signal.SIGTERM)
+            assert is_stopped, f"{kind}: {problems.decode()[-4000:]}"
+        self._running.clear()
+
+
+def test_services_and_ingestion_survive_kills(tmp_path: Path) -> None:
+    job = load_job()
+    site = Site(tmp_path)
+    hw.create_table(
+        site.path,
+        schema=job.batch(0).schema,
+        record_key="id",
+        ordering="ts",
+        table_type="MERGE_ON_READ",
+        buckets=2,
+        options=job.OPTIONS,
+    )
+    chance = random.Random(11)
+    for kind in KINDS:
+        site.start(kind)
+    ends = time.monotonic() + SECONDS
+    try:
+        while time.monotonic() < ends:
+            time.sleep(KILLED_EVERY_S * (0.5 + chance.random()))
+            site.check_alive()
+            victim = chance.choice(KINDS)
+            site.kill(victim)
+            site.start(victim)
+    finally:
+        site.stop()
+
+    table = hw.open_table(site.path, job.OPTIONS)
+    _settle(table)
+    _check_services(site)
+    _check_rows(table, job, site)
+    timeline = table.inspect.timeline()
+    assert timeline.num_rows < INSTANTS_MAX, timeline["action"].to_pylist()
+    states = set(timeline["state"].to_pylist())
+    assert states <= {State.COMPLETED, State.ABORTED}, timeline.to_pylist()
+    assert table.storage.list_names(CANCELS) == []
+
+
+def _settle(table: hw.Table) -> None:
+    """Let a last process finish what the killed ones left."""
+    table.services.rollback_failed_writes(wait=True)
+    while table.services.compact() is not None:
+        pass
+    while (plan := _pending_clustering(table)) is not None:
+        table.services.cluster(plan)
+    table.services.clean()
+    table.services.archive()
+
+
+def _pending_clustering(table: hw.Table) -> str | None:
+    for row in table.inspect.timeline().to_pylist():
+        if row["action"] == "clustering" and row["state"] in (State.REQUESTED, State.INFLIGHT):
+            return str(row["requested_time"])
+    return None
+
+
+def _check_services(site: Site) -> None:
+    for kind in KINDS[1:]:
+        noted = site.notes(kind).read_text().splitlines()
+        assert "done" in noted, f"{kind} never got through"
+        wrong = [line for line in noted if line not in ("done", "left to another")]
+        assert not wrong, f"{kind} failed:\n" + "\n".join(wrong[-60:])
+
+
+def _check_rows(table: hw.Table, job: ModuleType, site: Site) -> None:
+    found = {row["id"]: row["number"] for row in table.read_arrow().to_pylist()}
+    assert len(found) == table.read_arrow().num_rows, "a key is there twice"
+    acknowledged = [int(number) for number in site.notes("ingest").read_text().split()]
+    assert acknowledged, "nothing was ingested"
+    certain: dict[str, int] = {}
+    possible: dict[str, set[int]] = {}
+    noted = set(acknowledged)
+    for number in range(acknowledged[-1] + 2):
+        for key in job.batch(number)["id"].to_pylist():
+            possible.setdefault(key, set()).add(number)
+            if number in noted:
+                certain[key] = number
+    for key, number in certain.items():
+        assert key in found, f"{key} of batch {number} was acknowledged and is lost"
+        assert found[key] >= number, f"{key} was acknowledged by {number}, found {found[key]}"
+    for key, number in found.items():
+        assert number in possible[key], f"{key} holds {number}, which nobody wrote"
+    theirs = HudiTableBuilder.from_base_uri(str(table.uri)).build().read()
+    assert {row["id"]: row["number"] for rows in theirs for row in rows.to_pylist()} == found

@@ -1,0 +1,357 @@
+"""Archiving: what leaves the active timeline, what stays, and what readers find afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headwater as hw
+from headwater.config.archive import ArchiveConfig
+from headwater.config.clean import CleanConfig
+from headwater.config.table_options import TableType
+from headwater.errors import ErrorKind, InvalidInputError
+from headwater.kernel.layout import attempt_folder, cancel_path, heartbeat_path, marker_folder
+from headwater.kernel.table_config import table_layout
+from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.kernel.timeline.history.read import HistoryTimeline
+from headwater.kernel.timeline.history.write import archive_instants
+from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
+from headwater.kernel.txn.transaction import LockTransaction
+from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.seams.components import Components
+from headwater.seams.ids import Owner, SystemIds
+from headwater.seams.storage import Storage
+from headwater.services.archive import Bounds, plan_archive, run_archive
+from headwater.services.target import ServiceTarget
+from headwater.table import Table
+from headwater.testing.manual_clock import ManualClock
+from headwater.testing.retained_answers import ask_all, check_unchanged, completion_times
+
+Bench = Any  # In conftest.py, which cannot be imported.
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("city", pa.string()),
+        pa.field("value", pa.int64()),
+    ]
+)
+FAST = {"headwater.storage.fsync": "false"}
+SHORT = {
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+}
+CONFIG = ArchiveConfig(commits_min=2, commits_max=3)
+
+each_type = pytest.mark.parametrize("table_type", list(TableType))
+
+
+def rows(*values: tuple[str, str, int]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"id": key, "city": city, "value": value} for key, city, value in values], schema=SCHEMA
+    )
+
+
+@pytest.fixture
+def make_table(tmp_path: Path) -> Callable[..., Table]:
+    """Return a function that makes a table with so many commits."""
+
+    def make(
+        table_type: TableType = TableType.COPY_ON_WRITE, *, commits: int = 6, **options: str
+    ) -> Table:
+        table = hw.create_table(
+            tmp_path / "trips",
+            schema=SCHEMA,
+            record_key="id",
+            partition_by="city",
+            buckets=1,
+            table_type=table_type,
+            options={**FAST, **SHORT, **options},
+        )
+        for number in range(commits):
+            table.upsert(rows(("a", "sf", number), (f"n{number}", "ny", number)))
+        return table
+
+    return make
+
+
+def folder(table: Table) -> str:
+    return table_layout(table.config).timeline
+
+
+def active(table: Table) -> Timeline:
+    return load_active(table.storage, folder(table))
+
+
+def archived(table: Table) -> list[InstantTime]:
+    history = HistoryTimeline(table.storage, table_layout(table.config).history)
+    return [instant.requested_time for instant in history.instants()]
+
+
+# The policy ------------------------------------------------------------------------------------
+
+
+def at(number: int) -> InstantTime:
+    return InstantTime(f"{number:017d}")
+
+
+def done(requested: int, completed: int | None = None, action: Action = Action.COMMIT) -> Instant:
+    return Instant(at(requested), action, State.COMPLETED, at(completed or requested + 1))
+
+
+def pending(requested: int, action: Action = Action.COMMIT) -> Instant:
+    return Instant(at(requested), action, State.INFLIGHT)
+
+
+COMMITS = [done(number) for number in range(10, 70, 10)]
+"""Six commits, of which the policy of `CONFIG` archives four."""
+
+
+def chosen(
+    *instants: Instant,
+    savepoints: tuple[Instant, ...] = (),
+    bounds: Bounds | None = None,
+    cancelled: tuple[InstantTime, ...] = (),
+) -> list[int]:
+    timeline = Timeline(sorted(instants), savepoints)
+    found = plan_archive(timeline, bounds or Bounds(), cancelled, CONFIG)
+    return [int(instant.requested_time) for instant in found]
+
+
+def test_the_oldest_commits_go_until_the_minimum_is_left() -> None:
+    assert chosen(*COMMITS) == [10, 20, 30, 40]
+
+
+def test_up_to_the_maximum_nothing_goes() -> None:
+    assert chosen(*COMMITS[:3]) == []
+    assert chosen(*COMMITS[:4]) == [10, 20]
+
+
+def test_other_actions_go_with_the_commits_around_them() -> None:
+    clean, rollback = done(15, action=Action.CLEAN), done(25, action=Action.ROLLBACK)
+    late = done(55, action=Action.CLEAN)
+    assert chosen(*COMMITS, clean, rollback, late) == [10, 15, 20, 25, 30, 40]
+
+
+def test_inv_37_archival_ends_before_a_pending_instant() -> None:
+    assert chosen(*COMMITS, pending(25)) == [10, 20]
+    assert chosen(*COMMITS, pending(25, Action.COMPACTION)) == [10, 20]
+
+
+def test_inv_37_what_completed_after_a_pending_instant_was_requested_stays() -> None:
+    slow = done(15, 33)
+    assert chosen(*COMMITS, slow, pending(32)) == [10]
+    assert chosen(*COMMITS, slow, pending(34)) == [10, 15, 20, 30]
+
+
+def test_n_13_the_last_to_complete_stays_though_it_was_requested_first() -> None:
+    assert chosen(*COMMITS, done(5, 99)) == []
+    assert chosen(*COMMITS, done(15, 99)) == [10]
+    assert chosen(*COMMITS, done(15, 99), pending(100)) == [10]
+
+
+def test_inv_37_a_savepoint_and_what_completed_after_it_stay() -> None:
+    savepoint = Instant(at(30), Action.SAVEPOINT, State.COMPLETED, at(66))
+    assert chosen(*COMMITS, savepoints=(savepoint,)) == [10, 20]
+    # A restore would have to take the slow one back.
+    assert chosen(*COMMITS, done(15, 45), savepoints=(savepoint,)) == [10]
+
+
+def test_inv_37_an_abort_that_is_not_finished_stays() -> None:
+    aborted = Instant(at(25), Action.CLUSTERING, State.ABORTED)
+    assert chosen(*COMMITS, aborted) == [10, 20, 25, 30, 40]
+    assert chosen(*COMMITS, aborted, cancelled=(at(25),)) == [10, 20]
+
+
+def test_what_cleaning_and_indexing_still_need_stays() -> None:
+    assert chosen(*COMMITS, bounds=Bounds(earliest_retained=at(30))) == [10, 20]
+    assert chosen(*COMMITS, bounds=Bounds(indexed_up_to=at(21))) == [10, 20]
+    assert chosen(*COMMITS, bounds=Bounds(staying=frozenset({at(40)}))) == [10, 20, 30]
+
+
+# Tables ----------------------------------------------------------------------------------------
+
+
+@each_type
+def test_no_answer_changes_and_the_timeline_stays_bounded(
+    make_table: Callable[..., Table], table_type: TableType
+) -> None:
+    table = make_table(table_type)
+    for number in range(20, 28):
+        table.upsert(rows(("a", "sf", number)))
+        table.services.clean()
+        result = table.services.archive()
+        assert set(archived(table)) >= {i.requested_time for i in result.archived}
+        assert len(active(table).instants) <= 12
+    table.upsert(rows(("a", "sf", 99)))
+    times = completion_times(table)[-4:]
+    before = ask_all(table, times)
+    assert table.services.archive().archived
+    assert check_unchanged(before, ask_all(table, times)) == set()
+
+
+def test_hudi_rs_reads_the_same_rows_after_archival(make_table: Callable[..., Table]) -> None:
+    hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")
+    table = make_table(commits=8)
+    table.services.clean()
+    assert len(table.services.archive().archived) >= 5
+    batches = hudi.HudiTableBuilder.from_base_uri(table.uri).build().read(None)
+    theirs = pa.Table.from_batches(batches).select(["id", "value"]).to_pylist()
+    ours = table.read_arrow(["id", "value"]).to_pylist()
+    assert sorted(theirs, key=str) == sorted(ours, key=str)
+
+
+def test_the_clean_that_bounds_time_travel_stays(make_table: Callable[..., Table]) -> None:
+    table = make_table()
+    times = completion_times(table)
+    before = ask_all(table, times)
+    saved = table.services.savepoint(active(table).completed[0].requested_time)
+    (strict,) = table.services.clean()
+    table.services.delete_savepoint(saved.instant)
+    # The next clean retains more. It must not make anybody believe that older views are whole.
+    options = {"hoodie.clean.commits.retained": "4", "hoodie.keep.min.commits": "5"}
+    (lenient,) = hw.open_table(table.uri, {**FAST, **options}).services.clean()
+    assert strict.earliest_retained is not None
+    assert lenient.earliest_retained is not None
+    assert lenient.earliest_retained < strict.earliest_retained
+    for number in range(4):
+        table.upsert(rows(("a", "sf", number)))
+    archived_now = table.services.archive().archived
+    assert len(archived_now) == 6
+    assert active(table).find(strict.instant) is not None
+    after = {**ask_all(table, times), "snapshot": before["snapshot"]}
+    assert {f"as of {time}" for time in times[:5]} <= check_unchanged(before, after)
+
+
+def test_a_replace_stays_while_files_that_it_hides_are_there(
+    make_table: Callable[..., Table],
+) -> None:
+    table = make_table(commits=2)
+    replaced = table.overwrite(rows(("c", "sf", 1)))
+    for number in range(6):
+        table.upsert(rows(("c", "sf", number)))
+    before = table.read_arrow().to_pylist()
+    table.services.archive()
+    assert active(table).find(InstantTime(replaced.instant)) is not None
+    assert table.read_arrow().to_pylist() == before
+    table.services.clean()
+    table.services.archive()
+    assert replaced.instant in archived(table)
+    assert table.read_arrow().to_pylist() == before
+
+
+def test_files_of_a_rolled_back_write_go_before_its_rollback_is_archived(bench: Bench) -> None:
+    time = bench.fail_write()
+    files = {p: d for p, d in bench.files().items() if time in p and p.endswith(".parquet")}
+    assert files
+    (done_,) = bench.table.services.rollback_failed_writes()
+    for path, data in files.items():
+        bench.table.storage.put(path, data)  # A task of the dead write that came late.
+    for number in range(6):
+        bench.table.upsert(rows(("a", "sf", number)))
+    table = hw.open_table(bench.table.uri, {**FAST, **SHORT})
+    result = table.services.archive()
+    assert set(result.deleted_orphans) == set(files)
+    assert done_.rollback in archived(table)
+    assert not files.keys() & bench.files().keys()
+
+
+def test_inv_38_an_aborted_instant_leaves_nothing_behind(make_table: Callable[..., Table]) -> None:
+    table = make_table(commits=0)
+    storage = table.storage
+    table.upsert(rows(("a", "sf", 0)))
+    time = InstantTime(str(int(completion_times(table)[0]) + 1))
+    storage.put(f"{folder(table)}/{time}.clustering.aborted", b"{}")
+    storage.put(f"{marker_folder(time)}/city=sf/x.parquet.marker.CREATE", b"")
+    storage.put(heartbeat_path(time), b"")
+    storage.put(f"{attempt_folder(time)}/00001.json", b"")
+    storage.put(cancel_path(time), b"{}")
+    for number in range(6):
+        table.upsert(rows(("a", "sf", number)))
+    table.services.archive()
+    assert active(table).find(time) is not None, "its abort is not finished"
+    storage.delete(cancel_path(time))
+    table.services.archive()
+    assert not [info.path for info in storage.list_tree("") if time in info.path]
+
+
+def test_inv_37_an_entry_in_cancel_is_refused_whatever_the_policy(
+    make_table: Callable[..., Table],
+) -> None:
+    table = make_table(commits=1)
+    time = InstantTime(str(int(completion_times(table)[0]) + 1))
+    table.storage.put(f"{folder(table)}/{time}.clustering.aborted", b"{}")
+    table.storage.put(cancel_path(time), b"{}")
+    table.upsert(rows(("a", "sf", 1)))
+    aborted = active(table).get(time)
+    with pytest.raises(InvalidInputError, match="has an entry in") as error:
+        archive_instants(table.storage, table_layout(table.config), [aborted])
+    assert error.value.kind is ErrorKind.INVALID_STATE
+
+
+# Many processes, and dead ones -----------------------------------------------------------------
+
+
+LOCKS = InProcessLocks()
+
+
+def as_process(table: Table, name: str, storage: Storage | None = None) -> ServiceTarget:
+    clock = ManualClock(table.clock.now_ms())
+    ids = SystemIds(Owner(name, 1, name))
+    provider = InProcessLockProvider(LOCKS, clock, ids, table=table.uri)
+    components = Components(storage or table.storage, clock, ids, provider)
+    return ServiceTarget(
+        components=components,
+        txn=LockTransaction(components, table_layout(table.config)),
+        config=table.config,
+        interval_ms=1_000,
+        tolerable_misses=2,
+    )
+
+
+def test_inv_35_the_next_archival_finishes_what_a_dead_one_began(
+    make_table: Callable[..., Table],
+    dying: Callable[..., Any],
+    killed: type[BaseException],
+    copies: Callable[[Table], Iterator[Table]],
+) -> None:
+    original = make_table(commits=4)
+    times = completion_times(original)
+    before = ask_all(original, times[-2:])
+    instants = {i.requested_time for i in active(original).instants}
+    clean = CleanConfig(commits_retained=1)
+    for writes, table in zip(count(), copies(original), strict=False):
+        has_died = False
+        try:
+            run_archive(as_process(table, "R", dying(table.storage, writes)), CONFIG, clean)
+        except killed:
+            has_died = True
+        shown = {i.requested_time for i in active(table).instants}
+        assert instants <= shown | set(archived(table))
+        assert active(table).pending == ()
+        if has_died:
+            run_archive(as_process(table, "S"), ArchiveConfig(commits_min=2, commits_max=2), clean)
+        assert check_unchanged(before, ask_all(table, times[-2:])) == set()
+        if not has_died:
+            assert writes > 6
+            return
+
+
+def test_many_archivals_at_once_do_the_work_of_one(make_table: Callable[..., Table]) -> None:
+    table = make_table(commits=7)
+    before = ask_all(table, completion_times(table))
+    instants = {i.requested_time for i in active(table).instants}
+    tables = [hw.open_table(table.uri, {**FAST, **SHORT}) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda one: one.services.archive(), tables))
+    left = {i.requested_time for i in active(table).instants}
+    assert len(left) == 2
+    assert set(archived(table)) == instants - left
+    assert check_unchanged(before, ask_all(table, completion_times(table))) == set()

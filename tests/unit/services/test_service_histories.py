@@ -1,0 +1,170 @@
+"""Any three table services, one after the other, on any small history: no reader notices.
+
+Writes go on between them, and plans may be executed after writes that came later.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import headwater as hw
+from headwater.table import Table
+from headwater.testing.answers import answers_of
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("city", pa.string()),
+        pa.field("ts", pa.int64()),
+        pa.field("value", pa.int64()),
+        pa.field("_hoodie_is_deleted", pa.bool_()),
+    ]
+)
+OPTIONS = {
+    "headwater.storage.fsync": "false",
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.write.lock.provider": "storage",
+    "hoodie.parquet.small.file.limit": "0",
+    "hoodie.log.compaction.blocks.threshold": "2",
+    "headwater.clustering.copy.row.group.rows": "1",
+    "hoodie.clean.commits.retained": "6",  # Services commit, too.
+    "hoodie.keep.min.commits": "7",
+    "hoodie.keep.max.commits": "8",
+}
+RETAINED = 2
+"""How many of the last commits every service must leave readable."""
+
+KEYS = st.sampled_from("abcdef")
+RECORDS = st.tuples(KEYS, st.integers(1, 6), st.integers(0, 99), st.booleans())
+WRITES = st.one_of(
+    st.tuples(
+        st.just("upsert"), st.lists(RECORDS, min_size=1, max_size=4, unique_by=lambda r: r[0])
+    ),
+    st.tuples(
+        st.just("delete"), st.lists(RECORDS, min_size=1, max_size=2, unique_by=lambda r: r[0])
+    ),
+)
+
+Service = Callable[[Table], object]
+SERVICES: Mapping[str, Service] = {
+    "compact": lambda table: table.services.compact(),
+    "log_compact": lambda table: table.services.log_compact(),
+    "cluster": lambda table: table.services.cluster(),
+    "sort": lambda table: table.services.cluster(
+        table.services.schedule_clustering(sort_by=["value", "ts"], order="hilbert")
+    ),
+    "clean": lambda table: table.services.clean(),
+    "archive": lambda table: table.services.archive(),
+}
+
+
+def write(table: Table, kind: str, records: list[tuple[str, int, int, bool]]) -> str:
+    rows = pa.Table.from_pylist(
+        [
+            {
+                "id": key,
+                "city": "sf" if key < "d" else "ny",
+                "ts": ts,
+                "value": value,
+                "_hoodie_is_deleted": is_deleted,
+            }
+            for key, ts, value, is_deleted in records
+        ],
+        schema=SCHEMA,
+    )
+    done = table.upsert(rows) if kind == "upsert" else table.delete(rows)
+    return done.completion_time
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"table_type": "MERGE_ON_READ", "ordering": "ts", "buckets": 1},
+        {"table_type": "MERGE_ON_READ", "buckets": 2},
+        {"table_type": "MERGE_ON_READ", "ordering": "ts", "index": "simple"},
+        {"table_type": "COPY_ON_WRITE", "ordering": "ts", "index": "bloom"},
+    ],
+    ids=[
+        "event-time buckets",
+        "commit-time buckets",
+        "merge-on-read simple",
+        "copy-on-write bloom",
+    ],
+)
+@settings(
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    before=st.lists(WRITES, min_size=4, max_size=7),
+    services=st.lists(st.sampled_from(sorted(SERVICES)), min_size=3, max_size=3),
+    between=st.lists(st.none() | WRITES, min_size=2, max_size=2),
+)
+def test_inv_48_three_services_in_a_row_are_invisible(
+    arguments: dict[str, Any],
+    before: list[tuple[str, list[Any]]],
+    services: list[str],
+    between: list[tuple[str, list[Any]] | None],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table = hw.create_table(
+            Path(folder) / "trips",
+            schema=SCHEMA,
+            record_key="id",
+            partition_by="city",
+            options=OPTIONS,
+            **arguments,
+        )
+        times = [write(table, *one) for one in before]
+        for name, later in zip(services, (*between, None), strict=True):
+            since, *recent = times[-RETAINED - 1 :]
+            expected = answers_of(table, recent, since=since)
+            done = SERVICES[name](table)
+            assert answers_of(table, recent, since=since) == expected, (name, done)
+            if later is not None:
+                times.append(write(table, *later))
+
+
+@pytest.mark.parametrize("ordering", ["ts", None])
+@settings(
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    before=st.lists(WRITES, min_size=2, max_size=4),
+    service=st.sampled_from(["compaction", "log_compaction"]),
+    meanwhile=st.lists(WRITES, min_size=1, max_size=3),
+)
+def test_inv_48_a_plan_that_is_executed_late_is_invisible(
+    ordering: str | None,
+    before: list[tuple[str, list[Any]]],
+    service: str,
+    meanwhile: list[tuple[str, list[Any]]],
+) -> None:
+    if ordering is not None:
+        # A delete without ordering value above a base file is the exception: see `merge`.
+        meanwhile = [("upsert", records) for _, records in meanwhile]
+    with tempfile.TemporaryDirectory() as folder:
+        table = hw.create_table(
+            Path(folder) / "trips",
+            schema=SCHEMA,
+            record_key="id",
+            partition_by="city",
+            ordering=ordering,
+            table_type="MERGE_ON_READ",
+            buckets=1,
+            options=OPTIONS,
+        )
+        times = [write(table, *one) for one in before]
+        plan = getattr(table.services, f"schedule_{service}")()
+        times += [write(table, *one) for one in meanwhile]
+        expected = answers_of(table, times)
+        execute = table.services.compact if service == "compaction" else table.services.log_compact
+        execute(plan)
+        assert answers_of(table, times) == expected
