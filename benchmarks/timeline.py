@@ -16,7 +16,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from headwater.kernel.timeline.history.write import archive_instants
 from headwater.kernel.timeline.names import file_name
 from headwater.model.commit_metadata import CommitMetadata, RuntimeStats, WriteStat
 from headwater.model.instant import Action, InstantTime, State, instant_time_at
+from headwater.seams.collector import collector_paused
 from headwater.seams.local import LocalStorage
 
 LAYOUT = TableLayout()
@@ -171,20 +172,21 @@ def measure_archived(storage: LocalStorage, repeat: int) -> list[Figure]:
         history.instants()
         return history
 
-    def load_metadata() -> list[bytes]:
+    def load_metadata() -> Iterator[bytes]:
         history = HistoryTimeline(storage, LAYOUT.history)
         times = [instant.requested_time for instant in history.instants()]
-        return [content.metadata for content in history.contents(times).values()]
+        return (content.metadata for _, content in history.iter_contents(times))
 
-    def decode(contents: list[bytes]) -> list[CommitMetadata]:
-        return [decode_record(CommitMetadata, content, path="archived") for content in contents]
+    def decode(contents: Iterable[bytes]) -> list[CommitMetadata]:
+        with collector_paused():  # As the product does where it loads many commits.
+            return [decode_record(CommitMetadata, content, path="archived") for content in contents]
 
     def read_bare() -> None:
         for file in HistoryTimeline(storage, LAYOUT.history).manifest.files:
             data = pa.memory_map(f"{storage.uri}/{LAYOUT.history}/{file.name}")
             pq.ParquetFile(data).read(columns=["metadata"]).column(0).to_pylist()
 
-    contents = load_metadata()
+    contents = list(load_metadata())
     size_mb = sum(map(len, contents)) / 1e6
     return [
         measure(
@@ -195,7 +197,7 @@ def measure_archived(storage: LocalStorage, repeat: int) -> list[Figure]:
             target_s=0.150,
         ),
         measure("  of which instants", load_instants, repeat),
-        measure("  of which instants and contents", load_metadata, repeat),
+        measure("  of which instants and contents", lambda: list(load_metadata()), repeat),
         measure("  of which decoding", lambda: decode(contents), repeat),
     ]
 

@@ -258,3 +258,51 @@ def test_non_blocking_control_is_refused_where_rows_could_be_hidden(
             options={MODE: NON_BLOCKING, **SETTINGS},
         )
     assert not (tmp_path / "trips" / ".hoodie").exists()
+
+
+@pytest.mark.parametrize("mode", [NON_BLOCKING, OPTIMISTIC])
+def test_a_partial_write_that_could_null_what_another_brings_is_refused(
+    tmp_path: Path, mode: str
+) -> None:
+    """N-17: only where a null counts as a value, and only without conflicts."""
+    table = new_table(tmp_path, mode)
+    table.upsert(rows("a", 1))
+    part = pa.table({"id": ["a", "b"], "ts": [2, 2]})
+    if mode == OPTIMISTIC:
+        table.upsert(part, partial=True)
+        assert values(table) == {"a": 1, "b": None}
+        return
+    before = table.inspect.timeline()
+    with pytest.raises(InvalidInputError, match="merges by column") as caught:
+        table.upsert(part, partial=True)
+    assert caught.value.kind is ErrorKind.INVALID_OPTION
+    assert table.inspect.timeline() == before
+
+
+def test_partial_writes_of_non_blocking_writers_that_start_one_record_both_stay(
+    tmp_path: Path, target_of: Targets
+) -> None:
+    """N-17: each of them planned when the record was not there yet."""
+    merging = {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}
+    table = create_table(
+        tmp_path / "trips",
+        schema="id string, left long, right long, ts long",
+        record_key="id",
+        ordering="ts",
+        table_type="MERGE_ON_READ",
+        buckets=1,
+        options={MODE: NON_BLOCKING, **SETTINGS, **merging},
+    )
+    slow = start_write(
+        target_of(table),
+        WriteRequest(
+            operation=Operation.UPSERT,
+            columns=pa.schema({"id": pa.string(), "left": pa.int64(), "ts": pa.int64()}),
+            is_partial=True,
+        ),
+    )
+    table.upsert(pa.table({"id": ["a"], "right": [2], "ts": [1]}), partial=True)
+    late = InlineRows(pa.table({"id": ["a"], "left": [1], "ts": [1]}))
+    slow.commit(slow.run_tasks(late))
+    found = table.read_arrow().select(["id", "left", "right"]).to_pylist()
+    assert found == [{"id": "a", "left": 1, "right": 2}]

@@ -117,6 +117,9 @@ _NUMBERS = ("int", "long", "enum")
 _INLINE_DEPTH_MAX = 3
 """How deep collections are read in line; a compiler takes only so many nested blocks."""
 
+_REPEATED_BYTES_MIN = 500
+"""Longer strings are mostly the table's schema, which every commit carries."""
+
 _BUSY_FIELDS = frozenset(
     {"fileId", "path", "prevCommit", "numWrites", "totalWriteBytes", "partitionPath", "numInserts"}
     | {"fileSizeInBytes", "runtimeStats", "partitionToWriteStats", "extraMetadata", "operationType"}
@@ -140,6 +143,8 @@ class _Compiler:
             "read_long": read_long,
             "read_count": read_count,
             "read_string": _read_string,
+            "repeated": _Repeated(),
+            "text": bytes.decode,
             "bad_branch": _bad_branch,
             "Malformed": MalformedAvroError,
         }
@@ -309,6 +314,21 @@ class _Compiler:
         ]
 
 
+class _Repeated:
+    """Decodes strings of which most are equal to the one before, and become one object."""
+
+    def __init__(self) -> None:
+        self._last = (b"", "")
+
+    def __call__(self, data: bytes) -> str:
+        known, text = self._last
+        if data == known:
+            return text
+        text = data.decode()
+        self._last = (data, text)
+        return text
+
+
 class _QuietField(NamedTuple):
     """A field that mostly holds its default: where it goes, the bytes then, and how it is read."""
 
@@ -343,23 +363,28 @@ def _draft_of(cls: type) -> type:
 
 
 def _number_lines(target: str, skipped: int = 0) -> list[str]:
-    """Write the lines that read a varint behind so many bytes; of one or two bytes in line."""
+    """Write the lines that read a varint behind so many bytes; of up to three bytes in line."""
+    unzigzag = f"  {target} = ~(byte >> 1) if byte & 1 else byte >> 1"
     return [
         f"byte = data[at + {skipped}]",
         "if byte < 128:",
         f"  at += {skipped + 1}",
-        f"  {target} = ~(byte >> 1) if byte & 1 else byte >> 1",
+        unzigzag,
         f"elif (high := data[at + {skipped + 1}]) < 128:",
         f"  at += {skipped + 2}",
-        "  byte += (high << 7) - 128",
-        f"  {target} = ~(byte >> 1) if byte & 1 else byte >> 1",
+        "  byte += (high << 7) - 0x80",
+        unzigzag,
+        f"elif (top := data[at + {skipped + 2}]) < 128:",
+        f"  at += {skipped + 3}",
+        "  byte += (high << 7) + (top << 14) - 0x4080",
+        unzigzag,
         "else:",
         f"  {target}, at = read_long(data, at + {skipped})",
     ]
 
 
 def _string_lines(target: str, skipped: int = 0) -> list[str]:
-    """Write the lines that read a string behind so many bytes; with a short length in line."""
+    """Write the lines that read a string behind so many bytes; of usual lengths in line."""
     return [
         f"byte = data[at + {skipped}]",
         "if byte < 128 and not byte & 1:",
@@ -367,6 +392,11 @@ def _string_lines(target: str, skipped: int = 0) -> list[str]:
         # A slice that ends behind the data is short, and the offset then misses the block's end.
         "  end = at + (byte >> 1)",
         f"  {target} = data[at:end].decode()",
+        "  at = end",
+        f"elif not byte & 1 and (high := data[at + {skipped + 1}]) < 128:",
+        f"  at += {skipped + 2}",
+        "  end = at + (byte + (high << 7) - 0x80 >> 1)",
+        f"  {target} = (repeated if end - at > {_REPEATED_BYTES_MIN} else text)(data[at:end])",
         "  at = end",
         "else:",
         f"  {target}, at = read_string(data, at + {skipped})",

@@ -124,7 +124,7 @@ def load_changes(
     if times := list(archived):
         history = HistoryTimeline(storage, layout.history)
         found = history.find_all(times)
-        for time, row in history.contents(found).items():
+        for time, row in history.iter_contents(found):
             if concerns_groups(found[time]):
                 changes[time] = decode_change(found[time], row.metadata, row.path)
     return changes

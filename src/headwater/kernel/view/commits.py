@@ -22,6 +22,7 @@ from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadat
 from headwater.model.files import DataFile, FileGroupId, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan, RequestedReplace
+from headwater.seams.collector import collector_paused
 from headwater.seams.storage import Storage
 
 COMMIT_ACTIONS = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
@@ -134,9 +135,11 @@ class CommitReader:
         """Return the commits of completed instants that the active timeline listed."""
         wanted = list(instants)
         unread = [instant for instant in wanted if instant.requested_time not in self._commits]
-        for instant, data in zip(unread, self.load_contents(unread), strict=True):
-            path = instant_path(self._layout.timeline, instant)
-            self._commits[instant.requested_time] = decode_commit(instant, data, path)
+        contents = self.load_contents(unread)
+        with collector_paused():
+            for instant, data in zip(unread, contents, strict=True):
+                path = instant_path(self._layout.timeline, instant)
+                self._commits[instant.requested_time] = decode_commit(instant, data, path)
         return [self._commits[instant.requested_time] for instant in wanted]
 
     def load_archived(self, times: Iterable[InstantTime]) -> list[Commit]:
@@ -149,8 +152,9 @@ class CommitReader:
                 for time, instant in self.history.find_all(unread).items()
                 if instant.action.completed_name in COMMIT_ACTIONS
             }
-            for time, found in self.history.contents(instants).items():
-                self._commits[time] = decode_commit(instants[time], found.metadata, found.path)
+            with collector_paused():
+                for time, found in self.history.iter_contents(instants):
+                    self._commits[time] = decode_commit(instants[time], found.metadata, found.path)
         return [self._commits[time] for time in wanted if time in self._commits]
 
     def load_plan(self, instant: Instant) -> CompactionPlan:

@@ -9,7 +9,11 @@ import pyarrow.parquet as pq
 
 from headwater.errors import ErrorKind, NotFoundError, Retry
 from headwater.kernel.timeline.history.files import HistoryFile
-from headwater.kernel.timeline.history.rows import decode_table, open_data_file
+from headwater.kernel.timeline.history.rows import (
+    decode_portions,
+    decode_table,
+    open_data_file,
+)
 from headwater.seams.storage import Storage
 
 WHOLE_READ_BYTES_MAX = 1024 * 1024
@@ -37,6 +41,17 @@ def load_columns(
         data = whole.get(file) or _load_sparse(storage, path, file.size_bytes, columns)
         tables.append(decode_table(data, path, columns))
     return tables
+
+
+def load_portions(
+    storage: Storage, folder: str, file: HistoryFile, columns: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Read some columns of one file, and give its rows in portions; else as `load_columns`."""
+    path = f"{folder}/{file.name}"
+    if file.size_bytes <= WHOLE_READ_BYTES_MAX:
+        (data,) = load_files(storage, folder, [file])
+        return decode_portions(data, path, columns)
+    return decode_portions(_load_sparse(storage, path, file.size_bytes, columns), path, columns)
 
 
 def load_files(storage: Storage, folder: str, files: Sequence[HistoryFile]) -> list[bytes]:

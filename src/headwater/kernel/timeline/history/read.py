@@ -12,13 +12,12 @@ gets a `NotFoundError` and starts over with a new `HistoryTimeline`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headwater.kernel.timeline.history.columns import load_columns
+from headwater.kernel.timeline.history.columns import load_columns, load_portions
 from headwater.kernel.timeline.history.files import HistoryFile, Manifest, load_newest_manifest
 from headwater.kernel.timeline.history.rows import (
     CONTENT_COLUMNS,
@@ -77,16 +76,20 @@ class HistoryTimeline:
 
     def contents(self, times: Iterable[InstantTime]) -> dict[InstantTime, ArchivedContents]:
         """Return what the files of the archived ones among `times` said. Nothing of it is kept."""
-        wanted = sorted(set(times))
-        files = self._files_for(wanted)
-        found: dict[InstantTime, ArchivedContents] = {}
-        for file in files:
-            (table,) = load_columns(self._storage, self._folder, [file], CONTENT_COLUMNS)
-            is_wanted = pc.is_in(table.column("instantTime"), pa.array(wanted, pa.string()))
-            if not pc.all(is_wanted).as_py():  # Filtering copies every content it keeps.
-                table = table.filter(is_wanted)
-            found |= decode_contents(table, f"{self._folder}/{file.name}")
-        return found
+        return dict(self.iter_contents(times))
+
+    def iter_contents(
+        self, times: Iterable[InstantTime]
+    ) -> Iterator[tuple[InstantTime, ArchivedContents]]:
+        """Give the same one by one, for who needs each content once: there may be many."""
+        wanted = set(times)
+        for file in self._files_for(sorted(wanted)):
+            path = f"{self._folder}/{file.name}"
+            for portion in load_portions(self._storage, self._folder, file, CONTENT_COLUMNS):
+                is_wanted = [time in wanted for time in portion.column("instantTime").to_pylist()]
+                # Filtering copies every content it keeps.
+                rows = portion if all(is_wanted) else portion.filter(pa.array(is_wanted))
+                yield from decode_contents(rows, path)
 
     def _files_for(self, wanted: Sequence[InstantTime]) -> list[HistoryFile]:
         """Return the data files that may hold one of `wanted`, which are ordered."""

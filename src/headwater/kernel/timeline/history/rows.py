@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from headwater.errors import CorruptTableError, ErrorKind, check
 from headwater.kernel.timeline.names import COMPLETED_SUFFIXES, is_instant_time
 from headwater.model.instant import Instant, InstantTime, State
+from headwater.seams.ahead import made_ahead
 
 INSTANT_COLUMNS = ("instantTime", "completionTime", "action")
 CONTENT_COLUMNS = ("instantTime", "metadata", "plan")
@@ -136,6 +137,23 @@ def decode_table(data: bytes | bytearray, path: str, columns: Sequence[str]) -> 
         return file.read(columns=list(columns), use_threads=False)
 
 
+def decode_portions(
+    data: bytes | bytearray, path: str, columns: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Give some columns of a data file, one row group after the other; else as `decode_table`.
+
+    The next row group is decompressed while the one before is in use.
+    """
+    file = open_data_file(data, path)
+
+    def portions() -> Iterator[pa.Table]:
+        with _naming_damage(path):
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group, columns=list(columns), use_threads=False)
+
+    return made_ahead(portions()) if file.num_row_groups > 1 else portions()
+
+
 def decode_ordered(data: bytes, path: str) -> Iterator[pa.Table]:
     """Give all rows of a data file, ordered by instant time, in portions.
 
@@ -178,12 +196,10 @@ def decode_instants(table: pa.Table, path: str) -> list[Instant]:
     return list(map(Instant, times, actions, repeat(State.COMPLETED), completions))
 
 
-def decode_contents(table: pa.Table, path: str) -> dict[InstantTime, ArchivedContents]:
-    """Return by instant the contents of rows that have the `CONTENT_COLUMNS`."""
-    return {
-        time: ArchivedContents(metadata or b"", plan or b"", path)
-        for time, metadata, plan in zip(*_lists(table, CONTENT_COLUMNS), strict=True)
-    }
+def decode_contents(table: pa.Table, path: str) -> Iterator[tuple[InstantTime, ArchivedContents]]:
+    """Give the instants of rows that have the `CONTENT_COLUMNS`, and their contents."""
+    for time, metadata, plan in zip(*_lists(table, CONTENT_COLUMNS), strict=True):
+        yield time, ArchivedContents(metadata or b"", plan or b"", path)
 
 
 def check_agreement(one: Instant, other: Instant, path: str) -> None:
