@@ -96,7 +96,7 @@ def test_rows_survive_the_round_trip(rows: list[HistoryRow]) -> None:
     assert instants == [
         row.instant._replace(action=row.instant.action.completed_name) for row in rows
     ]
-    assert decode_contents(decode_table(data, "f", CONTENT_COLUMNS), "f") == {
+    assert dict(decode_contents(decode_table(data, "f", CONTENT_COLUMNS), "f")) == {
         row.instant.requested_time: ArchivedContents(row.metadata, row.plan, "f") for row in rows
     }
 
