@@ -177,23 +177,24 @@ def _short() -> Iterator[Proof]:
 
 
 def _sim() -> Iterator[Proof]:
-    for after, suffix in ((False, ""), (True, " after death")):
-        label = f"guard_2{suffix}: crash, 2 ticks, lost reply"
-        yield _guard_2(label, after, crashes=1, ticks=2, lost_replies=1)
+    yield _guard_2("guard_2: crash, 2 ticks, lost reply", False, crashes=1, ticks=2, lost_replies=1)
+    label = "guard_2 after death: crash, tick, lost reply"
+    yield _guard_2(label, True, crashes=1, ticks=1, lost_replies=1)
     yield _guard_2("guard_2, exact clocks: crash, tick", False, False, crashes=1, ticks=1)
     yield Proof(
         label="guard_3: crash, tick",
         build=lambda: guard_3(_drop(crashes=1, ticks=1)),
-        preemptions_max=2,
+        preemptions_max=1,
     )
     yield Proof(
         label="guard_with_tickers: tick",
         build=lambda: guard_with_tickers(_drop(ticks=1)),
+        preemptions_max=2,
     )
     yield Proof(
         label="guard_with_tickers: ticker failure, tick",
         build=lambda: _eager(guard_with_tickers(_drop(ticker_failures=1, ticks=1))),
-        preemptions_max=1,
+        preemptions_max=0,
     )
     yield from _skews(_drop(crashes=1, ticks=1), clock_steps=2)
     yield _unknown("unknown: 2 lost replies", lost_replies=2)
@@ -203,18 +204,19 @@ def _sim() -> Iterator[Proof]:
         lost_replies=2,
         limbos=1,
         may_fail=is_writers_creation,
+        preemptions_max=1,
     )
     yield Proof(label="unknown_exhausted", build=unknown_exhausted, preemptions_max=1)
     yield _rollback("rollback_two: crash, tick", rollback_two, preemptions_max=1)
-    yield _rollback("rollback_own: crash, tick", rollback_own, preemptions_max=1)
-    yield _ecd(DetectionStrategy.DIRECT, 2)
+    yield _rollback("rollback_own: crash, tick", rollback_own, preemptions_max=0)
+    yield _ecd(DetectionStrategy.DIRECT, 2, preemptions_max=2)
     yield _ecd(DetectionStrategy.DIRECT, 2, preemptions_max=1, crashes=1, ticks=1)
     for strategy in DetectionStrategy:
-        yield _ecd(strategy, 2, preemptions_max=2, crashes=1)
+        yield _ecd(strategy, 2, preemptions_max=1, crashes=1)
         yield _ecd(strategy, 3, preemptions_max=1)
         yield _ecd(strategy, 3, preemptions_max=0, crashes=1)
         yield _unreadable_markers(strategy)
-    yield _occ_3("occ_3: no fault", preemptions_max=2)
+    yield _occ_3("occ_3: no fault", preemptions_max=1)
     yield _occ_3("occ_3: tick", preemptions_max=0, ticks=1)
     yield _nbcc_slice("nbcc_slice: no fault", preemptions_max=2)
     yield _nbcc_slice("nbcc_slice: crash", preemptions_max=1, crashes=1)
@@ -222,7 +224,7 @@ def _sim() -> Iterator[Proof]:
     yield _nbcc_slice("nbcc_slice: crash, tick", preemptions_max=0, crashes=1, ticks=1)
     yield _nbcc_replace("deletion", "2 writers", writers=2, preemptions_max=2)
     for by in REPLACERS:
-        yield _nbcc_replace(by, "tick", preemptions_max=2, ticks=1)
+        yield _nbcc_replace(by, "tick", preemptions_max=1, ticks=1)
     yield _cancel(cancel_commit, "no fault", preemptions_max=2)
     yield _cancel(cancel_commit, "crash", preemptions_max=1, crashes=1)
     yield _cancel(cancel_commit, "tick, lost reply", preemptions_max=0, ticks=1, lost_replies=1)
@@ -235,12 +237,16 @@ def _sim() -> Iterator[Proof]:
     yield _cancel(cancel_archived, "no fault", preemptions_max=2)
     yield _removable("crash, tick", preemptions_max=0, crashes=1, ticks=1)
     yield _removable("never due: crash, tick", NEVER_MS, preemptions_max=0, crashes=1, ticks=1)
+    yield _logcompact("no fault", preemptions_max=1)
+    yield _logcompact("crash", preemptions_max=0, crashes=1)
 
 
 def _full() -> Iterator[Proof]:
     for after, suffix in ((False, ""), (True, " after death")):
         label = f"guard_2{suffix}, exact clocks: crash, 2 ticks, lost reply"
         yield _guard_2(label, after, False, crashes=1, ticks=2, lost_replies=1)
+    label = "guard_2 after death: crash, 2 ticks, lost reply"
+    yield _guard_2(label, True, crashes=1, ticks=2, lost_replies=1)
     yield Proof(
         label="guard_3: crash, 2 ticks, lost reply",
         build=lambda: _eager(guard_3(_drop(crashes=1, ticks=2, lost_replies=1))),
@@ -256,9 +262,11 @@ def _full() -> Iterator[Proof]:
     yield _rollback("rollback_two: crash, tick", rollback_two)
     yield _rollback("rollback_own: crash, tick", rollback_own, preemptions_max=3)
     for strategy in DetectionStrategy:
+        yield _ecd(strategy, 2)
         yield _ecd(strategy, 2, crashes=1)
         yield _ecd(strategy, 2, preemptions_max=2, crashes=1, ticks=1)
         yield _ecd(strategy, 3, preemptions_max=2, crashes=1)
+    yield _occ_3("occ_3: no fault", preemptions_max=2)
     yield _occ_3("occ_3: tick", preemptions_max=2, ticks=1)
     yield _nbcc_slice("nbcc_slice: crash, tick", preemptions_max=3, crashes=1, ticks=1)
     for by in REPLACERS:
@@ -329,9 +337,10 @@ def _unknown(
     lost_replies: int,
     limbos: int = 0,
     may_fail: Callable[[str, Op], bool] = is_writers_own,
+    preemptions_max: int | None = None,
 ) -> Proof:
     faults = Faults(lost_replies=lost_replies, limbos=limbos, may_fail=may_fail)
-    return Proof(label=label, build=lambda: unknown(faults))
+    return Proof(label=label, build=lambda: unknown(faults), preemptions_max=preemptions_max)
 
 
 def _rollback(
