@@ -6,6 +6,8 @@
     copying clustering   floor: the same clustering with every row decoded and encoded again
     take-over            from the kill of an executor to the completion by another process, which
                          knows nothing but its heartbeat, against the heartbeat's interval
+    cancellation         a small write with and without a clustering in its way, that it cancels;
+                         and from there until the executor has stopped, against its interval
 
 Run: python benchmarks/services.py [--rows 2000000] [--batch 400000] [--turns 3] [--json PATH]
 """
@@ -17,11 +19,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import pyarrow as pa
 from spark_bench import Figure, bytes_below, new_session, rows_of, show
 
 import headwater as hw
@@ -32,12 +37,14 @@ from headwater.kernel.timeline.active import load_active
 from headwater.kernel.view.table_view import load_view
 from headwater.model.instant import State
 from headwater.seams.components import Components
+from headwater.seams.counting import CountingStorage
 from headwater.seams.ids import Owner, SystemIds
 from headwater.services import Services
 
 BUCKETS = 8
 SMALL_FILES = 16
 HEARTBEAT_INTERVALS_MS = (500, 1_000, 2_000)
+POLL_INTERVALS_MS = (200, 1_000, 5_000)
 STARTED_WITHIN_S = 60
 LOOK_EVERY_S = 0.02
 SPARK = {"headwater.write.inline.bytes": "0"}
@@ -106,6 +113,7 @@ def main() -> None:
     measure_compaction(bench, given.rows, given.batch)
     measure_clustering(bench, given.rows)
     measure_take_over(bench)
+    measure_cancellation(bench)
     show(bench.figures, given.json)
 
 
@@ -235,6 +243,75 @@ def take_over(bench: Bench, interval_ms: int) -> float:
             time.sleep(LOOK_EVERY_S)
         else:
             return time.perf_counter() - killed
+
+
+def measure_cancellation(bench: Bench) -> None:
+    for poll_ms in POLL_INTERVALS_MS:
+        table, storage = _counted_table(bench, poll_ms)
+        alone = _timed_write(table, storage)
+        plan = table.services.schedule_clustering(sort_by="id", cancellable=True)
+        assert plan is not None
+        executor = threading.Thread(target=_execute_stuck, args=(table, plan))
+        executor.start()
+        _wait_until_inflight(table, plan)
+        cancelling = _timed_write(table, storage)
+        cancelled = time.perf_counter()
+        executor.join()
+        stopped_s = time.perf_counter() - cancelled
+        for name, (seconds, calls) in (("alone", alone), ("cancels a plan", cancelling)):
+            what = f"write of 100 rows, {calls} storage calls"
+            bench.figures.append(Figure(what, name, seconds, seconds / alone[0], 100, 0))
+        name = f"looks every {poll_ms} ms"
+        ratio = stopped_s / (poll_ms / 1000)
+        bench.figures.append(Figure("executor stopped", name, stopped_s, ratio, 1, 0))
+
+
+def _counted_table(bench: Bench, poll_ms: int) -> tuple[hw.Table, CountingStorage]:
+    place = bench.place()
+    options = {
+        "hoodie.write.concurrency.mode": "non_blocking_concurrency_control",
+        "hoodie.write.lock.provider": "filesystem",
+        "headwater.cancel.poll.interval.ms": str(poll_ms),
+    }
+    made = hw.create_table(
+        place,
+        schema=_small_batch(0).schema,
+        record_key="id",
+        table_type="MERGE_ON_READ",
+        buckets=4,
+        options=options,
+    )
+    storage = CountingStorage(made.storage)
+    table = replace(made, storage=storage)
+    for number in range(5):
+        table.upsert(_small_batch(number))
+    return table, storage
+
+
+def _timed_write(table: hw.Table, storage: CountingStorage) -> tuple[float, int]:
+    before = storage.count()
+    began = time.perf_counter()
+    table.upsert(_small_batch(9))
+    return time.perf_counter() - began, storage.count() - before
+
+
+def _small_batch(number: int) -> pa.Table:
+    return pa.table({"id": [f"key-{key}" for key in range(100)], "value": [number] * 100})
+
+
+def _execute_stuck(table: hw.Table, plan: str) -> None:
+    """Execute a plan whose tasks never end, until it is found to be cancelled."""
+    # Its calls are its own: it reaches the table past the storage that counts.
+    own = hw.open_table(table.uri, table.options.known)
+    services = Services(
+        own.components,
+        own.config,
+        own.write_config,
+        lock_timeout_ms=own.lock_config.acquire_timeout_ms,
+        options=own.options.known,
+        engine_for=lambda _: StuckEngine(),
+    )
+    services.cluster(plan)
 
 
 def _wait_until_inflight(table: hw.Table, plan: str) -> None:

@@ -18,7 +18,7 @@ import headwater as hw
 from headwater.config.write import WriteConfig
 from headwater.engine.engine import Poll, TaskContext, never_stops
 from headwater.engine.inline import InlineEngine
-from headwater.errors import ConflictError, ErrorKind, FencedError
+from headwater.errors import ConflictError, ErrorKind, FencedError, StorageError
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
 from headwater.kernel.view.table_view import load_view
@@ -251,3 +251,28 @@ def test_h_19_a_stalled_process_neither_commits_nor_deletes_what_its_successor_w
         if service != "log compaction" or file in one.logs
     }
     assert attempts == {2}
+
+
+class FailingEngine:
+    """Fails, and says so."""
+
+    def run(self, function: Any, tasks: Any, *, poll: Poll = never_stops) -> Any:
+        raise StorageError("the store is away", path="x")
+
+
+def test_a_removable_plan_that_failed_is_passed_over_until_clean_takes_it_away(
+    table: Table,
+) -> None:
+    clock = ManualClock()
+    failing = services_of("X", table, clock, engine=FailingEngine())
+    plan = failing.schedule_clustering(removable=True)
+    assert plan is not None
+    with pytest.raises(StorageError):
+        failing.cluster(plan)
+    heir = services_of("Y", table, clock)
+    assert heir.cluster() is None  # Its file groups are the failed plan's until then.
+    heir.clean()
+    done = heir.cluster()
+    assert done is not None
+    assert done.instant != plan
+    check_rewritten(table, "clustering")
