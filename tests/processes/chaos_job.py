@@ -1,9 +1,9 @@
-"""One process of the chaos test: it writes, or runs one table service, until it is told to stop.
+"""One process of the chaos test: it writes, or runs table services, until it is told to stop.
 
     python chaos_job.py TABLE KIND NOTES
 
-KIND is ingest, compaction, clustering or retention. A batch is a function of its number, and NOTES
-gets the numbers that were acknowledged; services write their failures there.
+KIND is ingest, or the number of a process that runs all services in turns. A batch is a function of
+its number, and NOTES gets the numbers that were acknowledged, or what became of each service.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -85,21 +86,21 @@ def retain(table: hw.Table) -> None:
     table.services.archive()
 
 
-SERVICES: dict[str, Callable[[hw.Table], None]] = {
-    "compaction": compact,
-    "clustering": cluster,
-    "retention": retain,
-}
+SERVICES: tuple[Callable[[hw.Table], None], ...] = (compact, cluster, retain)
 
 
-def serve(table: hw.Table, stop: threading.Event, notes: Path, once: Callable[..., None]) -> None:
+def serve(table: hw.Table, stop: threading.Event, notes: Path, first: int) -> None:
+    """Run all services over and over, each process beginning with another one."""
     with notes.open("a") as out:
-        while not stop.is_set():
+        for number in count(first):
+            if stop.is_set():
+                return
+            once = SERVICES[number % len(SERVICES)]
             try:
                 once(table)
-                out.write("done\n")
+                out.write(f"{once.__name__} done\n")
             except (ConflictError, FencedError):
-                out.write("left to another\n")
+                out.write(f"{once.__name__} left to another\n")
             except Exception:  # noqa: BLE001 - the test shows whatever it was
                 out.write(traceback.format_exc())
             out.flush()
@@ -114,7 +115,7 @@ def main() -> None:
     if kind == "ingest":
         ingest(table, stop, Path(notes))
     else:
-        serve(table, stop, Path(notes), SERVICES[kind])
+        serve(table, stop, Path(notes), int(kind))
 
 
 if __name__ == "__main__":
