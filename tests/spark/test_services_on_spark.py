@@ -156,8 +156,10 @@ def check_that_a_poll_stops_the_job(spark: SparkSession, folder: Path) -> None:
 
 
 def test_what_a_poll_raises_stops_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    setting = "spark.job.interruptOnCancel"
+    before = spark.sparkContext.getLocalProperty(setting)
     check_that_a_poll_stops_the_job(spark, tmp_path)
-    assert spark.sparkContext.getLocalProperty("spark.job.interruptOnCancel") is None
+    assert spark.sparkContext.getLocalProperty(setting) == before
 
 
 def test_what_a_poll_raises_stops_the_job_over_spark_connect(
