@@ -47,6 +47,7 @@ HEARTBEAT_INTERVALS_MS = (500, 1_000, 2_000)
 POLL_INTERVALS_MS = (200, 1_000, 5_000)
 STARTED_WITHIN_S = 60
 LOOK_EVERY_S = 0.02
+LOCK_RELEASED_S = 0.5
 SPARK = {"headwater.write.inline.bytes": "0"}
 COPYING = {"headwater.clustering.copy.row.group.rows": "1"}
 DECODING = {"headwater.clustering.copy.row.group.rows": "1000000000"}
@@ -232,6 +233,8 @@ def take_over(bench: Bench, interval_ms: int) -> float:
     victim = subprocess.Popen([sys.executable, __file__, "--victim", f"{place} {interval_ms}"])
     try:
         _wait_until_inflight(table, plan)
+        # It still holds the table lock. One that is killed with it costs the lock's lease as well.
+        time.sleep(LOCK_RELEASED_S)
     finally:
         victim.kill()
         victim.wait()
