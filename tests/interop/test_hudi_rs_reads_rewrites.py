@@ -108,6 +108,18 @@ def test_compactions_and_log_compactions(
     check_both_read_the_same(table, "a record that is newer than a delete that was kept")
 
 
+def test_deletes_with_and_without_ordering_values_in_one_log(tmp_path: Path) -> None:
+    """hudi-rs does not read a block that has both, so they come in two."""
+    table = new_table(tmp_path, table_type="MERGE_ON_READ", ordering="ts", buckets=1)
+    table.upsert(rows(("a", 1, 1), ("b", 1, 1), ("c", 1, 1)))
+    table.upsert(rows(("a", 2, 0, True)))
+    table.delete(rows(("b", 0, 0)))
+    table.services.log_compact()
+    check_both_read_the_same(table, "log compaction")
+    table.upsert(rows(("d", 1, 1), ("e", None, 0, True), ("f", 3, 0, True)))
+    check_both_read_the_same(table, "deletes of which one has no ordering value")
+
+
 def test_a_delete_that_a_compaction_kept_hides_what_comes_late(tmp_path: Path) -> None:
     table = new_table(tmp_path, table_type="MERGE_ON_READ", ordering="ts", buckets=1)
     table.upsert(rows(("a", 1, 1), ("b", 1, 1)))

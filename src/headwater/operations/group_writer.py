@@ -52,7 +52,7 @@ from headwater.kernel.format.base_file import (
 from headwater.kernel.format.bloom import BloomFilterBuilder
 from headwater.kernel.format.log_blocks import (
     encode_data_block,
-    encode_delete_block,
+    encode_delete_blocks,
     log_file_bytes,
 )
 from headwater.kernel.format.partition_metadata import (
@@ -218,8 +218,8 @@ class GroupWriter:
         if not self._plan.is_merge_on_read:
             part = DeletePart(self._plan.instant_time, record_keys, paths)
             return self._merge(file_slice, self._new_base_file(file_slice.group), part)
-        block = self._delete_block(record_keys, paths, None)
-        return self._put_log(file_slice.group, [block], file_slice, deleted=len(record_keys))
+        blocks = self._delete_blocks(record_keys, paths, None)
+        return self._put_log(file_slice.group, blocks, file_slice, deleted=len(record_keys))
 
     def _append_log(
         self, group: FileGroupId, rows: pa.Table, file_slice: FileSlice | None
@@ -236,7 +236,7 @@ class GroupWriter:
         if deletes.num_rows:
             paths = repeated_text(group.partition, deletes.num_rows, is_encoded=False)
             keys = whole(self._keys.record_keys(deletes))
-            blocks.append(self._delete_block(keys, paths, self._ordering(deletes)))
+            blocks += self._delete_blocks(keys, paths, self._ordering(deletes))
         return self._put_log(
             group, blocks, file_slice, written=records.num_rows, deleted=deletes.num_rows
         )
@@ -263,10 +263,10 @@ class GroupWriter:
             compression=plan.files.compression,
         )
 
-    def _delete_block(
+    def _delete_blocks(
         self, record_keys: pa.Array, paths: pa.Array, ordering: tuple[pa.Array, ...] | None
-    ) -> bytes:
-        return encode_delete_block(
+    ) -> list[bytes]:
+        return encode_delete_blocks(
             record_keys,
             paths,
             ordering,

@@ -27,7 +27,7 @@ from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.format.log_blocks import (
     encode_data_block,
-    encode_delete_block,
+    encode_delete_blocks,
     log_file_bytes,
     read_log_parts,
 )
@@ -111,7 +111,7 @@ def execute_log_compaction_task(context: TaskContext, task: LogCompactionTask) -
     times = sorted({log.instant_time for log in one.logs})
     written = _fold(task.job, parts) if _is_foldable(task.job, parts) else parts
     file = output.log_file(one.group)
-    data = log_file_bytes(_block(task.job, part, times) for part in written)
+    data = log_file_bytes(block for part in written for block in _blocks(task.job, part, times))
     output.put_log(file, data)
     return replace(
         log_stat(file, len(data)),
@@ -141,10 +141,10 @@ def _fold(job: RewriteJob, parts: Sequence[LogPart]) -> list[LogPart]:
     return survivors
 
 
-def _block(job: RewriteJob, part: LogPart, times: Sequence[InstantTime]) -> bytes:
-    """Return a block that stands for those of some instants."""
+def _blocks(job: RewriteJob, part: LogPart, times: Sequence[InstantTime]) -> list[bytes]:
+    """Return the blocks of a part, which stand for those of some instants."""
     if isinstance(part, DeletePart):
-        return encode_delete_block(
+        return encode_delete_blocks(
             part.record_keys,
             part.partition_paths,
             part.ordering,
@@ -152,7 +152,7 @@ def _block(job: RewriteJob, part: LogPart, times: Sequence[InstantTime]) -> byte
             avro_schema_json=job.avro_schema,
             compacted_block_times=times,
         )
-    return encode_data_block(
+    block = encode_data_block(
         part.rows,
         instant_time=job.instant_time,
         avro_schema_json=encode_avro_schema(part.rows.schema, table=job.config.name),
@@ -161,6 +161,7 @@ def _block(job: RewriteJob, part: LogPart, times: Sequence[InstantTime]) -> byte
         compacted_block_times=times,
         compression=job.files.compression,
     )
+    return [block]
 
 
 def schedule_log_compaction(

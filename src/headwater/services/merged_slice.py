@@ -16,7 +16,7 @@ from headwater.kernel.arrow.fold import Tombstones, fold_logs
 from headwater.kernel.arrow.log_parts import LogPart
 from headwater.kernel.arrow.merge import MergedBatches, merge_batches
 from headwater.kernel.format.base_file import open_base_file
-from headwater.kernel.format.log_blocks import encode_delete_block, log_file_bytes, read_log_parts
+from headwater.kernel.format.log_blocks import encode_delete_blocks, log_file_bytes, read_log_parts
 from headwater.kernel.format.parquet_columns import low_cardinality_in_footer
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import FileGroupId, FileSlice
@@ -88,7 +88,7 @@ def put_kept_deletes(
     output: RewriteOutput, job: RewriteJob, group: FileGroupId, deletes: Tombstones
 ) -> WriteStat:
     """Write deletes that still count into a log file beside a new base file (H-39)."""
-    block = encode_delete_block(
+    blocks = encode_delete_blocks(
         deletes.record_keys,
         deletes.partition_paths,
         deletes.ordering,
@@ -96,6 +96,6 @@ def put_kept_deletes(
         avro_schema_json=job.avro_schema,
     )
     file = output.log_file(group)
-    data = log_file_bytes([block])
+    data = log_file_bytes(blocks)
     output.put_log(file, data)
     return replace(log_stat(file, len(data)), num_deletes=len(deletes.record_keys))

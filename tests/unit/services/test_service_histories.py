@@ -1,6 +1,7 @@
 """Any three table services, one after the other, on any small history: no reader notices.
 
-Writes go on between them, and plans may be executed after writes that came later.
+Nor does hudi-rs: where it read what we read, it does so after each of them. Writes go on between
+them, and plans may be executed after writes that came later.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hudi import HudiTableBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +41,7 @@ OPTIONS = {
     "hoodie.keep.min.commits": "7",
     "hoodie.keep.max.commits": "8",
 }
+COLUMNS = ["id", "city", "ts", "value"]
 RETAINED = 2
 """How many of the last commits every service must leave readable."""
 
@@ -84,6 +87,20 @@ def write(table: Table, kind: str, records: list[tuple[str, int, int, bool]]) ->
     return done.completion_time
 
 
+def read_by_us(table: Table) -> list[dict[str, Any]]:
+    return _in_order(table.read_arrow())
+
+
+def read_by_hudi_rs(table: Table) -> list[dict[str, Any]]:
+    found = HudiTableBuilder.from_base_uri(table.uri).build().read(None)
+    return [] if not found else _in_order(pa.Table.from_batches(found))
+
+
+def _in_order(rows: pa.Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rows.select(COLUMNS).sort_by("id").to_pylist()
+    return found
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -126,8 +143,11 @@ def test_inv_48_three_services_in_a_row_are_invisible(
         for name, later in zip(services, (*between, None), strict=True):
             since, *recent = times[-RETAINED - 1 :]
             expected = answers_of(table, recent, since=since)
+            # Where a key has deletes of both kinds in several logs, hudi-rs judges otherwise.
+            is_agreed = read_by_hudi_rs(table) == read_by_us(table)
             done = SERVICES[name](table)
             assert answers_of(table, recent, since=since) == expected, (name, done)
+            assert not is_agreed or read_by_hudi_rs(table) == read_by_us(table), (name, done)
             if later is not None:
                 times.append(write(table, *later))
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from struct import Struct
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.config.files import Compression, LogBlockFormat
@@ -77,6 +79,39 @@ def encode_data_block(
         return encode_block(BlockType.AVRO_DATA, header, content)
     rows = encoded_as(table, with_dictionaries(parse_avro_schema(avro_schema_json), table))
     return encode_block(BlockType.PARQUET_DATA, header, _parquet_bytes(rows, compression))
+
+
+def encode_delete_blocks(
+    record_keys: pa.Array,
+    partition_paths: pa.Array,
+    ordering: Sequence[pa.Array] | None,
+    *,
+    instant_time: InstantTime,
+    avro_schema_json: str,
+    compacted_block_times: Sequence[InstantTime] = (),
+) -> list[bytes]:
+    """Encode deletes as one block, or as two if only some of them have ordering values.
+
+    hudi-rs does not read a block that has both kinds. For the rest see `encode_delete_block`.
+    """
+    encode = partial(
+        encode_delete_block,
+        instant_time=instant_time,
+        avro_schema_json=avro_schema_json,
+        compacted_block_times=compacted_block_times,
+    )
+    if not ordering:
+        return [encode(record_keys, partition_paths, None)]
+    has_value = reduce(pc.or_, [column.is_valid() for column in ordering])
+    return [
+        encode(
+            record_keys.filter(is_meant),
+            partition_paths.filter(is_meant),
+            [column.filter(is_meant) for column in ordering],
+        )
+        for is_meant in (has_value, pc.invert(has_value))
+        if is_meant.true_count
+    ]
 
 
 def encode_delete_block(
