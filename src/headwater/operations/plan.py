@@ -24,6 +24,7 @@ from headwater.config.files import FileConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import LOOKUP_INDEXES, IndexType, TableType
 from headwater.kernel.file_ids import generation_file_id, seeded_file_id
+from headwater.kernel.view.commits import Commit
 from headwater.markers.client import MarkerServiceAddress
 from headwater.markers.detection import Detection
 from headwater.model.files import FileGroupId, FileSlice
@@ -144,6 +145,19 @@ class WritePlan:
 def bucket_of(group: FileGroupId) -> int:
     """Return the bucket of a file group: the head of its file id."""
     return int(group.file_id[:8])
+
+
+def generations_of(commits: Iterable[Commit]) -> dict[str, dict[int, InstantTime]]:
+    """Return by partition and bucket the last instant that replaced a file group there.
+
+    The commits are those of the active timeline of a bucketed table, by completion time. Archived
+    ones are not needed: by then nothing is left of what they replaced.
+    """
+    found: dict[str, dict[int, InstantTime]] = {}
+    for commit in commits:
+        for group in commit.replaced_groups():
+            found.setdefault(group.partition, {})[bucket_of(group)] = commit.requested_time
+    return found
 
 
 def slices_by_bucket(slices: list[FileSlice]) -> dict[str, dict[int, FileSlice]]:

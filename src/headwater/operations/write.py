@@ -79,13 +79,13 @@ from headwater.markers.early_conflict import EarlyCheck
 from headwater.model.commit import Commit
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import FileGroupId, FileSlice
-from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.instant import Action, Instant, State
 from headwater.operations.concurrency import check_partial_write
 from headwater.operations.execute import execute_write
 from headwater.operations.plan import (
     Operation,
     WritePlan,
-    bucket_of,
+    generations_of,
     has_room,
     slices_by_bucket,
     slices_by_number,
@@ -199,9 +199,8 @@ def start_write(
     _check_request(config, request)
     if request.is_partial:
         check_partial_write(config, target.write_config)
-    claim = Claim(
-        owner=components.ids.owner,
-        token=components.ids.new_uuid(),
+    claim = Claim.new(
+        components.ids,
         interval_ms=target.write_config.heartbeat_interval_ms,
         tolerable_misses=target.write_config.heartbeat_tolerable_misses,
     )
@@ -467,6 +466,7 @@ def _plan_write(
     if request.is_partial and request.columns is not None:
         present = set(request.columns.names)
         columns = pa.schema([column for column in schema if column.name in present])
+    is_bucketed = config.index_type is IndexType.BUCKET
     return WritePlan(
         storage_uri=storage.uri,
         storage_options=target.storage_options,
@@ -483,7 +483,7 @@ def _plan_write(
         known_partitions=frozenset(file_slice.group.partition for file_slice in slices),
         record_size_bytes=_record_size(view, target.files),
         is_non_blocking=target.write_config.concurrency_mode is ConcurrencyMode.NON_BLOCKING,
-        generations=_generations(view),
+        generations=generations_of(view.commits) if is_bucketed else {},
     )
 
 
@@ -537,19 +537,6 @@ def _open_slices(
         limit = files.small_file_limit
         return slices_by_number(s for s in slices if has_room(s, small_file_limit=limit))
     return {}
-
-
-def _generations(view: TableView) -> dict[str, dict[int, InstantTime]]:
-    """Return by partition and bucket the last instant that replaced a file group there.
-
-    Those that are archived are left out: by then nothing is left of what they replaced.
-    """
-    found: dict[str, dict[int, InstantTime]] = {}
-    if view.config.index_type is IndexType.BUCKET:
-        for commit in view.commits:
-            for group in commit.replaced_groups():
-                found.setdefault(group.partition, {})[bucket_of(group)] = commit.requested_time
-    return found
 
 
 def _record_size(view: TableView, files: FileConfig) -> int | None:

@@ -12,8 +12,8 @@ def collector_paused() -> Iterator[None]:
     """Look for no garbage cycles meanwhile, in this and all other threads.
 
     For the short making of very many objects that all stay: every few hundred of them the collector
-    would look through those before, which takes a third of the time. Not for code that calls
-    others' code, or waits.
+    would look through those before, which takes up to a third of the time. Reading what they are
+    made of may be part of it; calling others' code may not.
     """
     was_enabled = gc.isenabled()
     gc.disable()

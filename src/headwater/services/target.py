@@ -46,10 +46,8 @@ class ServiceTarget:
         return instant_time_at(self.components.clock.now_ms(), is_utc=self.layout.is_utc)
 
     def claim(self) -> Claim:
-        ids = self.components.ids
-        return Claim(
-            owner=ids.owner,
-            token=ids.new_uuid(),
+        return Claim.new(
+            self.components.ids,
             interval_ms=self.interval_ms,
             tolerable_misses=self.tolerable_misses,
         )

@@ -205,9 +205,8 @@ class Cancellations:
 
     def claim(self) -> Claim:
         """Return a new claim of this process, for one attempt."""
-        return Claim(
-            owner=self.components.ids.owner,
-            token=self.components.ids.new_uuid(),
+        return Claim.new(
+            self.components.ids,
             interval_ms=self.interval_ms,
             tolerable_misses=self.tolerable_misses,
         )

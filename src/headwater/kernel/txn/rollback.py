@@ -219,9 +219,8 @@ class Rollbacks:
                     raise
 
     def _claim(self) -> Claim:
-        return Claim(
-            owner=self.components.ids.owner,
-            token=self.components.ids.new_uuid(),
+        return Claim.new(
+            self.components.ids,
             interval_ms=self.interval_ms,
             tolerable_misses=self.tolerable_misses,
         )

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 from headwater.errors import ConflictError, ErrorKind, FencedError, HeadwaterError, NotFoundError
 from headwater.kernel.timeline.active import Timeline
@@ -48,7 +49,7 @@ from headwater.kernel.txn.plan_flags import decode_flags, flagged_plan
 from headwater.kernel.txn.rollback_plan import decode_rollback_plan, pending_rollbacks, target_of
 from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.seams.ids import Owner
+from headwater.seams.ids import Ids, Owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,16 @@ class Claim:
     token: str
     interval_ms: int
     tolerable_misses: int
+
+    @classmethod
+    def new(cls, ids: Ids, *, interval_ms: int, tolerable_misses: int) -> Self:
+        """Return a claim of this process, for one attempt."""
+        return cls(
+            owner=ids.owner,
+            token=ids.new_uuid(),
+            interval_ms=interval_ms,
+            tolerable_misses=tolerable_misses,
+        )
 
     def attempt(self, time: InstantTime, number: int, purpose: Purpose, now_ms: int) -> Attempt:
         return Attempt(

@@ -37,7 +37,7 @@ from headwater.model.plans import (
     RequestedReplace,
     SliceInfo,
 )
-from headwater.operations.plan import Operation, WritePlan, bucket_of, slices_by_bucket
+from headwater.operations.plan import Operation, WritePlan, generations_of, slices_by_bucket
 from headwater.seams.storage import Storage
 from headwater.testing.actor import Body, Process
 from headwater.testing.check import COMMITTED, FAILED, FENCED, UNKNOWN
@@ -228,10 +228,6 @@ def delete_all(process: Process, write: InflightWrite, view: TableView) -> Commi
 
 def new_group(view: TableView, time: InstantTime, operation: Operation) -> FileGroupId:
     """Return the name that the product gives a new group of the bucket."""
-    generations: dict[str, dict[int, InstantTime]] = {}
-    for commit in view.commits:
-        for group in commit.replaced_groups():
-            generations.setdefault(group.partition, {})[bucket_of(group)] = commit.requested_time
     plan = WritePlan(
         storage_uri="",
         storage_options={},
@@ -247,7 +243,7 @@ def new_group(view: TableView, time: InstantTime, operation: Operation) -> FileG
         known_partitions=frozenset(),
         record_size_bytes=None,
         is_non_blocking=True,
-        generations=generations,
+        generations=generations_of(view.commits),
     )
     return plan.new_group(PARTITION, BUCKET)
 

@@ -66,12 +66,7 @@ def components_of(process: Process) -> Components:
 
 
 def claim_of(process: Process) -> Claim:
-    return Claim(
-        owner=process.ids.owner,
-        token=process.ids.new_uuid(),
-        interval_ms=INTERVAL_MS,
-        tolerable_misses=TOLERABLE_MISSES,
-    )
+    return Claim.new(process.ids, interval_ms=INTERVAL_MS, tolerable_misses=TOLERABLE_MISSES)
 
 
 def data_path(time: InstantTime, attempt: int, file_id: str = "fg-1") -> str:
