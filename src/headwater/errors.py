@@ -69,6 +69,7 @@ class ErrorKind(StrEnum):
     PLAN_NOT_EXECUTABLE = "conflict.plan_not_executable"
     NOT_CANCELLABLE = "invalid_input.not_cancellable"
     NOT_CANCELLED = "invalid_input.not_cancelled"
+    INDEXES_CHANGED = "conflict.indexes_changed"
 
 
 class HeadwaterError(Exception):

@@ -15,6 +15,8 @@ from headwater.model.instant import InstantTime
 HOODIE = ".hoodie"
 PROPERTIES = f"{HOODIE}/hoodie.properties"
 PROPERTIES_BACKUP = f"{HOODIE}/hoodie.properties.backup"
+METADATA = f"{HOODIE}/metadata"
+METADATA_TIMELINE = f"{METADATA}/{HOODIE}/timeline"
 ATTEMPTS = f"{HOODIE}/.attempts"
 HEARTBEATS = f"{HOODIE}/.heartbeat"
 CANCELS = f"{HOODIE}/.cancel"

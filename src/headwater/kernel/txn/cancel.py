@@ -78,6 +78,7 @@ from headwater.kernel.txn.cancel_steps import (
 from headwater.kernel.txn.guard import (
     CompletingStep,
     Executed,
+    MakeUpdate,
     Returned,
     Work,
     beating,
@@ -87,6 +88,7 @@ from headwater.kernel.txn.guard import (
 )
 from headwater.kernel.txn.leftovers import forget_instant, load_instants_with_leftovers
 from headwater.kernel.txn.markers import LoadMarkers
+from headwater.kernel.txn.metadata_commit import delete_metadata_logs
 from headwater.kernel.txn.plan_flags import decode_flags
 from headwater.kernel.txn.steps import Claim, Complete, Ended, Started, plan_cancelled
 from headwater.kernel.txn.transaction import Transaction
@@ -124,6 +126,8 @@ class Cancellations:
     is_guarded: bool = True
     """Whether an execution leaves another one alone that seems alive; an abort always does."""
     poll_interval_ms: int = CANCEL_POLL_INTERVAL.default
+    has_indexes: bool = False
+    """Whether what a dead attempt may have said to indexes is taken back."""
 
     def request(self, time: InstantTime, reason: str) -> Instant:
         """Cancel a pending plan for good, or find that it is aborted: `request_cancel`.
@@ -158,7 +162,9 @@ class Cancellations:
             self._tidy(time)
             return AbortedPlan(time, started.instant)
         with beating(self.components, started) as heartbeat:
-            undo_dead_attempts(self.txn, started, heartbeat, self.undo_before)
+            undo_dead_attempts(
+                self.txn, started, heartbeat, self.undo_before, has_indexes=self.has_indexes
+            )
             heartbeat.check()
             entry = self._load_entry(time)
             done = self.txn.run(FinishAbort(started.attempt, entry)).result
@@ -166,12 +172,15 @@ class Cancellations:
         log.info("plan aborted instant=%s attempt=%d", time, started.attempt.attempt)
         return AbortedPlan(time, done)
 
-    def execute(self, plan: InstantTime | Started, work: Work) -> Executed | Returned | AbortedPlan:
+    def execute(
+        self, plan: InstantTime | Started, work: Work, update: MakeUpdate | None = None
+    ) -> Executed | Returned | AbortedPlan:
         """Execute a clustering, cancellable or not; one that is cancelled is aborted instead.
 
         Args:
             plan: its requested time, or the attempt that its scheduler claimed.
             work: may call `watch(...).check` now and then.
+            update: tells the indexes of the table.
 
         Raises:
             ConflictError: kind PLAN_CANCELLED; it is cancelled, and somebody else is at work on it.
@@ -181,7 +190,7 @@ class Cancellations:
         complete = self._completion_of(time)
         try:
             if isinstance(plan, Started):
-                return run_started(self.components, self.txn, plan, work, complete)
+                return run_started(self.components, self.txn, plan, work, complete, update=update)
             return run_guarded(
                 self.components,
                 self.txn,
@@ -190,6 +199,7 @@ class Cancellations:
                 work,
                 complete,
                 is_guarded=self.is_guarded,
+                update=update,
             )
         except ConflictError as conflict:
             if conflict.kind is not ErrorKind.PLAN_CANCELLED:
@@ -219,6 +229,10 @@ class Cancellations:
     def undo_before(self, attempt: Attempt) -> None:
         """Delete the files that attempts with smaller numbers announced."""
         undo_announced(self.components.storage, self.load_markers, attempt)
+        if self.has_indexes:
+            delete_metadata_logs(
+                self.components.storage, attempt.instant, before_attempt=attempt.attempt
+            )
 
     def load_flags(self, plans: list[Instant]) -> list[PlanFlags]:
         """Return what pending plans say about their own end.

@@ -34,15 +34,16 @@ from headwater.kernel.txn.events import (
     CancelCounted,
     CancelDropped,
     CancelRequested,
-    Completed,
 )
 from headwater.kernel.txn.guard import Overtaken
+from headwater.kernel.txn.metadata_commit import MetadataCommit
 from headwater.kernel.txn.plan_flags import decode_flags
 from headwater.kernel.txn.steps import (
     Claim,
     Ended,
     Started,
     StartExecution,
+    completion_of,
     no_such_instant,
     pending_ingestion,
     pending_instant_of,
@@ -195,10 +196,12 @@ class CompleteCancellable:
 
     attempt: Attempt
     content: bytes
+    metadata: MetadataCommit | None = None
 
     def needs(self, timeline: Timeline) -> Needs:
         writes = tuple(instant.requested_time for instant in pending_ingestion(timeline))
         return Needs(
+            indexes=self.metadata is not None,
             attempt_numbers=(self.attempt.instant,),
             attempts=writes,
             requests=_pending_clustering(timeline, self.attempt.instant),
@@ -224,9 +227,11 @@ class CompleteCancellable:
             )
             event = CancelRequested(time, encode_entry(entry))
             return Decision((event,), Overtaken(found, write))
+        completion = completion_of(found, self.content, self.metadata, prefix)
+        if isinstance(completion, Refusal):
+            return completion
         done = found._replace(state=State.COMPLETED, completion_time=prefix.next_time)
-        completed = Completed(time, found.action, prefix.next_time, self.content)
-        return Decision((completed,), done)
+        return Decision(completion, done)
 
     def _write_ahead(self, prefix: Prefix, groups: frozenset[FileGroupId]) -> InstantTime | None:
         """Return a write that this plan gives way to: alive, and at work on the same groups."""

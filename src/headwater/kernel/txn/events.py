@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
-from headwater.kernel.layout import CANCEL_COUNT, TableLayout, cancel_path
+from headwater.kernel.layout import CANCEL_COUNT, METADATA_TIMELINE, TableLayout, cancel_path
 from headwater.kernel.timeline.active import instant_path
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt, encode_attempt
@@ -49,6 +49,22 @@ class Completed:
     action: Action
     completion_time: InstantTime
     content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataCommitted:
+    """What an instant says to indexes counts as soon as the instant itself is completed."""
+
+    time: InstantTime
+    completion_time: InstantTime
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataWithdrawn:
+    """The files of an instant leave the metadata table's timeline."""
+
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +144,8 @@ Event = (
     | Requested
     | WentInflight
     | Completed
+    | MetadataCommitted
+    | MetadataWithdrawn
     | RevertedToRequested
     | RolledBack
     | Withdrawn
@@ -185,6 +203,17 @@ def _writes_of(event: Event, folder: str) -> Iterator[Write]:
         case Completed(time, action, completion, content):
             name = file_name(time, action, State.COMPLETED, completion)
             yield PutOnce(f"{folder}/{name}", content)
+        case MetadataCommitted(time, completion, content):
+            # All three at once, because stock Hudi takes a pending one for a failed write.
+            folder, action = METADATA_TIMELINE, Action.DELTA_COMMIT
+            for state in (State.REQUESTED, State.INFLIGHT):
+                yield PutOnce(f"{folder}/{file_name(time, action, state)}", b"")
+            name = file_name(time, action, State.COMPLETED, completion)
+            yield PutOnce(f"{folder}/{name}", content)
+        case MetadataWithdrawn(names):
+            # The completed file goes first: without it the others count for nothing.
+            for name in sorted(names, key=lambda name: name.endswith((".requested", ".inflight"))):
+                yield Delete(f"{METADATA_TIMELINE}/{name}")
         case RevertedToRequested(time, action):
             yield Delete(f"{folder}/{file_name(time, action, State.INFLIGHT)}")
         case RolledBack(time, action):

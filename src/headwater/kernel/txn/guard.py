@@ -28,6 +28,11 @@ from typing import Protocol
 from headwater.errors import CommitUnknownError
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.metadata_commit import (
+    IndexUpdate,
+    MetadataCommit,
+    commit_with_indexes,
+)
 from headwater.kernel.txn.steps import (
     Claim,
     Complete,
@@ -38,7 +43,7 @@ from headwater.kernel.txn.steps import (
     StartExecution,
     plan_cancelled,
 )
-from headwater.kernel.txn.transaction import Step, Transaction
+from headwater.kernel.txn.transaction import Decided, Step, Transaction
 from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.components import Components
 
@@ -82,8 +87,16 @@ class Overtaken:
     by: InstantTime
 
 
-CompletingStep = Callable[[Attempt, bytes], Step[Instant | Overtaken]]
-"""How a plan completes: from its attempt and the content of its completed file."""
+class CompletingStep(Protocol):
+    """How a plan completes: from its attempt and the content of its completed file."""
+
+    def __call__(
+        self, attempt: Attempt, content: bytes, *, metadata: MetadataCommit | None = None
+    ) -> Step[Instant | Overtaken]: ...
+
+
+MakeUpdate = Callable[[Attempt], IndexUpdate]
+"""Say what an attempt, which has done its work, has to tell the indexes of the table."""
 
 
 def run_guarded(
@@ -95,10 +108,12 @@ def run_guarded(
     complete: CompletingStep = Complete,
     *,
     is_guarded: bool = True,
+    update: MakeUpdate | None = None,
 ) -> Executed | Returned:
     """Execute the plan requested at `time`, or return what became of it.
 
     Without `is_guarded` it takes over from an attempt that seems alive instead of being refused.
+    With `update` the indexes of the table learn of it in the same transaction.
 
     Raises:
         ConflictError: kind ALREADY_RUNNING, another attempt is alive; kind PLAN_CANCELLED, it can
@@ -111,7 +126,7 @@ def run_guarded(
     started = txn.run(StartExecution(time, Purpose.EXECUTE, claim, is_guarded)).result
     if isinstance(started, Ended):
         return Returned(started.instant)
-    return run_started(components, txn, started, work, complete)
+    return run_started(components, txn, started, work, complete, update=update)
 
 
 def run_started(
@@ -120,6 +135,8 @@ def run_started(
     started: Started,
     work: Work,
     complete: CompletingStep = Complete,
+    *,
+    update: MakeUpdate | None = None,
 ) -> Executed:
     """Execute a plan whose attempt was claimed already: steps 2 to 6.
 
@@ -127,12 +144,18 @@ def run_started(
     """
     with beating(components, started) as heartbeat:
         attempt = started.attempt
-        undo_dead_attempts(txn, started, heartbeat, work.undo_before)
+        undo_dead_attempts(
+            txn, started, heartbeat, work.undo_before, has_indexes=update is not None
+        )
         heartbeat.check()
         txn.run(EnterInflight(attempt))
         content = work.execute(attempt, heartbeat)
-        heartbeat.check()
-        done = txn.run(complete(attempt, content))
+
+        def commit(metadata: MetadataCommit | None) -> Decided[Instant | Overtaken]:
+            heartbeat.check()
+            return txn.run(complete(attempt, content, metadata=metadata))
+
+        done = commit_with_indexes(commit, None if update is None else update(attempt))
         if isinstance(done.result, Overtaken):
             raise plan_cancelled(done.result.instant)
         return Executed(done.result, done.lock_held_ms)
@@ -160,7 +183,12 @@ def beating(components: Components, started: Started) -> Iterator[Heartbeat]:
 
 
 def undo_dead_attempts(
-    txn: Transaction, started: Started, heartbeat: Heartbeat, undo: Callable[[Attempt], None]
+    txn: Transaction,
+    started: Started,
+    heartbeat: Heartbeat,
+    undo: Callable[[Attempt], None],
+    *,
+    has_indexes: bool = False,
 ) -> None:
     """Delete what earlier attempts of a plan left behind, and take the plan back to REQUESTED."""
     attempt = started.attempt
@@ -169,4 +197,4 @@ def undo_dead_attempts(
         undo(attempt)
     if was_inflight:
         heartbeat.check()
-        txn.run(RevertToRequested(attempt))
+        txn.run(RevertToRequested(attempt, has_indexes))

@@ -3,8 +3,8 @@
 1. Schedule. Read the markers of T, then in one transaction: refuse if somebody is at work on T,
    make every attempt of T dead for good, and request the rollback R with the plan: exactly the
    files that the markers announced. If a rollback of T is pending already, take that one up.
-2. Execute, outside the lock, under the same guard as any plan: delete the listed files; then in one
-   transaction take T off the timeline and complete R.
+2. Execute, outside the lock, under the same guard as any plan: delete the listed files, and what T
+   wrote for indexes; then in one transaction take T off the timelines and complete R.
 3. Tidy up: what markers announced since the plan was made, the markers, and the heartbeats and
    attempts of T and R.
 
@@ -50,6 +50,7 @@ from headwater.kernel.txn.attempts import Attempt, load_newest_number
 from headwater.kernel.txn.guard import Executed, Returned, run_guarded, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.markers import LoadMarkers, delete_markers
+from headwater.kernel.txn.metadata_commit import delete_metadata_logs
 from headwater.kernel.txn.rollback_plan import (
     decode_rollback_plan,
     listed_paths,
@@ -105,6 +106,8 @@ class Rollbacks:
     tolerable_misses: int
     delay_ms: int = 0
     """How old a removable plan must be that nobody has begun to execute."""
+    has_indexes: bool = False
+    """Whether what a write may have said to indexes is taken back with it."""
 
     def roll_back(self, target: InstantTime) -> RolledBackWrite | Ended:
         """Roll back a failed write or removable plan, or return what became of it.
@@ -165,7 +168,7 @@ class Rollbacks:
             rollback.requested_time,
             self._claim(),
             self._work(plan),
-            partial(CompleteRollback, target=target_of(plan)),
+            partial(CompleteRollback, target=target_of(plan), has_indexes=self.has_indexes),
         )
         return self._finish(plan, done)
 
@@ -231,6 +234,7 @@ class Rollbacks:
             clock=self.components.clock,
             timeline_folder=self.layout.timeline,
             plan=plan,
+            has_indexes=self.has_indexes,
         )
 
     def _execute(self, started: Started, plan: RollbackPlan) -> Executed:
@@ -239,7 +243,7 @@ class Rollbacks:
             self.txn,
             started,
             self._work(plan),
-            partial(CompleteRollback, target=target_of(plan)),
+            partial(CompleteRollback, target=target_of(plan), has_indexes=self.has_indexes),
         )
 
     def _finish(self, plan: RollbackPlan, done: Executed | Returned) -> RolledBackWrite:
@@ -276,6 +280,8 @@ def rollback_own_write(
     layout: TableLayout,
     load_markers: LoadMarkers,
     write: StartedWrite | InflightWrite,
+    *,
+    has_indexes: bool = False,
 ) -> RolledBackWrite | None:
     """Give up a write of this process and roll it back at once.
 
@@ -292,6 +298,7 @@ def rollback_own_write(
         load_markers=load_markers,
         interval_ms=write.attempt.interval_ms,
         tolerable_misses=write.attempt.tolerable_misses,
+        has_indexes=has_indexes,
     )
     try:
         done = rollbacks.roll_back(write.instant_time)
@@ -309,6 +316,7 @@ class _Deletions:
     clock: Clock
     timeline_folder: str
     plan: RollbackPlan
+    has_indexes: bool
 
     def undo_before(self, attempt: Attempt) -> None:
         """Undo nothing: what an earlier attempt deleted is what this one deletes."""
@@ -322,6 +330,9 @@ class _Deletions:
         for path in listed_paths(self.plan):
             heartbeat.check()
             self.storage.delete(path)
+        if self.has_indexes:
+            heartbeat.check()
+            delete_metadata_logs(self.storage, target_of(self.plan))
         taken_ms = self.clock.monotonic_ms() - began_ms
         return encode_record(rollback_metadata(self.plan, attempt.instant, taken_ms))
 

@@ -17,8 +17,9 @@ Scheduling writes three objects, in this order:
 Nobody needs to hold an attempt of T any longer, since a pending R is found by its target and
 everybody who comes takes it up (INV-29).
 
-Completing deletes the request and the inflight file of T, then creates the completed file of R. So
-as long as anything of T is on the timeline, R is pending and somebody comes back for it.
+Completing takes T off the metadata table's timeline if it came that far, deletes the request and
+the inflight file of T, then creates the completed file of R. So as long as anything of T is on a
+timeline, R is pending and somebody comes back for it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.events import AttemptStarted, Completed, Event, Requested, RolledBack
+from headwater.kernel.txn.metadata_commit import MetadataCommit
 from headwater.kernel.txn.plan_flags import FLAGGED, decode_flags, flagged_plan
 from headwater.kernel.txn.rollback_plan import (
     decode_rollback_plan,
@@ -37,7 +39,14 @@ from headwater.kernel.txn.rollback_plan import (
     rollback_plan,
     target_of,
 )
-from headwater.kernel.txn.steps import Claim, Ended, Started, StartExecution, pending_instant_of
+from headwater.kernel.txn.steps import (
+    Claim,
+    Ended,
+    Started,
+    StartExecution,
+    metadata_withdrawn,
+    pending_instant_of,
+)
 from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after
 from headwater.model.plans import RollbackRequest
@@ -129,9 +138,14 @@ class CompleteRollback:
     attempt: Attempt
     content: bytes
     target: InstantTime
+    has_indexes: bool = False
+    metadata: MetadataCommit | None = None
 
     def needs(self, timeline: Timeline) -> Needs:
-        return Needs(attempt_numbers=(self.attempt.instant,))
+        return Needs(
+            attempt_numbers=(self.attempt.instant,),
+            metadata_names=(self.target,) if self.has_indexes else (),
+        )
 
     def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:
         found = pending_instant_of(self.attempt, prefix)
@@ -140,7 +154,7 @@ class CompleteRollback:
         error = check_target(prefix.timeline, self.target, found)
         if error is not None:
             return Refusal(error)
-        events: list[Event] = []
+        events: list[Event] = [*metadata_withdrawn(self.target, prefix)]
         target = prefix.timeline.find(self.target)
         if target is not None:
             events.append(RolledBack(target.requested_time, target.action))

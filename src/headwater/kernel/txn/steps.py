@@ -20,6 +20,7 @@ What a crash leaves behind, by the last write that landed:
     RevertToRequested  inflight deleted     the next execution starts from REQUESTED
     EnterInflight      inflight             ingestion: clean; plan: the next execution
     Complete           cancel entry         clean: rollback of the write; the plan is aborted
+                       metadata commit      its rollback, or the next execution of the plan
                        completed file       nothing to repair; clean sweeps heartbeat and markers
     CancelOverlapped   cancel entry         whoever aborts the plan: its executor, or clean
 """
@@ -41,10 +42,13 @@ from headwater.kernel.txn.events import (
     CancelRequested,
     Completed,
     Event,
+    MetadataCommitted,
+    MetadataWithdrawn,
     Requested,
     RevertedToRequested,
     WentInflight,
 )
+from headwater.kernel.txn.metadata_commit import MetadataCommit, indexes_changed
 from headwater.kernel.txn.plan_flags import decode_flags, flagged_plan
 from headwater.kernel.txn.rollback_plan import decode_rollback_plan, pending_rollbacks, target_of
 from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
@@ -231,12 +235,17 @@ class StartExecution:
 
 @dataclass(frozen=True, slots=True)
 class RevertToRequested:
-    """Take back the inflight file of a dead attempt; the plan stays (INV-25)."""
+    """Take back the inflight file of a dead attempt; the plan stays (INV-25).
+
+    With `has_indexes` also what the dead attempt may have said to indexes.
+    """
 
     attempt: Attempt
+    has_indexes: bool = False
 
     def needs(self, timeline: Timeline) -> Needs:
-        return Needs(attempt_numbers=(self.attempt.instant,))
+        time = self.attempt.instant
+        return Needs(attempt_numbers=(time,), metadata_names=(time,) if self.has_indexes else ())
 
     def decide(self, prefix: Prefix) -> Decision[None] | Refusal:
         found = pending_instant_of(self.attempt, prefix)
@@ -244,7 +253,8 @@ class RevertToRequested:
             return found
         if found.state is State.REQUESTED:
             return Decision((), None)
-        return Decision((RevertedToRequested(found.requested_time, found.action),), None)
+        reverted = RevertedToRequested(found.requested_time, found.action)
+        return Decision((*metadata_withdrawn(self.attempt.instant, prefix), reverted), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,14 +283,19 @@ class Complete:
     decision. Their entries come before the completed file, so that no crash leaves a commit whose
     rival may still complete (INV-15); a write that is left without its completed file has cancelled
     them for nothing (H-10).
+
+    What the instant says to indexes comes right before its own completed file. A crash in between
+    leaves entries of an instant that is not completed, which count for nothing (INV-72).
     """
 
     attempt: Attempt
     content: bytes
     check: ConflictCheck | None = None
+    metadata: MetadataCommit | None = None
 
     def needs(self, timeline: Timeline) -> Needs:
         return Needs(
+            indexes=self.metadata is not None,
             attempt_numbers=(self.attempt.instant,),
             changes=() if self.check is None else tuple(self.check.unread(timeline)),
             archived=() if self.check is None else tuple(self.check.snapshot.vanished(timeline)),
@@ -298,9 +313,11 @@ class Complete:
                 return Refusal(conflict)
             plans = self.check.plans_to_cancel(others)
             events = cancel_events(self.attempt, plans, prefix.now_ms)
+        completion = completion_of(found, self.content, self.metadata, prefix)
+        if isinstance(completion, Refusal):
+            return completion
         done = found._replace(state=State.COMPLETED, completion_time=prefix.next_time)
-        completed = Completed(found.requested_time, found.action, prefix.next_time, self.content)
-        return Decision((*events, completed), done)
+        return Decision((*events, *completion), done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +351,27 @@ def cancel_events(
         reason=f"write {attempt.instant} changes the same file groups",
     )
     return tuple(CancelRequested(p.instant.requested_time, encode_entry(entry)) for p in plans)
+
+
+def completion_of(
+    instant: Instant, content: bytes, metadata: MetadataCommit | None, prefix: Prefix
+) -> tuple[Event, ...] | Refusal:
+    """Return what completes an instant, or why its entries for indexes are the wrong ones (M9)."""
+    completed = Completed(instant.requested_time, instant.action, prefix.next_time, content)
+    if metadata is None:
+        return (completed,)
+    if metadata.partitions != prefix.index_partitions:
+        return Refusal(indexes_changed(metadata.partitions, prefix.index_partitions))
+    if not metadata.partitions:
+        return (completed,)
+    told = MetadataCommitted(instant.requested_time, prefix.next_time, metadata.content)
+    return (told, completed)
+
+
+def metadata_withdrawn(time: InstantTime, prefix: Prefix) -> tuple[MetadataWithdrawn, ...]:
+    """Return the event that takes an instant off the metadata table's timeline, if it is there."""
+    names = prefix.metadata_names.get(time, ())
+    return (MetadataWithdrawn(names),) if names else ()
 
 
 def pending_instant_of(attempt: Attempt, prefix: Prefix) -> Instant | Refusal:

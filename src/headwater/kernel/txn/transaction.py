@@ -39,6 +39,7 @@ from headwater.kernel.txn.changes import Change, load_changes
 from headwater.kernel.txn.events import Delete, Ensure, Event, Put, PutOnce, Write, writes_of
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.markers import LoadMarkers, load_markers
+from headwater.kernel.txn.metadata_commit import load_index_partitions, load_metadata_names
 from headwater.kernel.txn.write_once import put_if_missing, put_once
 from headwater.model.files import FileGroupId
 from headwater.model.instant import Instant, InstantTime, State
@@ -66,6 +67,8 @@ class Needs:
     archived: tuple[
         InstantTime, ...
     ] = ()  # The archived timeline's manifest and some of its files.
+    indexes: bool = False  # One read, and one for each pending index plan.
+    metadata_names: tuple[InstantTime, ...] = ()  # One listing each.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +100,10 @@ class Prefix:
     changes: Mapping[InstantTime, Change] = field(default_factory=dict)
     """What instants did: those of the active timeline that the step asked for, and those of the
     archived ones it asked for that exist."""
+    index_partitions: frozenset[str] = frozenset()
+    """The partitions of the metadata table that a commit must write to."""
+    metadata_names: Mapping[InstantTime, tuple[str, ...]] = field(default_factory=dict)
+    """The files of instants on the metadata table's timeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +234,12 @@ class LockTransaction:
             cancelled=load_cancelled(storage) if needs.cancels else frozenset(),
             cancel_count=_load_count(storage) if needs.cancel_count else None,
             changes=load_changes(storage, self._layout, needs.changes, needs.archived),
+            index_partitions=(
+                load_index_partitions(storage, self._components.clock, self._layout, timeline)
+                if needs.indexes
+                else frozenset()
+            ),
+            metadata_names={t: load_metadata_names(storage, t) for t in needs.metadata_names},
         )
 
     def _load_requests(self, instants: tuple[Instant, ...]) -> dict[InstantTime, bytes]:

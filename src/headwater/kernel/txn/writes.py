@@ -24,6 +24,11 @@ from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_num
 from headwater.kernel.txn.changes import Change
 from headwater.kernel.txn.conflicts import ConflictCheck
 from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.metadata_commit import (
+    IndexUpdate,
+    MetadataCommit,
+    commit_with_indexes,
+)
 from headwater.kernel.txn.steps import (
     CancelOverlapped,
     Claim,
@@ -215,8 +220,15 @@ class InflightWrite(_Stage):
         self._lock_held_ms += decided.lock_held_ms
         return decided.result
 
-    def commit(self, content: bytes, check: ConflictCheck | None = None) -> CommittedWrite:
+    def commit(
+        self,
+        content: bytes,
+        check: ConflictCheck | None = None,
+        update: IndexUpdate | None = None,
+    ) -> CommittedWrite:
         """Make everything the commit metadata `content` lists visible, as one.
+
+        With `update` the indexes of the table learn of it in the same transaction.
 
         Raises:
             ConflictError: kind WRITE_CONFLICT; another instant that `check` does not fit with came
@@ -224,6 +236,10 @@ class InflightWrite(_Stage):
             FencedError: this writer was taken over; nothing was committed.
             CommitUnknownError: the timeline will tell when it is read again.
         """
-        decided = self._run(Complete(self.attempt, content, check))
+
+        def complete(metadata: MetadataCommit | None) -> Decided[Instant]:
+            return self._run(Complete(self.attempt, content, check, metadata))
+
+        decided = commit_with_indexes(complete, update)
         self._heartbeat.finish()
         return CommittedWrite(decided.result, self._lock_held_ms)

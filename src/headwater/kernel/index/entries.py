@@ -1,0 +1,26 @@
+"""Entries: what one instant says to one partition of the metadata table, as Arrow arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Keys with their records, and keys that are gone. No key is in both."""
+
+    keys: pa.StringArray
+    """In any order, each once."""
+    values: pa.BinaryArray
+    """The records as Avro datums of `HoodieMetadataRecord`, one for each key."""
+    removed: pa.StringArray
+
+    @classmethod
+    def none(cls) -> Self:
+        return cls(pa.array([], pa.string()), pa.array([], pa.binary()), pa.array([], pa.string()))
+
+    def __len__(self) -> int:
+        return len(self.keys) + len(self.removed)

@@ -1,0 +1,33 @@
+"""What an instant did to the files of a table, as the indexes need to know it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headwater.model.files import DataFile, FileGroupId
+from headwater.model.instant import Action, InstantTime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChange:
+    """The files that one instant adds and removes, and the file groups that it ends.
+
+    A file group of `added` lives on: with a new base file it has a new slice, with a log file it
+    goes on with the slice it has. Files of the slices before stay in the table until clean removes
+    them; so do those of replaced groups.
+    """
+
+    instant_time: InstantTime
+    action: Action
+    added: tuple[DataFile, ...] = ()
+    removed: tuple[DataFile, ...] = ()
+    replaced: tuple[FileGroupId, ...] = ()
+    inputs: Mapping[FileGroupId, tuple[DataFile, ...]] = field(default_factory=dict)
+    """The files whose rows the added base files were made of, or that were replaced: the slice of
+    each rewritten or replaced group as the instant saw it. A group that only got logs, or is new,
+    is not among them."""
+    has_seen_all: bool = True
+    """Whether no other instant can have changed the groups of `inputs` since they were read. A
+    compaction or clustering cannot know: what others completed since its plan was requested must
+    be left alone."""

@@ -1,0 +1,148 @@
+"""The metadata table's part of a commit.
+
+Every instant that changes files of the table also tells the indexes, in a delta commit of the
+metadata table under the same time. Its log files are written before the table lock is taken; the
+files on the metadata table's timeline are written in the transaction that completes the instant,
+right before it. So whatever is completed on the table's timeline is in its indexes, and entries of
+an instant that did not complete are never looked at (INV-72).
+
+Which indexes there are is a question that only the transaction can answer (M9): one may have been
+scheduled while the entries were prepared. The decision compares and refuses; the caller prepares
+again, for the indexes that the refusal names, and retries. No writer fails because of an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from headwater.errors import ConflictError, ErrorKind, Retry
+from headwater.kernel.format.avro_records import decode_record
+from headwater.kernel.layout import METADATA, METADATA_TIMELINE, TableLayout
+from headwater.kernel.table_config import load_table_config
+from headwater.kernel.timeline.active import Timeline, instant_path
+from headwater.kernel.timeline.contents import load_contents
+from headwater.model.files import attempt_of, parse_data_file
+from headwater.model.instant import Action, InstantTime, State
+from headwater.model.plans import IndexPlan
+from headwater.seams.clock import Clock
+from headwater.seams.storage import Storage
+
+R = TypeVar("R")
+
+COVERED_KEY = "headwater.index.partitions"
+"""Commit metadata of the metadata table names the partitions that an instant has covered, those
+included that it had nothing to say to (H-48)."""
+
+_PREPARED_MAX = 10
+"""How often a commit prepares its entries again because indexes came or went. Each of these is an
+action that somebody asked for, so ten in a row during one commit is a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataCommit:
+    """Entries that lie ready in log files, for exactly these partitions of the metadata table."""
+
+    partitions: frozenset[str]
+    content: bytes = b""
+    """The commit metadata of the metadata table's delta commit, if there are any partitions."""
+
+
+class IndexUpdate(Protocol):
+    """Writes what an instant says to indexes, before its transaction."""
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """The partitions of the metadata table that there were when the update was made."""
+        ...
+
+    def prepare(self, partitions: frozenset[str]) -> MetadataCommit:
+        """Write log files for these partitions of the metadata table, and none for others.
+
+        Called again with other partitions when indexes came or went meanwhile.
+        """
+        ...
+
+
+def load_index_partitions(
+    storage: Storage, clock: Clock, layout: TableLayout, timeline: Timeline
+) -> frozenset[str]:
+    """Return the partitions of the metadata table that a commit on this timeline must write to.
+
+    These are the ones that are in use or being built by table config, and those that pending index
+    plans name. Table config alone decides, never a writer's options (H-58).
+
+    Raises:
+        CorruptTableError: table config or a plan is damaged.
+    """
+    config = load_table_config(storage, clock)
+    names = {*config.metadata_partitions, *config.metadata_partitions_inflight}
+    pending = [instant for instant in timeline.pending if instant.action is Action.INDEXING]
+    contents = load_contents(storage, layout.timeline, pending, State.REQUESTED)
+    for instant, data in zip(pending, contents, strict=True):
+        path = instant_path(layout.timeline, instant, State.REQUESTED)
+        plan = decode_record(IndexPlan, data, path=path)
+        infos = plan.index_partition_infos or ()
+        names.update(info.metadata_partition_path or "" for info in infos)
+    return frozenset(names - {""})
+
+
+def indexes_changed(prepared: frozenset[str], wanted: frozenset[str]) -> ConflictError:
+    """Return the refusal of a commit whose entries are not for the indexes that there are."""
+    return ConflictError(
+        "The indexes of the table changed while the commit was prepared: it has entries for "
+        f"{', '.join(sorted(prepared)) or 'none'} and must have them for "
+        f"{', '.join(sorted(wanted)) or 'none'}. Nothing was committed; prepare again",
+        kind=ErrorKind.INDEXES_CHANGED,
+        retry=Retry.FRESH_VIEW,
+        partitions=tuple(sorted(wanted)),
+    )
+
+
+def commit_with_indexes(
+    commit: Callable[[MetadataCommit | None], R], update: IndexUpdate | None
+) -> R:
+    """Commit with entries for the indexes that the table turns out to have.
+
+    Without `update` nothing is said to indexes, and nothing is asked about them either.
+
+    Raises:
+        ConflictError: kind INDEXES_CHANGED; they kept changing.
+        Others: whatever `commit` raises.
+    """
+    if update is None:
+        return commit(None)
+    wanted, prepared_times = update.seen, 0
+    while True:
+        prepared = update.prepare(wanted)
+        prepared_times += 1
+        try:
+            return commit(prepared)
+        except ConflictError as conflict:
+            if conflict.kind is not ErrorKind.INDEXES_CHANGED or prepared_times == _PREPARED_MAX:
+                raise
+            wanted = frozenset(conflict.context["partitions"])
+
+
+def load_metadata_names(storage: Storage, time: InstantTime) -> tuple[str, ...]:
+    """Return the names of an instant's files on the metadata table's timeline."""
+    names = storage.list_names(METADATA_TIMELINE)
+    return tuple(sorted(name for name in names if name.startswith(time)))
+
+
+def delete_metadata_logs(
+    storage: Storage, time: InstantTime, *, before_attempt: int | None = None
+) -> None:
+    """Delete the log files that a dead instant, or dead attempts of it, wrote for indexes.
+
+    Names tell instant and attempt, so it is safe to run late and twice. Nobody looks at these
+    files: their delta commit is not completed, or the instant is not (INV-72).
+    """
+    for info in storage.list_tree(METADATA):
+        file = parse_data_file(info.path)
+        if file is None or file.instant_time != time:
+            continue
+        number = attempt_of(file.write_token)
+        if before_attempt is None or (number is not None and number < before_attempt):
+            storage.delete(info.path)
