@@ -23,11 +23,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.kernel.format.avro_records import decode_record, encode_record
+from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import load_active, parse_timeline
 from headwater.kernel.timeline.history.compact import compact_history
 from headwater.kernel.timeline.history.read import HistoryTimeline
+from headwater.kernel.timeline.history.rows import ArchivedMetadata
 from headwater.kernel.timeline.history.write import archive_instants
 from headwater.kernel.timeline.names import file_name
 from headwater.model.commit_metadata import CommitMetadata, RuntimeStats, WriteStat
@@ -172,14 +173,14 @@ def measure_archived(storage: LocalStorage, repeat: int) -> list[Figure]:
         history.instants()
         return history
 
-    def load_metadata() -> Iterator[bytes]:
+    def load_metadata() -> Iterator[ArchivedMetadata]:
         history = HistoryTimeline(storage, LAYOUT.history)
         times = [instant.requested_time for instant in history.instants()]
-        return (content.metadata for _, content in history.iter_contents(times))
+        return (found for _, found in history.iter_metadata(times))
 
-    def decode(contents: Iterable[bytes]) -> list[CommitMetadata]:
+    def decode(contents: Iterable[ArchivedMetadata]) -> list[CommitMetadata]:
         with collector_paused():  # As the product does where it loads many commits.
-            return [decode_record(CommitMetadata, content, path="archived") for content in contents]
+            return [content.decode(CommitMetadata) for content in contents]
 
     def read_bare() -> None:
         for file in HistoryTimeline(storage, LAYOUT.history).manifest.files:
@@ -187,7 +188,7 @@ def measure_archived(storage: LocalStorage, repeat: int) -> list[Figure]:
             pq.ParquetFile(data).read(columns=["metadata"]).column(0).to_pylist()
 
     contents = list(load_metadata())
-    size_mb = sum(map(len, contents)) / 1e6
+    size_mb = sum(content.end - content.start for content in contents) / 1e6
     return [
         measure(
             f"read and decode archived metadata: {len(contents)} instants, {size_mb:.0f} MB",

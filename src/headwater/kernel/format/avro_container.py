@@ -74,20 +74,23 @@ def decode_header(header: bytes) -> dict[str, bytes]:
     return metadata
 
 
-def find_block(data: bytes, header_end: int) -> tuple[int, int]:
-    """Return start and end of the record, once the frame is whole and the record the only one."""
+def find_block(data: bytes, header_end: int, file_end: int) -> tuple[int, int]:
+    """Return start and end of the record, once the frame is whole and the record the only one.
+
+    `file_end` is where the file ends: `data` may go on behind it.
+    """
     body = header_end + SYNC_SIZE_BYTES
-    if len(data) == body:
+    if file_end == body:
         raise MalformedAvroError("it holds no record")
     if data[body] != _ONE:
         count, _ = read_long(data, body)
         raise MalformedAvroError(f"its first block holds {count} records where one is expected")
     size, start = read_long(data, body + 1)
     end = start + size
-    if size < 0 or len(data) < end + SYNC_SIZE_BYTES:
+    if size < 0 or file_end < end + SYNC_SIZE_BYTES:
         raise MalformedAvroError(f"its block of {size} bytes at offset {start} is cut short")
-    if len(data) > end + SYNC_SIZE_BYTES:
+    if file_end > end + SYNC_SIZE_BYTES:
         raise MalformedAvroError(f"its only block should end at offset {end + SYNC_SIZE_BYTES}")
-    if not data.endswith(data[header_end:body]):
+    if not data.startswith(data[header_end:body], end):
         raise MalformedAvroError(f"the sync marker at offset {end} is not that of the header")
     return start, end

@@ -232,7 +232,7 @@ class _Compiler:
             one.append(f"{held}.append({item})")
         else:
             one = [*_string_lines(key), *one, f"{held}[{key}] = {item}"]
-        return [
+        lines = [
             f"{held} = {empty}",
             "while True:",
             "  byte = data[at]",
@@ -249,6 +249,26 @@ class _Compiler:
             "  for _ in range(count):",
             *(f"    {line}" for line in one),
             f"{target} = tuple({held})" if kind == "array" else f"{target} = {held}",
+        ]
+        if kind == "map" and _kind(writer["values"]) == "string" and depth == 0:
+            return self._remembering_lines(lines, target)
+        return lines
+
+    def _remembering_lines(self, lines: list[str], target: str) -> list[str]:
+        """Write the lines of a map that is mostly equal to the one before, and becomes one object.
+
+        Such are the texts that a writer adds to its commits: the table's schema in all of them.
+        """
+        last = self._bind([b"", None])
+        return [
+            f"known, held_0 = {last}",
+            "if known and data.startswith(known, at):",
+            f"  {target} = held_0",
+            "  at += len(known)",
+            "else:",
+            "  start_0 = at",
+            *(f"  {line}" for line in lines),
+            f"  {last}[:] = data[start_0:at], held_0",
         ]
 
     def _record(self, writer: Any, wanted: Schema | None) -> str:

@@ -50,27 +50,52 @@ def decode_record(cls: type[RecordT], data: bytes, *, path: str) -> RecordT:
         CorruptTableError: the bytes are cut short, are no Avro, hold another record, none or more.
         UnsupportedError: the file is compressed.
     """
-    record_class: type = cls
     try:
-        # Comparing with the header Hudi writes today is cheaper than looking one up by its bytes.
-        file_format = _hudi_format(record_class)
-        if not data.startswith(file_format.header):
-            file_format = _format_of(record_class, data[: find_header_end(data)])
-        start, end = find_block(data, len(file_format.header))
-        if file_format.codec == b"null":
-            record, at = file_format.read(data, start)
-            if at != end:
-                raise MalformedAvroError(f"its record ends at offset {at}, its block at {end}")
-            return record  # type: ignore[no-any-return]
+        record = _decode(cls, data, 0, len(data))
     except (IndexError, struct.error) as error:
         raise _corrupt(cls, path, "it ends in the middle of a value") from error
     except (MalformedAvroError, RecursionError, UnicodeDecodeError) as error:
         raise _corrupt(cls, path, str(error)) from error
+    if record is not None:
+        return record
+    codec = decode_header(data[: find_header_end(data)])["avro.codec"]
     raise UnsupportedError(
-        f"{path} is compressed ({file_format.codec!r}), which timeline files never are. "
-        "Write it again without a codec.",
+        f"{path} is compressed ({codec!r}), which timeline files never are. Write it again without "
+        "a codec.",
         path=path,
     )
+
+
+def decode_record_within(
+    cls: type[RecordT], data: bytes, start: int, end: int, *, path: str
+) -> RecordT:
+    """Decode a timeline file that lies among others in one buffer, without copying it first.
+
+    Raises: as `decode_record`.
+    """
+    try:
+        record = _decode(cls, data, start, end)
+    except (IndexError, struct.error, MalformedAvroError, RecursionError, UnicodeDecodeError):
+        record = None
+    # By itself it fails in its own words, with offsets that begin where it does.
+    return record or decode_record(cls, data[start:end], path=path)
+
+
+def _decode(cls: type[RecordT], data: bytes, start: int, end: int) -> RecordT | None:
+    """Return the record of the file at these offsets; None if it is compressed."""
+    record_class: type = cls
+    # Comparing with the header Hudi writes today is cheaper than looking one up by its bytes.
+    file_format = _hudi_format(record_class)
+    if not data.startswith(file_format.header, start):
+        file = data[start:end]
+        file_format = _format_of(record_class, file[: find_header_end(file)])
+    block, block_end = find_block(data, start + len(file_format.header), end)
+    if file_format.codec != b"null":
+        return None
+    record, at = file_format.read(data, block)
+    if at != block_end:
+        raise MalformedAvroError(f"its record ends at offset {at}, its block at {block_end}")
+    return record  # type: ignore[no-any-return]
 
 
 class _FileFormat(NamedTuple):

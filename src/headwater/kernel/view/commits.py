@@ -153,21 +153,24 @@ class CommitReader:
                 if instant.action.completed_name in COMMIT_ACTIONS
             }
             with collector_paused():
-                for time, found in self.history.iter_contents(instants):
-                    self._commits[time] = decode_commit(instants[time], found.metadata, found.path)
+                for time, found in self.history.iter_metadata(instants):
+                    instant = instants[time]
+                    self._commits[time] = Commit(instant, found.decode(_record_of(instant)))
         return [self._commits[time] for time in wanted if time in self._commits]
 
     def load_plan(self, instant: Instant) -> CompactionPlan:
         """Return the plan of a compaction or log compaction, whatever its state."""
-        if instant.action not in (Action.COMPACTION, Action.LOG_COMPACTION):
-            # Only the completed file was there to tell the action.
-            is_delta = instant.action is Action.DELTA_COMMIT
-            instant = instant._replace(
-                action=Action.LOG_COMPACTION if is_delta else Action.COMPACTION
-            )
-        (data,) = self.load_contents([instant], State.REQUESTED)
-        path = instant_path(self._layout.timeline, instant, State.REQUESTED)
-        return decode_record(CompactionPlan, data, path=path)
+        return self.load_plans([instant])[instant.requested_time]
+
+    def load_plans(self, instants: Iterable[Instant]) -> dict[InstantTime, CompactionPlan]:
+        """Return the plans of compactions and log compactions, all read at once."""
+        planned = [_as_planned(instant) for instant in instants]
+        contents = self.load_contents(planned, State.REQUESTED)
+        plans = {}
+        for instant, data in zip(planned, contents, strict=True):
+            path = instant_path(self._layout.timeline, instant, State.REQUESTED)
+            plans[instant.requested_time] = decode_record(CompactionPlan, data, path=path)
+        return plans
 
     def load_clustering(self, instant: Instant) -> RequestedReplace:
         """Return the request of a clustering, plan and all, whatever its state."""
@@ -200,15 +203,26 @@ class CommitReader:
         ]
 
 
+def _as_planned(instant: Instant) -> Instant:
+    """Return a compaction under the name of its plan; the completed file alone has another."""
+    if instant.action in (Action.COMPACTION, Action.LOG_COMPACTION):
+        return instant
+    is_delta = instant.action is Action.DELTA_COMMIT
+    return instant._replace(action=Action.LOG_COMPACTION if is_delta else Action.COMPACTION)
+
+
 def _archived_part(archived: ArchivedContents, state: State | None) -> bytes:
     return archived.plan if state is State.REQUESTED else archived.metadata
 
 
 def decode_commit(instant: Instant, data: bytes, path: str) -> Commit:
     """Return the commit that the completed file of an instant describes."""
+    return Commit(instant, decode_record(_record_of(instant), data, path=path))
+
+
+def _record_of(instant: Instant) -> type[CommitMetadata]:
     is_replace = instant.action.completed_name is Action.REPLACE_COMMIT
-    record = ReplaceCommitMetadata if is_replace else CommitMetadata
-    return Commit(instant, decode_record(record, data, path=path))
+    return ReplaceCommitMetadata if is_replace else CommitMetadata
 
 
 def _named_files(stat: WriteStat) -> Iterator[tuple[str, int]]:

@@ -22,10 +22,13 @@ from headwater.kernel.timeline.history.files import HistoryFile, Manifest, load_
 from headwater.kernel.timeline.history.rows import (
     CONTENT_COLUMNS,
     INSTANT_COLUMNS,
+    METADATA_COLUMNS,
     ArchivedContents,
+    ArchivedMetadata,
     check_agreement,
     decode_contents,
     decode_instants,
+    decode_metadata,
 )
 from headwater.model.instant import Instant, InstantTime
 from headwater.seams.storage import Storage
@@ -55,7 +58,9 @@ class HistoryTimeline:
             for time in found.keys() & instants.keys():
                 check_agreement(found[time], instants[time], self._folder)
             found |= instants
-        return tuple(found[time] for time in sorted(found) if after is None or time > after)
+        if after is not None:
+            found = {time: instant for time, instant in found.items() if time > after}
+        return tuple(found[time] for time in sorted(found))
 
     def find(self, time: InstantTime) -> Instant | None:
         """Return the archived instant requested at `time`, or None if there is none."""
@@ -82,14 +87,27 @@ class HistoryTimeline:
         self, times: Iterable[InstantTime]
     ) -> Iterator[tuple[InstantTime, ArchivedContents]]:
         """Give the same one by one, for who needs each content once: there may be many."""
+        for rows, path in self._load_rows(times, CONTENT_COLUMNS):
+            yield from decode_contents(rows, path)
+
+    def iter_metadata(
+        self, times: Iterable[InstantTime]
+    ) -> Iterator[tuple[InstantTime, ArchivedMetadata]]:
+        """Give the metadata of the archived ones among `times`, to be decoded where it lies."""
+        for rows, path in self._load_rows(times, METADATA_COLUMNS):
+            yield from decode_metadata(rows, path)
+
+    def _load_rows(
+        self, times: Iterable[InstantTime], columns: Sequence[str]
+    ) -> Iterator[tuple[pa.Table, str]]:
+        """Give columns of the rows of some times, with the path of their file, in portions."""
         wanted = set(times)
         for file in self._files_for(sorted(wanted)):
             path = f"{self._folder}/{file.name}"
-            for portion in load_portions(self._storage, self._folder, file, CONTENT_COLUMNS):
+            for portion in load_portions(self._storage, self._folder, file, columns):
                 is_wanted = [time in wanted for time in portion.column("instantTime").to_pylist()]
                 # Filtering copies every content it keeps.
-                rows = portion if all(is_wanted) else portion.filter(pa.array(is_wanted))
-                yield from decode_contents(rows, path)
+                yield portion if all(is_wanted) else portion.filter(pa.array(is_wanted)), path
 
     def _files_for(self, wanted: Sequence[InstantTime]) -> list[HistoryFile]:
         """Return the data files that may hold one of `wanted`, which are ordered."""

@@ -15,22 +15,29 @@ from contextlib import contextmanager
 from itertools import repeat
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.errors import CorruptTableError, ErrorKind, check
-from headwater.kernel.timeline.names import COMPLETED_SUFFIXES, is_instant_time
+from headwater.kernel.format.avro_records import RecordT, decode_record_within
+from headwater.kernel.timeline.names import COMPLETED_SUFFIXES, TIME_LENGTH, is_instant_time
 from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.ahead import made_ahead
 
 INSTANT_COLUMNS = ("instantTime", "completionTime", "action")
 CONTENT_COLUMNS = ("instantTime", "metadata", "plan")
+METADATA_COLUMNS = ("instantTime", "metadata")
 
 _ROW_VERSION = 1
 
 ROW_GROUP_ROWS_MAX = 1_000
 """Bounds what a merge holds uncompressed, at some kilobytes a row and megabytes at worst."""
+
+_BUFFERED_ROWS = 64
+"""Rows whose metadata is copied at once: few enough to be still in a processor's cache when they
+are decoded."""
 
 _STRING = {"type": "string", "avro.java.string": "String"}
 _AVRO_SCHEMA = {
@@ -72,6 +79,23 @@ class ArchivedContents(NamedTuple):
     metadata: bytes
     plan: bytes
     path: str
+
+
+class ArchivedMetadata(NamedTuple):
+    """Where the metadata of an archived instant lies; empty for an empty file."""
+
+    data: bytes
+    start: int
+    end: int
+    path: str
+
+    def decode(self, cls: type[RecordT]) -> RecordT:
+        """Decode the metadata.
+
+        Raises:
+            CorruptTableError: it is damaged.
+        """
+        return decode_record_within(cls, self.data, self.start, self.end, path=self.path)
 
 
 def encode_rows(rows: Sequence[HistoryRow]) -> bytes:
@@ -185,10 +209,12 @@ def decode_instants(table: pa.Table, path: str) -> list[Instant]:
         CorruptTableError: a row has no instant times, or an action that nobody knows.
     """
     times, completions, names = _lists(table, INSTANT_COLUMNS)
-    completions = [at or time for at, time in zip(completions, times, strict=True)]
-    for time in (*times, *completions):
-        if time is None or not is_instant_time(time):
-            raise _corrupt(path, f"it has {time!r} where an instant time belongs")
+    if None in completions:
+        completions = [at or time for at, time in zip(completions, times, strict=True)]
+    if not (_are_usual(table, "instantTime") and _are_usual(table, "completionTime")):
+        for time in (*times, *completions):
+            if time is None or not is_instant_time(time):
+                raise _corrupt(path, f"it has {time!r} where an instant time belongs")
     for name in set(names).difference(COMPLETED_SUFFIXES):
         time = times[names.index(name)]
         raise _corrupt(path, f"its instant {time} is a {name!r}, which is no completed action")
@@ -200,6 +226,22 @@ def decode_contents(table: pa.Table, path: str) -> Iterator[tuple[InstantTime, A
     """Give the instants of rows that have the `CONTENT_COLUMNS`, and their contents."""
     for time, metadata, plan in zip(*_lists(table, CONTENT_COLUMNS), strict=True):
         yield time, ArchivedContents(metadata or b"", plan or b"", path)
+
+
+def decode_metadata(table: pa.Table, path: str) -> Iterator[tuple[InstantTime, ArchivedMetadata]]:
+    """Give the instants of rows that have the `METADATA_COLUMNS`, and where their metadata lies.
+
+    The metadata of some rows stays in one buffer: copying each out costs as much as reading it.
+    """
+    for batch in table.to_batches(max_chunksize=_BUFFERED_ROWS):
+        times, column = batch.column("instantTime").to_pylist(), batch.column("metadata")
+        _, offsets, values = column.buffers()
+        bounds = np.frombuffer(offsets, np.int32)[column.offset :][: len(column) + 1]
+        first, last = int(bounds[0]), int(bounds[-1])
+        data = values.slice(first, last - first).to_pybytes() if last > first else b""
+        spans = (bounds - first).tolist()
+        for time, start, end in zip(times, spans, spans[1:], strict=False):
+            yield time, ArchivedMetadata(data, start, end, path)
 
 
 def check_agreement(one: Instant, other: Instant, path: str) -> None:
@@ -217,6 +259,15 @@ def check_agreement(one: Instant, other: Instant, path: str) -> None:
             instant=one.requested_time,
             path=path,
         )
+
+
+def _are_usual(table: pa.Table, column: str) -> bool:
+    """Whether all times of a column are 17 digits, none missing; asked of all of them at once."""
+    times = table.column(column)
+    if times.null_count:
+        return False
+    is_usual = pc.and_(pc.equal(pc.binary_length(times), TIME_LENGTH), pc.ascii_is_decimal(times))
+    return bool(pc.all(is_usual, min_count=0).as_py())
 
 
 def _lists(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:
