@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-cluster test-writers chaos hudi test-hudi sim sim-short check demo bench bench-hudi docs clean
+.PHONY: help install java fmt lint types layers test unit test-cluster test-writers test-indexing chaos hudi test-hudi sim sim-short check demo bench bench-hudi docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 install: $(STAMP) ## make .venv with everything in it; does nothing when up to date
 
@@ -48,6 +48,9 @@ test-cluster: install java ## the Spark tests on a standalone cluster of two wor
 test-writers: install ## eight writer processes, fifty commits each, some of them killed
 	@HEADWATER_TEST_COMMITS=50 $(BIN)/python -m pytest tests/processes/test_writer_processes.py
 
+test-indexing: install ## indexes of 2,000 files built beside four writers, killed and resumed; minutes
+	@HEADWATER_TEST_INDEXED_FILES=2000 $(BIN)/python -m pytest tests/processes/test_indexing_processes.py
+
 chaos: install ## five minutes of ingestion and table services while processes are killed
 	@HEADWATER_CHAOS_SECONDS=300 $(BIN)/python -m pytest tests/processes/test_chaos.py
 
@@ -71,8 +74,8 @@ check: fmt test ## format, then all that CI runs
 demo: install java ## a table on local Spark, from its first batch to a picture of its timeline
 	@$(BIN)/python examples/demo.py
 
-# Those beside Hudi have a target of their own; spark_bench.py is what the others share.
-BENCHMARKS := $(filter-out benchmarks/hudi_% benchmarks/spark_bench.py,$(wildcard benchmarks/*.py))
+# Those beside Hudi have a target of their own; the others that are left out are parts of some.
+BENCHMARKS := $(filter-out benchmarks/hudi_% benchmarks/index_% benchmarks/spark_bench.py,$(wildcard benchmarks/*.py))
 
 bench: install java ## the benchmarks, each beside its floor
 	@for file in $(BENCHMARKS); do $(BIN)/python $$file || exit 1; done

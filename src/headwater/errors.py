@@ -70,6 +70,14 @@ class ErrorKind(StrEnum):
     NOT_CANCELLABLE = "invalid_input.not_cancellable"
     NOT_CANCELLED = "invalid_input.not_cancelled"
     INDEXES_CHANGED = "conflict.indexes_changed"
+    CORRUPT_METADATA_TABLE = "corrupt.metadata_table"
+    INDEX_EXISTS = "already_exists.index"
+    INDEX_NOT_FOUND = "not_found.index"
+    INDEX_UNCOVERED = "conflict.index_uncovered"
+    INDEX_TIMEOUT = "conflict.index_timeout"
+    INDEX_OUTDATED = "conflict.index_outdated"
+    INVALID_INDEX = "invalid_input.index"
+    NO_LOCK_PROVIDER = "invalid_input.no_lock_provider"
 
 
 class HeadwaterError(Exception):

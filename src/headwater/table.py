@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Self
 
 import pyarrow as pa
@@ -18,13 +18,18 @@ from headwater.config.files import FileConfig
 from headwater.config.lock import LockConfig
 from headwater.config.lock_options import lock_config_from_options
 from headwater.config.markers import MarkerConfig
+from headwater.config.metadata import MetadataConfig
 from headwater.config.registry import CheckedOptions, check_options
 from headwater.config.spark import SparkConfig
 from headwater.config.table import TableConfig
 from headwater.config.write import WriteConfig
+from headwater.engine.engine import Engine
+from headwater.indexes.first import create_first_indexes, with_first_indexes
+from headwater.indexes.table_indexes import Indexes
 from headwater.inspect import Inspect
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.table_config import (
+    check_no_table,
     check_options_agree,
     create_table_config,
     load_table_config,
@@ -84,8 +89,11 @@ class Table:
         cls, *, storage: Storage, clock: Clock, ids: Ids, new: NewTable, options: CheckedOptions
     ) -> Self:
         """Create a table through the given components; see `create_table`."""
-        config = plan_table_config(new, options.known)
+        metadata = MetadataConfig.from_options(options.known)
+        config = with_first_indexes(plan_table_config(new, options.known), metadata)
         table = cls._of(storage, clock, ids, config, options)  # Refuses before anything is written.
+        check_no_table(storage)
+        create_first_indexes(storage, config, metadata)
         create_table_config(storage, clock, ids, config)
         return table
 
@@ -147,7 +155,29 @@ class Table:
 
         `draw_timeline()` makes a picture of the first.
         """
-        return Inspect(self.components, self.config)
+        return Inspect(
+            self.components,
+            self.config,
+            engine_for=self._engine_for,
+            storage_options=self.options.known,
+            merge_function=self.file_config.merge_function,
+        )
+
+    @cached_property
+    def indexes(self) -> Indexes:
+        """The table's indexes: `create()`, `schedule()`, `run()`, `cancel()`, `drop()`, `list()`.
+
+        They are built while others read and write.
+        """
+        return Indexes(
+            self.components,
+            self.config,
+            self.write_config,
+            lock_timeout_ms=self.lock_config.acquire_timeout_ms,
+            has_lock_provider=chosen_provider(self.lock_config) is not None,
+            options=self.options.known,
+            engine_for=self._engine_for,
+        )
 
     @cached_property
     def services(self) -> Services:
@@ -158,13 +188,16 @@ class Table:
             self.write_config,
             lock_timeout_ms=self.lock_config.acquire_timeout_ms,
             options=self.options.known,
-            engine_for=partial(
-                engine_for,
-                files=self.file_config,
-                spark_config=self.spark_config,
-                clock=self.clock,
-                ids=self.ids,
-            ),
+            engine_for=self._engine_for,
+        )
+
+    def _engine_for(self, size_bytes: int) -> Engine:
+        return engine_for(
+            size_bytes,
+            files=self.file_config,
+            spark_config=self.spark_config,
+            clock=self.clock,
+            ids=self.ids,
         )
 
     def upsert(self, rows: AnyRows, *, partial: bool = False) -> Commit:
@@ -182,9 +215,9 @@ class Table:
     def insert(self, rows: AnyRows) -> Commit:
         """Insert rows.
 
-        In a table with a bucket index a row whose key exists updates the record. With a simple or
-        bloom index no key is looked up, so a key that exists is there twice from then on; a later
-        upsert or delete applies to all of its records.
+        In a table with a bucket or record index a row whose key exists updates the record. With a
+        simple or bloom index no key is looked up, so a key that exists is there twice from then on;
+        a later upsert or delete applies to all of its records.
         """
         return self._write(Operation.INSERT, rows)
 
@@ -223,7 +256,7 @@ class Table:
             columns: the columns to read, meta columns too; by default all but meta columns. Naming
                 them here is faster than selecting them later where log files are to be merged.
             where: a condition in SQL, or a column expression. Text lets partitions, file groups
-                and row groups that cannot satisfy it be left out.
+                and row groups that cannot satisfy it be left out, by the table's indexes too.
             as_of: a time to read the table as of, inclusive.
             read_optimized: whether to read base files only, without what is in log files.
             spark: the session to use; the active one unless given.
@@ -356,6 +389,7 @@ class Table:
             detection=DetectionConfig.from_options(self.options.known),
             markers=MarkerConfig.from_options(self.options.known),
             lock_config=self.lock_config,
+            engine_for=self._engine_for,
         )
         given = None if rows is None else rows_of(rows, self.file_config, self.spark_config)
         request = WriteRequest(
@@ -400,7 +434,9 @@ def create_table(
             write wins.
         table_type: COPY_ON_WRITE (the default) or MERGE_ON_READ.
         index: how records find their file groups: `bucket`, the default if there is a record key,
-            `simple` or `bloom`.
+            `simple` or `bloom`, which look keys up in the files of a partition, `global_simple` or
+            `global_bloom`, which do in all files, or `record_index`, which does in an index of the
+            whole table. With the last three a key is there once in the whole table.
         buckets: file groups per partition of a bucket index; 4 unless given.
         options: Hudi's options. Those about tables are stored, the others are this process's own.
         name: the table's name; the last part of the path unless given.

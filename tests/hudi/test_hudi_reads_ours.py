@@ -44,21 +44,34 @@ class Files(NamedTuple):
     table_type: TableType
     block_format: str
     first: str
-    """The first write: in a merge-on-read table inserts make logs, bulk inserts base files."""
+    """The first write."""
+    is_logs_alone: bool = False
+    """Whether file groups start as logs, as those of non-blocking writers do."""
 
     @property
     def options(self) -> dict[str, str]:
-        return {"hoodie.logfile.data.block.format": self.block_format}
+        options = {"hoodie.logfile.data.block.format": self.block_format}
+        return {**options, **NON_BLOCKING} if self.is_logs_alone else options
 
 
-ALL_FILES = {
+NON_BLOCKING = {
+    "hoodie.write.concurrency.mode": "non_blocking_concurrency_control",
+    "hoodie.write.lock.provider": "in_process",
+}
+LOGS_ALONE = {
+    "parquet-logs": Files(MOR, "parquet", "insert", is_logs_alone=True),
+    "avro-logs": Files(MOR, "avro", "insert", is_logs_alone=True),
+}
+BASE_FILES = {
     "base-files": Files(COW, "parquet", "insert"),
-    "parquet-logs": Files(MOR, "parquet", "insert"),
-    "avro-logs": Files(MOR, "avro", "insert"),
-    "parquet-logs-on-base": Files(MOR, "parquet", "bulk_insert"),
+    "parquet-logs-on-base": Files(MOR, "parquet", "insert"),
     "avro-logs-on-base": Files(MOR, "avro", "bulk_insert"),
 }
+ALL_FILES = {**LOGS_ALONE, **BASE_FILES}
 each_kind_of_files = pytest.mark.parametrize("files", ALL_FILES.values(), ids=ALL_FILES.keys())
+each_kind_with_base_files = pytest.mark.parametrize(
+    "files", BASE_FILES.values(), ids=BASE_FILES.keys()
+)
 each_ordering = pytest.mark.parametrize("ordering", [None, "ts"], ids=["commit-time", "event-time"])
 
 
@@ -409,7 +422,7 @@ def test_partial_update_modes(
     assert found["b"]["city"] == ("la" if ordering is None else "ny")
 
 
-@each_kind_of_files
+@each_kind_with_base_files
 @each_ordering
 def test_updates_that_bring_some_columns(
     hudi: HudiPeer, tmp_path: Path, files: Files, ordering: str | None

@@ -19,9 +19,10 @@ import pytest
 import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.kernel.arrow.meta_columns import META_COLUMNS, OPERATION
+from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import update_table_config
-from headwater.kernel.view.table_view import load_view
 from headwater.table import Table
+from headwater.testing.hudi_rs import location_for_hudi_rs
 
 hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")
 
@@ -50,21 +51,29 @@ class Files(NamedTuple):
     table_type: TableType
     block_format: str
     first: str
-    """The first write: in a merge-on-read table inserts make logs, bulk inserts base files."""
+    """The first write."""
+    is_logs_alone: bool = False
+    """Whether file groups start as logs, as those of non-blocking writers do."""
 
     @property
     def options(self) -> dict[str, str]:
-        return {"hoodie.logfile.data.block.format": self.block_format}
+        options = {"hoodie.logfile.data.block.format": self.block_format}
+        return {**options, **NON_BLOCKING} if self.is_logs_alone else options
 
 
+NON_BLOCKING = {
+    "hoodie.write.concurrency.mode": "non_blocking_concurrency_control",
+    "hoodie.write.lock.provider": "in_process",
+}
 COW = Files(TableType.COPY_ON_WRITE, "parquet", "insert")
 MOR = TableType.MERGE_ON_READ
 ALL_FILES = {
     "base-files": COW,
-    "parquet-logs": Files(MOR, "parquet", "insert"),
-    "avro-logs": Files(MOR, "avro", "insert"),
-    "parquet-logs-on-base": Files(MOR, "parquet", "bulk_insert"),
-    "avro-logs-on-base": Files(MOR, "avro", "bulk_insert"),
+    "parquet-logs": Files(MOR, "parquet", "insert", is_logs_alone=True),
+    "avro-logs": Files(MOR, "avro", "insert", is_logs_alone=True),
+    "parquet-logs-on-base": Files(MOR, "parquet", "insert"),
+    "avro-logs-on-base": Files(MOR, "avro", "insert"),
+    "parquet-logs-on-bulk": Files(MOR, "parquet", "bulk_insert"),
 }
 each_kind_of_files = pytest.mark.parametrize("files", ALL_FILES.values(), ids=ALL_FILES.keys())
 
@@ -92,7 +101,8 @@ def in_order(found: Iterable[Row]) -> list[Row]:
 
 
 def read_by_hudi_rs(table: Table, options: Any = None) -> list[Row]:
-    batches = hudi.HudiTableBuilder.from_base_uri(table.uri).build().read(options)
+    location = location_for_hudi_rs(table)
+    batches = hudi.HudiTableBuilder.from_base_uri(location).build().read(options)
     return in_order(row for batch in batches for row in pa.record_batch(batch).to_pylist())
 
 
@@ -117,7 +127,8 @@ def without(found: list[Row], columns: Iterable[str]) -> list[Row]:
 
 
 def slices_by_hudi_rs(table: Table) -> set[tuple[str, str, tuple[str, ...]]]:
-    found = hudi.HudiTableBuilder.from_base_uri(table.uri).build().get_file_slices()
+    location = location_for_hudi_rs(table)
+    found = hudi.HudiTableBuilder.from_base_uri(location).build().get_file_slices()
     return {(one.partition_path, one.file_id, tuple(sorted(one.log_file_names))) for one in found}
 
 
@@ -648,11 +659,13 @@ def skip_as_refused(table: Table, refusal: str, why: str) -> None:
 
 def test_an_insert_with_the_unavailable_marker(tmp_path: Path) -> None:
     changes, marker = PARTIAL_MODES["fill-unavailable"]
-    table = set_property(
-        new_table(tmp_path / "trips", schema=SCHEMA, record_key="id", table_type=MOR), changes
-    )
+    shape: dict[str, Any] = {"record_key": "id", "table_type": MOR, "buckets": 1}
+    table = set_property(new_table(tmp_path / "trips", schema=SCHEMA, **shape), changes)
     table.insert(rows(("a", marker, "n", 1, 1, "x")))
     assert table.read_arrow(["city"]).to_pylist() == [{"city": marker}]
+    check_both_read_the_same(table, "into a base file")
+    table.insert(rows(("b", marker, "n", 1, 1, "x")))
+    assert table.read_arrow(["city"]).to_pylist() == [{"city": marker}] * 2
     skip_as_refused(
         table,
         "no prior value to fill from",
@@ -662,11 +675,12 @@ def test_an_insert_with_the_unavailable_marker(tmp_path: Path) -> None:
 
 def test_a_column_added_and_one_widened_over_the_same_log(tmp_path: Path) -> None:
     table = new_table(tmp_path / "trips", schema=SCHEMA, record_key="id", table_type=MOR, buckets=1)
+    table.insert(rows(("z", "sf", "n", 1, 0, "x")))
     table.insert(rows(("a", "sf", "n", 1, 1, "x")))
     row = ("b", "sf", "n", 1, 2**40, "x", {"tip": 0.5})
     table.insert(rows(row, schema=added(widened(SCHEMA))))
     fares = {row["id"]: (row["fare"], row["extra"]) for row in table.read_arrow().to_pylist()}
-    assert fares == {"a": (1, None), "b": (2**40, {"tip": 0.5})}
+    assert fares == {"a": (1, None), "b": (2**40, {"tip": 0.5}), "z": (0, None)}
     skip_as_refused(
         table,
         "partial-update column 'fare' has type Int32",

@@ -22,6 +22,7 @@ from hudi import HudiTableBuilder
 import headwater as hw
 from headwater.kernel.layout import CANCELS
 from headwater.model.instant import State
+from headwater.testing.hudi_rs import location_for_hudi_rs
 
 SECONDS = float(os.environ.get("HEADWATER_CHAOS_SECONDS", "60"))
 KILLED_EVERY_S = 4.0
@@ -162,5 +163,5 @@ def _check_rows(table: hw.Table, job: ModuleType, site: Site) -> None:
         assert found[key] >= number, f"{key} was acknowledged by {number}, found {found[key]}"
     for key, number in found.items():
         assert number in possible[key], f"{key} holds {number}, which nobody wrote"
-    theirs = HudiTableBuilder.from_base_uri(str(table.uri)).build().read()
+    theirs = HudiTableBuilder.from_base_uri(location_for_hudi_rs(table)).build().read()
     assert {row["id"]: row["number"] for rows in theirs for row in rows.to_pylist()} == found

@@ -20,6 +20,7 @@ import pytest
 from hudi import HudiTableBuilder
 
 import headwater as hw
+from headwater.testing.hudi_rs import location_for_hudi_rs
 
 WRITERS = 8
 COMMITS = int(os.environ.get("HEADWATER_TEST_COMMITS", "6"))
@@ -106,7 +107,7 @@ class Fleet:
             assert ts in possible[key]
             assert ts == number * 100 + writer, f"{key} mixes two rows"
             assert killed or ts == certain[key]
-        theirs = HudiTableBuilder.from_base_uri(str(self.path)).build().read()
+        theirs = HudiTableBuilder.from_base_uri(location_for_hudi_rs(self.table)).build().read()
         rows = [row for rows in theirs for row in rows.to_pylist()]
         assert {row["id"]: (row["ts"], row["writer"], row["number"]) for row in rows} == found
 

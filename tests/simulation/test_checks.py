@@ -7,12 +7,26 @@ from collections.abc import Callable
 
 import pytest
 
+from headwater.config.table import table_checksum
 from headwater.kernel.format.avro_records import encode_record
-from headwater.kernel.layout import attempt_path, cancel_path, heartbeat_path
+from headwater.kernel.format.properties import encode_properties
+from headwater.kernel.index.index_plan import PlannedIndex, encode_index_plan
+from headwater.kernel.index.partition_kinds import file_id
+from headwater.kernel.layout import (
+    METADATA,
+    METADATA_TIMELINE,
+    PROPERTIES,
+    attempt_path,
+    cancel_path,
+    heartbeat_path,
+)
+from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
 from headwater.kernel.txn.markers import Marker, MarkerKind, marker_path
 from headwater.kernel.txn.rollback_plan import plan_deletions, rollback_plan
+from headwater.model.files import BaseFile
 from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.plans import CompactionOperation, CompactionPlan
 from headwater.seams.ids import Owner
 from headwater.testing.actor import Process
 from headwater.testing.check import (
@@ -30,6 +44,7 @@ from headwater.testing.scenarios.plan import CHECKS, data_path, encode_files
 from headwater.testing.schedule import Random
 from headwater.testing.simulation import Scenario
 from headwater.testing.table import TIMELINE
+from headwater.testing.toy_index import INDEX, encode_toy, encode_toy_commit
 from headwater.testing.world import World
 
 P = InstantTime("20260101000000001")
@@ -146,6 +161,45 @@ GOOD: list[Act] = [
     _completed(DATA),
     _delete(attempt_path(P, 1)),
 ]
+
+METADATA_TABLE = _put(f"{METADATA}/{PROPERTIES}")
+INDEX_PLAN = f"{TIMELINE}/{Q}.indexing.requested"
+FIRST = "0" * 17
+
+
+def _config(partitions: str = "", inflight: str = "", **more: str) -> Act:
+    properties = {
+        "hoodie.table.name": "rows",
+        "hoodie.table.version": "9",
+        "hoodie.table.checksum": str(table_checksum(None, "rows")),
+        "hoodie.table.metadata.partitions": partitions,
+        "hoodie.table.metadata.partitions.inflight": inflight,
+        "hoodie.table.type": "COPY_ON_WRITE",
+        **more,
+    }
+    return _put(PROPERTIES, encode_properties(properties, comment="by hand"))
+
+
+def _plan_index(groups: int = 1) -> Act:
+    planned = PlannedIndex(partition=INDEX, group_count=groups)
+    return _put(INDEX_PLAN, encode_index_plan([planned], InstantTime(FIRST)))
+
+
+def _index_with(path: str) -> list[Act]:
+    """Return what makes an index that holds one path."""
+    base = BaseFile(INDEX, file_id(INDEX, 0), "0-0-0", InstantTime(FIRST), "hfile")
+    name = file_name(InstantTime(FIRST), Action.DELTA_COMMIT, State.COMPLETED, InstantTime(C))
+    return [
+        METADATA_TABLE,
+        _config(f"{INDEX},files"),
+        _put(f"{METADATA_TIMELINE}/{name}", encode_toy_commit([], [INDEX])),
+        _put(f"{METADATA}/{base.path}", encode_toy([path])),
+    ]
+
+
+_FOLD_PLANNED = CompactionPlan(
+    operations=(CompactionOperation(base_instant_time=FIRST, file_id="x", partition_path=INDEX),)
+)
 
 BAD: dict[str, tuple[str, list[Act]]] = {
     "completes before it is inflight": ("INV-01", [_put(REQUESTED), _completed()]),
@@ -339,6 +393,48 @@ BAD: dict[str, tuple[str, list[Act]]] = {
             _note(READ_BACK, P, False),
             _look,
             _completed(),
+        ],
+    ),
+    "index names what is not there": ("INV-71", _index_with("nowhere.parquet")),
+    "index shows an instant that is pending": (
+        "INV-72",
+        [_put(WRITE_REQUESTED), _put(WRITE_INFLIGHT), *_index_with(WRITTEN)],
+    ),
+    "planned index is in use": (
+        "INV-73",
+        [METADATA_TABLE, _config(f"{INDEX},files"), _plan_index()],
+    ),
+    "commit tells no index": (
+        "INV-74",
+        [METADATA_TABLE, _config("files"), _attempt(1), _put(REQUESTED), _completed()],
+    ),
+    "plan without its file groups": ("INV-75", [METADATA_TABLE, _config("files"), _plan_index(2)]),
+    "index being built without a plan": ("INV-76", [METADATA_TABLE, _config("files", INDEX)]),
+    "rolled back write still told": (
+        "INV-78",
+        [
+            METADATA_TABLE,
+            _config(),
+            _put(f"{METADATA_TIMELINE}/{W}.deltacommit.requested"),
+            *ROLLED_BACK,
+        ],
+    ),
+    "index update changes another key": (
+        "INV-79",
+        [
+            METADATA_TABLE,
+            _config("files"),
+            _config("files", **{"hoodie.table.partition.fields": "city"}),
+        ],
+    ),
+    "index vanishes": ("INV-79", [METADATA_TABLE, _config("files"), _config()]),
+    "compaction takes in a planned index": (
+        "INV-80",
+        [
+            METADATA_TABLE,
+            _config("files"),
+            _plan_index(),
+            _put(f"{METADATA_TIMELINE}/{C}.compaction.requested", encode_record(_FOLD_PLANNED)),
         ],
     ),
 }

@@ -50,7 +50,7 @@ def _unbroken(scenario: Scenario) -> Scenario:
         whole = logcompact(scenario.faults)
     if scenario.name == "cancel_commit":
         whole = cancel_commit(scenario.faults)
-    elif scenario.name.startswith(("cancel_", "removable")):
+    elif scenario.name.startswith(("cancel_", "removable", "index_")):
         whole = scenario  # What is broken there is patched into the product.
     return replace(scenario, actors=whole.actors)
 

@@ -313,8 +313,8 @@ def data_files(path: Path, pattern: str) -> list[Path]:
     return found
 
 
-def a_table_with_logs(path: Path) -> Table:
-    """Return a table with a base file and two log files in each partition."""
+def a_table_with_logs(path: Path, **options: str) -> Table:
+    """Return a table with a base file in each partition, and two log files in that of sf."""
     table = hw.create_table(
         path / "trips",
         schema=SCHEMA,
@@ -322,7 +322,7 @@ def a_table_with_logs(path: Path) -> Table:
         partition_by="city",
         table_type=TableType.MERGE_ON_READ,
         buckets=1,
-        options=FAST,
+        options={**FAST, **options},
     )
     table.bulk_insert(rows(("a", "sf", 1), ("b", "ny", 2)))
     table.upsert(rows(("a", "sf", 10), ("c", "sf", 3)))
@@ -370,11 +370,16 @@ def test_an_empty_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", [".*.log.*", "*.parquet"], ids=["log", "base file"])
-def test_a_missing_file(tmp_path: Path, pattern: str) -> None:
-    table = a_table_with_logs(tmp_path)
+@pytest.mark.parametrize(
+    ("is_indexed", "sentence"),
+    [("true", "of a completed instant does not exist"), ("false", "trips has lost files")],
+    ids=["by the metadata table", "by listing"],
+)
+def test_a_missing_file(tmp_path: Path, pattern: str, is_indexed: str, sentence: str) -> None:
+    table = a_table_with_logs(tmp_path, **{"hoodie.metadata.enable": is_indexed})
     lost = data_files(tmp_path, pattern)[0]
     lost.unlink()
-    with pytest.raises(hw.CorruptTableError, match="trips has lost files") as caught:
+    with pytest.raises(hw.CorruptTableError, match=sentence) as caught:
         table.read_arrow()
     assert caught.value.kind is ErrorKind.MISSING_DATA_FILE
     assert lost.name in str(caught.value)

@@ -77,6 +77,7 @@ def test_a_new_table_states_every_choice(tmp_path: Path) -> None:
         "hoodie.datasource.write.recordkey.field": "id",
         "hoodie.index.type": "BUCKET",
         "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+        "hoodie.table.metadata.partitions": "files",
         "hoodie.table.checksum": str(zlib.crc32(b".trips")),
         "hoodie.table.format": "native",
         "hoodie.table.initial.version": "9",
@@ -311,7 +312,7 @@ def test_bad_arguments_are_refused_with_every_reason(
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"index": "global_bloom"},
+        {"index": "inmemory"},
         {"options": {"hoodie.table.base.file.format": "ORC"}},
         {"options": {"hoodie.datasource.write.drop.partition.columns": True}},
         {"options": {"hoodie.table.keygenerator.type": "GLOBAL_DELETE"}},

@@ -8,6 +8,7 @@ from enum import StrEnum, unique
 from typing import Any, Self
 
 from headwater.config.option import NON_BLANK, RATE, TEXT_LIST, Option, OptionReader, integer
+from headwater.config.table_options import IndexType
 
 
 @unique
@@ -60,8 +61,9 @@ BLOOM_KEYS = Option(
     "hoodie.index.bloom.num_entries",
     integer(minimum=1),
     default=None,
-    doc="Keys that the bloom filter of a base file is made for, in tables with a BLOOM index. "
-    "Default: as many as the file has, which makes filters small and never overfills them.",
+    doc="Keys that the bloom filter of a base file is made for, in tables with a BLOOM or "
+    "GLOBAL_BLOOM index. Default: as many as the file has, which makes filters small and never "
+    "overfills them.",
 )
 BLOOM_FALSE_POSITIVE_RATE = Option(
     "hoodie.index.bloom.fpp",
@@ -75,6 +77,32 @@ BLOOM_KEYS_MAX = Option(
     integer(minimum=1),
     default=100_000,
     doc="Keys up to which a bloom filter of a given number of entries grows with its file.",
+)
+BLOOM_USES_METADATA = Option(
+    "hoodie.bloom.index.use.metadata",
+    bool,
+    default=False,
+    doc="Whether writes to tables with a BLOOM or GLOBAL_BLOOM index take bloom filters and key "
+    "ranges from the metadata table, where it has them, instead of the footers of the base files.",
+)
+SIMPLE_MOVES_RECORDS = Option(
+    "hoodie.simple.index.update.partition.path",
+    bool,
+    default=True,
+    doc="Whether a record of a table with a GLOBAL_SIMPLE index moves to the partition that a new "
+    "row of its key names, if that row wins. If not, it stays where it was first written.",
+)
+BLOOM_MOVES_RECORDS = Option(
+    "hoodie.bloom.index.update.partition.path",
+    bool,
+    default=True,
+    doc="The same for tables with a GLOBAL_BLOOM index.",
+)
+RECORD_INDEX_MOVES_RECORDS = Option(
+    "hoodie.record.index.update.partition.path",
+    bool,
+    default=False,
+    doc="The same for tables with a RECORD_INDEX or GLOBAL_RECORD_LEVEL_INDEX.",
 )
 BULK_INSERT_SORT_COLUMNS: Option[tuple[str, ...], tuple[str, ...]] = Option(
     "hoodie.bulkinsert.user.defined.partitioner.sort.columns",
@@ -118,6 +146,10 @@ FILE_OPTIONS: tuple[Option[Any, Any], ...] = (
     BLOOM_KEYS,
     BLOOM_FALSE_POSITIVE_RATE,
     BLOOM_KEYS_MAX,
+    BLOOM_USES_METADATA,
+    SIMPLE_MOVES_RECORDS,
+    BLOOM_MOVES_RECORDS,
+    RECORD_INDEX_MOVES_RECORDS,
     BULK_INSERT_SORT_COLUMNS,
     PARALLELISM,
     TASK_MEMORY,
@@ -136,6 +168,10 @@ class FileConfig:
     bloom_keys: int | None = BLOOM_KEYS.default
     bloom_false_positive_rate: float = BLOOM_FALSE_POSITIVE_RATE.default
     bloom_keys_max: int = BLOOM_KEYS_MAX.default
+    bloom_uses_metadata: bool = BLOOM_USES_METADATA.default
+    simple_moves_records: bool = SIMPLE_MOVES_RECORDS.default
+    bloom_moves_records: bool = BLOOM_MOVES_RECORDS.default
+    record_index_moves_records: bool = RECORD_INDEX_MOVES_RECORDS.default
     sort_columns: tuple[str, ...] = BULK_INSERT_SORT_COLUMNS.default
     task_count: int | None = PARALLELISM.default
     task_memory_bytes: int = TASK_MEMORY.default
@@ -159,6 +195,10 @@ class FileConfig:
             bloom_keys=reader.read(BLOOM_KEYS),
             bloom_false_positive_rate=reader.read(BLOOM_FALSE_POSITIVE_RATE),
             bloom_keys_max=reader.read(BLOOM_KEYS_MAX),
+            bloom_uses_metadata=reader.read(BLOOM_USES_METADATA),
+            simple_moves_records=reader.read(SIMPLE_MOVES_RECORDS),
+            bloom_moves_records=reader.read(BLOOM_MOVES_RECORDS),
+            record_index_moves_records=reader.read(RECORD_INDEX_MOVES_RECORDS),
             sort_columns=reader.read(BULK_INSERT_SORT_COLUMNS),
             task_count=reader.read(PARALLELISM),
             task_memory_bytes=reader.read(TASK_MEMORY),
@@ -167,3 +207,18 @@ class FileConfig:
         )
         reader.finish()
         return config
+
+    def moves_records(self, index: IndexType | None) -> bool:
+        """Whether a record goes to the partition that a new row of its key names.
+
+        Asked of an index of the whole table; with others keys are apart by partitions.
+        """
+        match index:
+            case IndexType.GLOBAL_SIMPLE:
+                return self.simple_moves_records
+            case IndexType.GLOBAL_BLOOM:
+                return self.bloom_moves_records
+            case IndexType.RECORD_INDEX | IndexType.GLOBAL_RECORD_LEVEL_INDEX:
+                return self.record_index_moves_records
+            case _:
+                return False

@@ -26,6 +26,7 @@ from headwater.config.detection import DETECTION_OPTIONS, DetectionConfig
 from headwater.config.files import FILE_OPTIONS, FileConfig
 from headwater.config.lock_options import LOCK_OPTIONS, lock_config_from_options
 from headwater.config.markers import MARKER_OPTIONS, MarkerConfig
+from headwater.config.metadata import METADATA_OPTIONS, MetadataConfig
 from headwater.config.option import (
     Option,
     OptionAliasWarning,
@@ -57,6 +58,7 @@ OPTION_GROUPS: Mapping[str, tuple[Option[Any, Any], ...]] = {
     "Clustering": CLUSTERING_OPTIONS,
     "Clean": CLEAN_OPTIONS,
     "Archive": ARCHIVE_OPTIONS,
+    "Metadata table": METADATA_OPTIONS,
     "Plans": PLAN_OPTIONS,
     "Services after a write": UPKEEP_OPTIONS,
 }
@@ -74,6 +76,7 @@ _CONFIG_BUILDERS = (
     ClusteringConfig.from_options,
     CleanConfig.from_options,
     ArchiveConfig.from_options,
+    MetadataConfig.from_options,
     PlanConfig.from_options,
     UpkeepConfig.from_options,
 )

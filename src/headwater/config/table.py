@@ -27,6 +27,7 @@ from headwater.config.table_options import (
     HIVE_STYLE_PARTITIONING,
     INDEX_DEFS_PATH,
     INDEX_TYPE,
+    INDEXES_TO_REBUILD,
     INITIAL_VERSION,
     KEY_GENERATOR_TYPE,
     LEGACY_PAYLOAD_CLASS,
@@ -97,6 +98,7 @@ _FIELDS: Mapping[str, Option[Any, Any]] = {
     "has_meta_fields": POPULATE_META_FIELDS,
     "metadata_partitions": METADATA_PARTITIONS,
     "metadata_partitions_inflight": METADATA_PARTITIONS_INFLIGHT,
+    "indexes_to_rebuild": INDEXES_TO_REBUILD,
     "index_defs_path": INDEX_DEFS_PATH,
     "is_cdc_enabled": CDC_ENABLED,
     "cdc_logging_mode": CDC_LOGGING_MODE,
@@ -138,6 +140,7 @@ class TableConfig:
     has_meta_fields: bool
     metadata_partitions: tuple[str, ...]
     metadata_partitions_inflight: tuple[str, ...]
+    indexes_to_rebuild: tuple[str, ...]
     index_defs_path: str | None
     is_cdc_enabled: bool
     cdc_logging_mode: CdcLoggingMode

@@ -55,8 +55,22 @@ class IndexType(StrEnum):
     FLINK_STATE = "FLINK_STATE"
 
 
-LOOKUP_INDEXES = (IndexType.SIMPLE, IndexType.BLOOM)
-"""Those that find a record by looking its key up in the files of its partition."""
+RECORD_INDEXES = (IndexType.RECORD_INDEX, IndexType.GLOBAL_RECORD_LEVEL_INDEX)
+"""Two names for looking a key up in the record index of the metadata table."""
+
+GLOBAL_INDEXES = (IndexType.GLOBAL_SIMPLE, IndexType.GLOBAL_BLOOM, *RECORD_INDEXES)
+"""Those that look a key up in the whole table, whatever partition its row claims: a key is there
+once in the whole table."""
+
+BLOOM_INDEXES = (IndexType.BLOOM, IndexType.GLOBAL_BLOOM)
+"""Those that want a bloom filter over the keys of each base file."""
+
+UNIQUE_KEY_INDEXES = (IndexType.RECORD_LEVEL_INDEX, *GLOBAL_INDEXES)
+"""Those that know one place for each key, of its partition or of the whole table. Inserts look keys
+up as well then, or a key would be there twice."""
+
+LOOKUP_INDEXES = (IndexType.SIMPLE, IndexType.BLOOM, *UNIQUE_KEY_INDEXES)
+"""Those that find a record by looking its key up, in files or in an index."""
 
 
 @unique
@@ -248,6 +262,14 @@ METADATA_PARTITIONS_INFLIGHT = Option(
     is_managed=True,
     doc="Partitions of the metadata table that are being built.",
 )
+INDEXES_TO_REBUILD = Option(
+    "headwater.indexes.to.rebuild",
+    TEXT_LIST,
+    default=(),
+    is_managed=True,
+    doc="Partitions of the metadata table that were dropped because an instant in them was taken "
+    "back, and that the next service builds again.",
+)
 INDEX_DEFS_PATH = Option(
     "hoodie.table.index.defs.path",
     str,
@@ -290,7 +312,10 @@ INDEX_TYPE = Option(
     IndexType,
     default=None,
     doc="How a record finds its file group: by the hash of its key (BUCKET), or by looking the key "
-    "up in the base files of its partition (SIMPLE; BLOOM asks their bloom filters first).",
+    "up in the base files of its partition (SIMPLE; BLOOM asks their bloom filters first), in all "
+    "base files (GLOBAL_SIMPLE, GLOBAL_BLOOM), in the record index of the whole table "
+    "(RECORD_INDEX, also named GLOBAL_RECORD_LEVEL_INDEX), or in one that is kept apart by "
+    "partitions (RECORD_LEVEL_INDEX).",
 )
 BUCKET_COUNT = Option(
     "hoodie.bucket.index.num.buckets",
@@ -342,6 +367,7 @@ TABLE_OPTIONS: tuple[Option[Any, Any], ...] = (
     POPULATE_META_FIELDS,
     METADATA_PARTITIONS,
     METADATA_PARTITIONS_INFLIGHT,
+    INDEXES_TO_REBUILD,
     INDEX_DEFS_PATH,
     CDC_ENABLED,
     CDC_LOGGING_MODE,

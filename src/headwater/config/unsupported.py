@@ -71,8 +71,17 @@ UNSUPPORTED_OPTIONS = (
     UnsupportedOption("hoodie.table.cdc.enabled", ("FALSE",), "Change data is not written"),
     UnsupportedOption(
         "hoodie.index.type",
-        ("BUCKET", "SIMPLE", "BLOOM"),
-        "A record is found by its partition and key: choose one of these",
+        (
+            "BUCKET",
+            "SIMPLE",
+            "GLOBAL_SIMPLE",
+            "BLOOM",
+            "GLOBAL_BLOOM",
+            "RECORD_INDEX",
+            "RECORD_LEVEL_INDEX",
+            "GLOBAL_RECORD_LEVEL_INDEX",
+        ),
+        "Choose one of these",
     ),
     UnsupportedOption(
         "hoodie.clean.failed.writes.policy",

@@ -75,6 +75,10 @@ class Rows(Protocol):
         """Where tasks reach this process over the network; None if they cannot."""
         ...
 
+    def held(self) -> Sequence[pa.RecordBatch] | None:
+        """Return the rows if this process has them in memory; None if they are elsewhere."""
+        ...
+
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
         """Bring the rows to tasks and return all their results, in task order."""
         ...

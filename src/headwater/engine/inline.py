@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from headwater.engine.engine import Poll, Route, RowsTask, TaskContext, never_stops
+from headwater.engine.engine import Engine, Poll, Route, RowsTask, TaskContext, never_stops
 from headwater.seams.network import LOOPBACK
 
 A = TypeVar("A")
@@ -33,6 +33,15 @@ class InlineEngine:
         return results
 
 
+EngineFor = Callable[[int], Engine]
+"""Gives the engine for work on so many bytes."""
+
+
+def inline_engine(size_bytes: int) -> Engine:
+    """Return the inline engine, however much there is to do."""
+    return InlineEngine()
+
+
 class InlineRows:
     """Rows that are here already, as one Arrow table."""
 
@@ -46,6 +55,10 @@ class InlineRows:
     @property
     def driver_host(self) -> str:
         return LOOPBACK
+
+    def held(self) -> list[pa.RecordBatch]:
+        batches: list[pa.RecordBatch] = self._table.to_batches()
+        return batches
 
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
         """Hand all rows to one task; one task trivially holds every file group whole."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from headwater.config.table import TableConfig
+from headwater.engine.inline import EngineFor, inline_engine
+from headwater.indexes.listing import list_indexes
 from headwater.inspect.cancels import count_cancels, list_cancels
 from headwater.inspect.files import list_files
 from headwater.inspect.heartbeats import list_heartbeats
@@ -14,16 +17,28 @@ from headwater.inspect.locks import list_locks
 from headwater.inspect.slices import list_slices
 from headwater.inspect.timeline import list_instants, list_operations
 from headwater.inspect.timeline_picture import draw_timeline
-from headwater.kernel.table_config import table_layout
+from headwater.inspect.validate_metadata import validate_metadata
+from headwater.kernel.table_config import load_table_config, table_layout
 from headwater.seams.components import Components
 
 
 class Inspect:
     """`table.inspect`: one method per question."""
 
-    def __init__(self, components: Components, config: TableConfig) -> None:
+    def __init__(
+        self,
+        components: Components,
+        config: TableConfig,
+        *,
+        engine_for: EngineFor = inline_engine,
+        storage_options: Mapping[str, str] | None = None,
+        merge_function: str | None = None,
+    ) -> None:
         self._components = components
         self._config = config
+        self._engine_for = engine_for
+        self._storage_options = storage_options or {}
+        self._merge_function = merge_function
 
     def timeline(self, *, operations: bool = False) -> pa.Table:
         """The instants of the active timeline, oldest first.
@@ -69,3 +84,29 @@ class Inspect:
     def cancel_count(self) -> pa.Table:
         """How often plans of this table were cancelled since it was created, as one row."""
         return count_cancels(self._components.storage)
+
+    def indexes(self) -> pa.Table:
+        """The indexes: state, file groups, logs not folded yet, plans and what they wait for.
+
+        `compaction_waits_for` are the instants that keep the metadata table from being compacted:
+        a process died between telling the indexes and completing. Rolling back failed writes, or
+        executing the plan again, ends that.
+        """
+        return list_indexes(self._components.storage, self._components.clock)
+
+    def validate_metadata(self) -> pa.Table:
+        """How the indexes differ from what the files say: none of the rows `missing` or `wrong`.
+
+        Everything is derived again from the data, which takes about as long as building all
+        indexes. Rows that are `stale` are harmless: an index may name more than there is.
+
+        Raises: see `inspect.validate_metadata.validate_metadata`.
+        """
+        storage, clock = self._components.storage, self._components.clock
+        return validate_metadata(
+            storage,
+            load_table_config(storage, clock),  # Indexes may have come since the table was opened.
+            engine_for=self._engine_for,
+            storage_options=self._storage_options,
+            merge_function=self._merge_function,
+        )

@@ -174,6 +174,16 @@ def with_chosen_index(config: TableConfig, options: Mapping[str, str]) -> TableC
     )
 
 
+def check_no_table(storage: Storage) -> None:
+    """Check that the location is no table yet.
+
+    Raises:
+        AlreadyExistsError: kind TABLE_EXISTS.
+    """
+    if _is_table(storage):
+        raise _table_exists(storage)
+
+
 def create_table_config(storage: Storage, clock: Clock, ids: Ids, config: TableConfig) -> None:
     """Make the location a table, unless it is one.
 
@@ -184,8 +194,7 @@ def create_table_config(storage: Storage, clock: Clock, ids: Ids, config: TableC
         CommitUnknownError: storage did not say whether the table was created.
         StorageError: the location cannot be written to.
     """
-    if _is_table(storage):
-        raise _table_exists(storage)
+    check_no_table(storage)
     history = table_layout(config).history
     storage.put(f"{history}/{_FOLDER_MARK}", b"")
     # The id tells our file from a rival's with the same content, should the reply get lost.

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
 
 from headwater.engine.engine import TaskContext
@@ -25,6 +26,7 @@ from headwater.operations.group_buffer import GroupBuffer
 from headwater.operations.group_writer import GroupWriter
 from headwater.operations.plan import WritePlan
 from headwater.operations.route import GroupKey, assign_groups
+from headwater.operations.settle import Settler
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import SystemIds
 from headwater.seams.open_storage import open_storage
@@ -49,17 +51,32 @@ def execute_write(
     if stop is not None:
         stop.check()
         batches = stop.watched(batches)
-    with (
-        _markers_of(plan, context, storage) as markers,
-        GroupBuffer[GroupKey](plan.files.task_memory_bytes) as buffer,
-    ):
+    with ExitStack() as stack:
+        markers = stack.enter_context(_markers_of(plan, context, storage))
+        buffer = stack.enter_context(GroupBuffer[GroupKey](plan.files.task_memory_bytes))
         writer = GroupWriter(plan, context, storage, markers, keys, stop)
         for batch in batches:
             buffer.add(*assign_groups(plan, keys, batch))
+        if plan.settles_partitions:
+            buffer = stack.enter_context(_settled(plan, storage, keys, buffer))
         for partition, groups in groupby(buffer.drain(), key=lambda item: item[0].partition):
             numbered = ((group.number, rows) for group, rows in groups)
             stats += writer.write_partition(partition, numbered)
     return stats
+
+
+@contextmanager
+def _settled(
+    plan: WritePlan, storage: Storage, keys: KeyGenerator, buffer: GroupBuffer[GroupKey]
+) -> Iterator[GroupBuffer[GroupKey]]:
+    """Give the rows of a buffer by the groups that they are written to; see `settle`."""
+    settler = Settler(plan, storage, keys)
+    with GroupBuffer[GroupKey](plan.files.task_memory_bytes) as settled:
+        for unsettled, rows in buffer.drain():
+            for group, some in settler.settle(unsettled, rows):
+                for batch in some.to_batches():
+                    settled.add(batch, np.zeros(batch.num_rows, np.int64), [group])
+        yield settled
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Writing the rows of file groups.
 
-    merge on read    a log file: blocks of rows, and a block of deletes; but rows that start a
-                     group in bulk, and inserts of all but bucketed tables, become a base file
+    merge on read    a log file: blocks of rows, and a block of deletes; but the first rows of a
+                     group become a base file, unless others may start the same group
     copy on write    a new base file: the rows alone, or merged with the base file before
 
 The same code runs for every engine; a group's rows are all here, as one table. Inserts of a table
@@ -17,7 +17,7 @@ nothing to complete it is read as garbage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, count
 from typing import cast
@@ -25,7 +25,7 @@ from typing import cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.config.table_options import IndexType
+from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
 from headwater.errors import AlreadyExistsError, check
 from headwater.kernel.arrow.fold import fold_logs
@@ -66,6 +66,7 @@ from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile, wri
 from headwater.operations.inserts import plan_inserts
 from headwater.operations.live_keys import live_keys
 from headwater.operations.plan import INSERTS, Operation, WritePlan, has_room
+from headwater.operations.settle import split_leaving
 from headwater.seams.storage import Storage
 
 NO_PREVIOUS_COMMIT = "null"
@@ -115,11 +116,9 @@ class GroupWriter:
                 yield from self._insert(partition, pieces)
             else:
                 self._check_mine(number)
-                more = filling.pop(number, None)
-                whole = rows if more is None else pa.concat_tables([rows, more])
-                yield from self._write_group(partition, number, whole)
+                yield from self._write_group(partition, number, rows, filling.pop(number, None))
         for number, rows in filling.items():
-            yield self._change(self._plan.slices[partition][number], rows)
+            yield self._change(self._plan.slices[partition][number], None, more=rows)
 
     def _check_mine(self, number: int) -> None:
         """Two tasks that wrote one slice would each lose what the other wrote."""
@@ -132,21 +131,36 @@ class GroupWriter:
             task_count=here.task_count,
         )
 
-    def _write_group(self, partition: str, number: int, rows: pa.Table) -> Iterator[WriteStat]:
+    def _write_group(
+        self, partition: str, number: int, rows: pa.Table, more: pa.Table | None
+    ) -> Iterator[WriteStat]:
         file_slice = self._plan.slices.get(partition, {}).get(number)
         if self._plan.operation is Operation.DELETE:
             if file_slice is not None:
                 yield self._delete(file_slice, rows)
             return
+        rows, leaving = split_leaving(rows)
         rows = self._sorted(reduce_batch(rows, self._keys.record_keys(rows), self._rule))
         if file_slice is not None:
-            yield self._change(file_slice, rows)
+            yield self._change(file_slice, rows, more=more, leaving=leaving)
             return
         new = self._plan.new_group(partition, number)
-        if self._plan.is_merge_on_read and not self._plan.is_bulk:
+        is_shared = self._plan.is_non_blocking or self._plan.is_handed_over
+        if self._plan.is_merge_on_read and is_shared and not self._plan.is_bulk:
+            # Several writers or tasks may start one group, and only logs go together.
             yield self._append_log(new, rows, None)
-        else:
-            yield self._create(new, self._without_deleted(rows))
+            return
+        alive = self._without_deleted(rows)
+        yield self._create(new, alive)
+        if self._keeps_deletes and alive.num_rows < rows.num_rows:
+            deletes = rows.filter(pa.array(deleted_rows(rows, self._rule)))
+            yield self._append_log(new, deletes, None)
+
+    @property
+    def _keeps_deletes(self) -> bool:
+        """Whether a delete has to be there for older records that arrive later (INV-50)."""
+        plan = self._plan
+        return plan.is_merge_on_read and not plan.is_bulk and self._rule.merges_by_ordering
 
     def _insert_pieces(self, partition: str, rows: pa.Table) -> list[tuple[int | None, pa.Table]]:
         """Return new rows in pieces, each with the number of the slice to fill up, if any.
@@ -201,29 +215,57 @@ class GroupWriter:
         is_kept = ~deleted_rows(rows, self._rule)
         return rows if is_kept.all() else rows.filter(pa.array(is_kept))
 
-    def _change(self, file_slice: FileSlice, rows: pa.Table) -> WriteStat:
+    def _change(
+        self,
+        file_slice: FileSlice,
+        rows: pa.Table | None,
+        *,
+        more: pa.Table | None = None,
+        leaving: pa.Table | None = None,
+    ) -> WriteStat:
+        """Write what comes to a slice that exists, as one file.
+
+        Args:
+            rows: updates of its records.
+            more: new records that fill it up, in a copy-on-write table.
+            leaving: rows whose keys are deleted, because their records go to another partition.
+        """
+        gone = None if leaving is None else whole(self._keys.record_keys(leaving))
         if self._plan.is_merge_on_read:
-            return self._append_log(file_slice.group, rows, file_slice)
+            check(rows is not None and more is None, "A log is not filled up")
+            return self._append_log(file_slice.group, cast(pa.Table, rows), file_slice, gone)
         base = self._new_base_file(file_slice.group)
-        part = DataPart(
-            self._plan.instant_time,
-            self._with_meta_columns(rows, base.partition, base.name),
-            self._plan.is_partial,
-        )
-        return self._merge(file_slice, base, part)
+        time, parts = self._plan.instant_time, list[LogPart]()
+        if rows is not None:
+            written = self._with_meta_columns(rows, base.partition, base.name)
+            parts.append(DataPart(time, written, self._plan.is_partial))
+        if more is not None:
+            complete = project_batch(more, self._plan.schema)  # A partial write may lack columns.
+            parts.append(
+                DataPart(time, self._with_meta_columns(complete, base.partition, base.name))
+            )
+        if gone is not None:
+            paths = repeated_text(base.partition, len(gone), is_encoded=False)
+            parts.append(DeletePart(time, gone, paths))
+        return self._merge(file_slice, base, parts)
 
     def _delete(self, file_slice: FileSlice, rows: pa.Table) -> WriteStat:
         record_keys = pc.unique(self._keys.record_keys(rows))
         paths = repeated_text(file_slice.group.partition, len(record_keys), is_encoded=False)
         if not self._plan.is_merge_on_read:
             part = DeletePart(self._plan.instant_time, record_keys, paths)
-            return self._merge(file_slice, self._new_base_file(file_slice.group), part)
+            return self._merge(file_slice, self._new_base_file(file_slice.group), [part])
         blocks = self._delete_blocks(record_keys, paths, None)
         return self._put_log(file_slice.group, blocks, file_slice, deleted=len(record_keys))
 
     def _append_log(
-        self, group: FileGroupId, rows: pa.Table, file_slice: FileSlice | None
+        self,
+        group: FileGroupId,
+        rows: pa.Table,
+        file_slice: FileSlice | None,
+        gone: pa.StringArray | None = None,
     ) -> WriteStat:
+        """Write rows to a log, with deletes of the keys that are gone in any case."""
         is_deleted = deleted_rows(rows, self._rule)
         deletes = rows.filter(pa.array(is_deleted))
         records = rows if deletes.num_rows == 0 else rows.filter(pa.array(~is_deleted))
@@ -237,9 +279,12 @@ class GroupWriter:
             paths = repeated_text(group.partition, deletes.num_rows, is_encoded=False)
             keys = whole(self._keys.record_keys(deletes))
             blocks += self._delete_blocks(keys, paths, self._ordering(deletes))
-        return self._put_log(
-            group, blocks, file_slice, written=records.num_rows, deleted=deletes.num_rows
-        )
+        deleted = deletes.num_rows
+        if gone is not None and len(gone):
+            paths = repeated_text(group.partition, len(gone), is_encoded=False)
+            blocks += self._delete_blocks(gone, paths, None)
+            deleted += len(gone)
+        return self._put_log(group, blocks, file_slice, written=records.num_rows, deleted=deleted)
 
     def _by_need(self, rows: pa.Table, file_slice: FileSlice | None) -> tuple[pa.Table, pa.Table]:
         """Return the rows that complete older records, and those that need all columns."""
@@ -341,9 +386,9 @@ class GroupWriter:
         counts = MergeCounts(inserted=rows.num_rows)
         return _base_file_stat(base, written, counts, before=file_slice)
 
-    def _merge(self, file_slice: FileSlice, base: BaseFile, part: LogPart) -> WriteStat:
+    def _merge(self, file_slice: FileSlice, base: BaseFile, parts: Sequence[LogPart]) -> WriteStat:
         with _open(self._storage, file_slice) as old:
-            folded = fold_logs([part], self._rule, self._schema)
+            folded = fold_logs(parts, self._rule, self._schema)
             merged = merge_batches(
                 old.iter_batches(keeps_dictionaries=True), folded, self._rule, schema=self._schema
             )
@@ -384,7 +429,7 @@ class GroupWriter:
 
     def _bloom_filter(self, row_count_max: int) -> BloomFilterBuilder | None:
         """Return an empty filter for a file of that many rows, if the table's index wants one."""
-        if self._plan.config.index_type is not IndexType.BLOOM:
+        if self._plan.config.index_type not in BLOOM_INDEXES:
             return None
         files = self._plan.files
         keys_per_row = files.bloom_keys or max(1, row_count_max)

@@ -7,6 +7,8 @@ before left over:
 2. its bloom filter, in a table with a bloom index;
 3. its column of record keys.
 
+The first two may come from the metadata table, for all files at once (`indexed_summaries`).
+
 In a table with such an index every key is in a base file: inserts go to base files only, and logs
 hold updates of the base file below them. A slice without base file, which another writer may have
 started as a log, is asked for the keys of its log.
@@ -14,66 +16,48 @@ started as a log, is asked for the keys of its log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.kernel.arrow.log_parts import DataPart
 from headwater.kernel.arrow.meta_columns import RECORD_KEY
-from headwater.kernel.format.base_file import BaseFileReader, open_base_file
-from headwater.kernel.format.bloom import BloomFilter
+from headwater.kernel.format.base_file import open_base_file
 from headwater.kernel.format.log_blocks import read_log_parts
 from headwater.model.files import BaseFile, FileSlice
 from headwater.operations.byte_cache import ByteCache
+from headwater.operations.indexed_summaries import IndexedSummaries
+from headwater.operations.key_summary import NOWHERE, KeySummary, Positions, summary_of_footer
 from headwater.seams.storage import Storage
-
-Positions: TypeAlias = npt.NDArray[np.int64]
-
-_NONE: Positions = np.zeros(0, np.int64)
-_SUMMARY_BYTES = 1_000
-"""What a summary without bloom filter takes, about."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Summary:
-    """What the footer of a base file says about its keys."""
-
-    row_count: int
-    key_range: tuple[str, str] | None
-    bloom: BloomFilter | None
-
-    @property
-    def size_bytes(self) -> int:
-        bits = () if self.bloom is None else self.bloom.rows
-        return _SUMMARY_BYTES + sum(row.nbytes for row in bits)
-
-    def candidates(self, keys: pa.Array) -> Positions:
-        """Return the positions of the keys that the file may hold."""
-        if self.row_count == 0:
-            return _NONE
-        positions = np.arange(len(keys))
-        if self.key_range is not None:
-            low, high = self.key_range
-            is_within = pc.and_(pc.greater_equal(keys, low), pc.less_equal(keys, high))
-            positions = np.flatnonzero(is_within.to_numpy(zero_copy_only=False))
-        if self.bloom is not None and len(positions):
-            positions = positions[self.bloom.might_contain(keys.take(pa.array(positions)))]
-        return positions
 
 
 class KeyLookup:
     """Looks keys up for one task, and remembers what it read of the files within a bound."""
 
-    def __init__(self, storage: Storage, *, uses_bloom_filters: bool, cache_bytes: int) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        uses_bloom_filters: bool,
+        cache_bytes: int,
+        indexed: IndexedSummaries | None = None,
+    ) -> None:
+        """Make a look-up.
+
+        Args:
+            indexed: knows of many files what their footers say, if there is an index to ask.
+        """
         self._storage = storage
+        self._indexed = indexed
         self._uses_bloom_filters = uses_bloom_filters
-        self._summaries = ByteCache[_Summary](cache_bytes // 2)
+        self._summaries = ByteCache[KeySummary](cache_bytes // 2)
         self._keys = ByteCache[pa.ChunkedArray](cache_bytes // 2)
+
+    @property
+    def storage(self) -> Storage:
+        return self._storage
 
     def find(
         self, keys: pa.StringArray, slices: Mapping[int, FileSlice]
@@ -87,6 +71,7 @@ class KeyLookup:
         Raises:
             CorruptTableError: a file is missing or damaged.
         """
+        self._ask_index(slices.values())
         for number, file_slice in slices.items():
             positions = (
                 self._in_logs(keys, file_slice)
@@ -95,6 +80,14 @@ class KeyLookup:
             )
             if len(positions):
                 yield number, positions
+
+    def _ask_index(self, slices: Iterable[FileSlice]) -> None:
+        if self._indexed is None:
+            return
+        bases = (one.base for one in slices)
+        unknown = [one for one in bases if one is not None and not self._summaries.get(one.path)]
+        for path, summary in self._indexed.load(unknown).items():
+            self._summaries.put(path, summary, summary.size_bytes)
 
     def _in_base_file(self, keys: pa.StringArray, file: BaseFile) -> Positions:
         summary = self._summaries.get(file.path)
@@ -105,18 +98,14 @@ class KeyLookup:
                 return _matching(keys, candidates, held)
         with open_base_file(self._storage, file) as reader:
             if summary is None:
-                summary = self._summarise(reader)
+                summary = summary_of_footer(reader, has_bloom=self._uses_bloom_filters)
                 self._summaries.put(file.path, summary, summary.size_bytes)
                 candidates = summary.candidates(keys)
                 if not len(candidates):
-                    return _NONE
+                    return NOWHERE
             held = reader.read([RECORD_KEY])[RECORD_KEY]
         self._keys.put(file.path, held, held.nbytes)
         return _matching(keys, candidates, held)
-
-    def _summarise(self, reader: BaseFileReader) -> _Summary:
-        bloom = reader.bloom_filter() if self._uses_bloom_filters else None
-        return _Summary(reader.row_count, reader.key_range, bloom)
 
     def _in_logs(self, keys: pa.StringArray, file_slice: FileSlice) -> Positions:
         name = str(file_slice.group)
@@ -140,7 +129,7 @@ def _matching(
 ) -> Positions:
     """Return the candidates that are among the keys a file holds."""
     if held is None or not len(candidates):
-        return _NONE
+        return NOWHERE
     # The keys of the write are the smaller side, so they become the hash table.
     wanted = keys if len(candidates) == len(keys) else keys.take(pa.array(candidates))
     found = pc.index_in(held.cast(wanted.type), value_set=wanted).drop_null()

@@ -6,6 +6,12 @@ A write sends every row to a file group. How the group is found depends on the i
     simple, bloom  upserts and deletes look the record key up in the base files of its partition;
                    new keys, and inserts, which look nothing up, go to files with room or to new
                    ones; updates go to the group that holds the key
+    global ones    the same, but every write looks its keys up, and in the whole table: in all
+                   files (GLOBAL_SIMPLE, GLOBAL_BLOOM) or in the record index. A key is there once.
+                   Whether a record stays in its partition or goes to the one that its row says, an
+                   option of the index decides
+    record level   the same, by a record index that is kept apart by partitions: a key is there once
+                   in each of them
     none           rows have no key of their own and are inserts
 
 A plan holds the file slices that exist as of the writer's snapshot, so that a task needs nothing
@@ -22,7 +28,13 @@ import pyarrow as pa
 
 from headwater.config.files import FileConfig
 from headwater.config.table import TableConfig
-from headwater.config.table_options import LOOKUP_INDEXES, IndexType, TableType
+from headwater.config.table_options import (
+    GLOBAL_INDEXES,
+    LOOKUP_INDEXES,
+    UNIQUE_KEY_INDEXES,
+    IndexType,
+    TableType,
+)
 from headwater.kernel.file_ids import generation_file_id, seeded_file_id
 from headwater.kernel.view.commits import Commit
 from headwater.markers.client import MarkerServiceAddress
@@ -78,13 +90,23 @@ class WritePlan:
     files: FileConfig
     is_partial: bool = False
     """Whether columns that the rows lack keep their older values."""
-    slices: Mapping[str, Mapping[int, FileSlice]]
-    """Partition -> bucket, or running number, -> the slice that rows are written to."""
-    known_partitions: frozenset[str]
+    uses_record_index: bool = False
+    """Whether keys are looked up in the record index; otherwise in all files of the table, if the
+    index is one of the whole table, and in those of the row's partition if not."""
+    has_bloom_index: bool = False
+    """Whether the metadata table has the bloom filters of the base files, and is to be asked."""
+    has_key_ranges: bool = False
+    """Whether it also has their smallest and largest keys."""
+    slices: Mapping[str, Mapping[int, FileSlice]] = field(default_factory=dict)
+    """Partition -> bucket, or running number, -> the slice that rows are written to. Partitions
+    that no row goes to may be left out."""
+    known_partitions: frozenset[str] = frozenset()
     record_size_bytes: int | None
     """Bytes of a record in a base file, if anything tells."""
     is_non_blocking: bool = False
     """Whether other writers may append to the same file groups at the same time."""
+    is_handed_over: bool = False
+    """Whether rows come to tasks as they happen to be, so that several may have some of a group."""
     generations: Mapping[str, Mapping[int, InstantTime]] = field(default_factory=dict)
     """Partition -> bucket -> the last instant that replaced the bucket's file group."""
     marker_service: MarkerServiceAddress | None = None
@@ -103,7 +125,24 @@ class WritePlan:
         A write that replaces has nothing to look up, but equal keys still meet.
         """
         is_inserting = self.operation in (Operation.INSERT, Operation.BULK_INSERT)
-        return self.config.index_type in LOOKUP_INDEXES and not is_inserting
+        index = self.config.index_type
+        return index in UNIQUE_KEY_INDEXES or (index in LOOKUP_INDEXES and not is_inserting)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a key is there once in the whole table, not once in each partition."""
+        return self.config.index_type in GLOBAL_INDEXES
+
+    @property
+    def settles_partitions(self) -> bool:
+        """Whether rows of one key may claim several partitions, of which one has to be chosen."""
+        has_partitions = bool(self.config.partition_columns)
+        return self.is_global and has_partitions and self.operation is not Operation.DELETE
+
+    @property
+    def moves_records(self) -> bool:
+        """Whether a record goes to the partition that a row of its key claims."""
+        return self.settles_partitions and self.files.moves_records(self.config.index_type)
 
     @property
     def bucket_count(self) -> int:

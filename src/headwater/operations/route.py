@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +16,9 @@ from headwater.kernel.arrow.buckets import bucket_ids
 from headwater.kernel.arrow.java_hash import string_hashes
 from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.operations.fit import fit_rows
+from headwater.operations.home_partitions import home_partitions, with_home_columns
 from headwater.operations.plan import INSERTS, WritePlan
+from headwater.operations.record_index_lookup import keys_by_partition
 from headwater.operations.tagging import tag_rows
 
 _PATH_HASH_BITS = 20
@@ -23,10 +26,15 @@ _PATH_HASH_BITS = 20
 Numbers = npt.NDArray[np.signedinteger[Any]]
 
 
+_LOTS = 16
+"""New keys are settled in so many lots, so that not all rows of a task have to be held at once."""
+
+
 class GroupKey(NamedTuple):
     """A file group before it has a file id.
 
-    The number is that of a bucket or of a slice in the plan, or `INSERTS`.
+    The number is that of a bucket or of a slice in the plan, or `INSERTS`. In a plan that settles
+    partitions, new keys come to their task as lots first: numbers below 0, without a partition.
     """
 
     partition: str
@@ -46,13 +54,17 @@ def assign_groups(
         return rows, *_computed_groups(plan, keys, rows)
     check(GROUP_NUMBER in batch.schema.names, "Rows reached their task without being looked up")
     rows = fit_rows(plan, batch.drop_columns([GROUP_NUMBER]))
-    return rows, *_tagged_groups(keys, rows, batch.column(GROUP_NUMBER).to_numpy())
+    tags = batch.column(GROUP_NUMBER).to_numpy()
+    if not plan.is_global:
+        return rows, *_tagged_groups(keys.partition_dictionary(rows), tags)
+    homes = home_partitions(plan, keys, rows, tags)
+    if not plan.moves_records:
+        rows = with_home_columns(keys, rows, homes)
+    groups = _unsettled_groups if plan.settles_partitions else _tagged_groups
+    return rows, *groups(homes, tags)
 
 
-def _tagged_groups(
-    keys: KeyGenerator, rows: pa.RecordBatch, tags: Numbers
-) -> tuple[Numbers, list[GroupKey]]:
-    paths = keys.partition_dictionary(rows)
+def _tagged_groups(paths: pa.DictionaryArray, tags: Numbers) -> tuple[Numbers, list[GroupKey]]:
     codes = paths.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     # One integer out of two, the number in the lower half, lifted to begin at 0.
     pairs = (codes << 32) + np.maximum(tags, INSERTS) - INSERTS
@@ -61,6 +73,23 @@ def _tagged_groups(
     groups = [
         GroupKey(partitions[pair >> 32], (pair & 0xFFFFFFFF) + INSERTS) for pair in used.tolist()
     ]
+    return numbers, groups
+
+
+def _unsettled_groups(paths: pa.DictionaryArray, tags: Numbers) -> tuple[Numbers, list[GroupKey]]:
+    """Return the groups of slices, and lots of new keys such that equal keys are in one."""
+    partitions = paths.dictionary.to_pylist()
+    codes = paths.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    is_new = tags < 0
+    # All keys of a task have equal remainders, so the lots are made of other digits.
+    lots = (tags.astype(np.int64) >> 8) % _LOTS
+    pairs = np.where(is_new, (len(partitions) << 32) + lots, (codes << 32) + tags)
+    used, numbers = np.unique(pairs, return_inverse=True)
+    groups = []
+    for pair in used.tolist():
+        code, number = pair >> 32, pair & 0xFFFFFFFF
+        is_slice = code < len(partitions)
+        groups.append(GroupKey(partitions[code], number) if is_slice else GroupKey("", -1 - number))
     return numbers, groups
 
 
@@ -88,10 +117,59 @@ def _computed_groups(
     return compact[codes], groups
 
 
-def group_route(plan: WritePlan, keys: KeyGenerator) -> Route:
-    """Return how the rows of a write find their tasks."""
+def touched_partitions(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> frozenset[str]:
+    """Return the partitions that rows belong to.
+
+    Raises:
+        InvalidInputError: as `assign_groups`.
+    """
+    keys = KeyGenerator.from_config(plan.config)
+    found: set[str] = set()
+    for batch in batches:
+        if batch.num_rows:
+            found.update(keys.partition_dictionary(fit_rows(plan, batch)).dictionary.to_pylist())
+    return frozenset(found)
+
+
+def record_keys_of(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> pa.StringArray:
+    """Return the keys of rows, each once.
+
+    Raises:
+        InvalidInputError: as `assign_groups`.
+    """
+    keys = KeyGenerator.from_config(plan.config)
+    found = [keys.record_keys(fit_rows(plan, batch)) for batch in batches if batch.num_rows]
+    return pa.chunked_array(found, pa.string()).unique()
+
+
+def located_keys_of(
+    plan: WritePlan, batches: Iterable[pa.RecordBatch]
+) -> dict[str, pa.StringArray]:
+    """Return the keys of rows by the partitions that the rows belong to, each once.
+
+    Raises:
+        InvalidInputError: as `assign_groups`.
+    """
+    keys = KeyGenerator.from_config(plan.config)
+    found: dict[str, list[pa.StringArray]] = {}
+    for batch in batches:
+        if batch.num_rows:
+            rows = fit_rows(plan, batch)
+            record_keys, paths = keys.record_keys(rows), keys.partition_dictionary(rows)
+            for path, some in keys_by_partition(record_keys, paths).items():
+                found.setdefault(path, []).append(some)
+    return {path: pa.chunked_array(found[path], pa.string()).unique() for path in found}
+
+
+def group_route(plan: WritePlan, keys: KeyGenerator, located: pa.Table | None = None) -> Route:
+    """Return how the rows of a write find their tasks.
+
+    Args:
+        located: where the keys of all rows are, if that was looked up already; see
+            `record_lookup.find_locations`.
+    """
     if plan.looks_up:
-        return Route(kind=RouteKind.BY_FILE_GROUP, tag=partial(tag_rows, plan))
+        return Route(kind=RouteKind.BY_FILE_GROUP, tag=partial(tag_rows, plan, located=located))
     if not plan.is_bucketed:
         return Route(kind=RouteKind.ANYWHERE)
     has_plain_key = not keys.names_fields and len(keys.record_key_fields) == 1

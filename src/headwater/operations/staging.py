@@ -70,6 +70,9 @@ class StagedRows:
     def driver_host(self) -> str:
         return LOOPBACK
 
+    def held(self) -> None:
+        return None
+
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
         """Hand all rows to one task, in this process."""
         batches = self._batches()

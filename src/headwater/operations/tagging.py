@@ -6,25 +6,33 @@ Each row gets a number, in the column `GROUP_NUMBER`:
     below 0       the key is new; equal keys get equal numbers, so that one task meets them all
 
 A key that was inserted more than once may be in several slices; then its row goes to each of them,
-as in Hudi. A delete leaves rows of unknown keys out.
+as in Hudi. A delete leaves rows of unknown keys out. With an index of the whole table the slice may
+be in another partition than the row's own. There files may still have keys of records that went
+elsewhere, deleted by logs on top of them; of several slices those count that have the record. A
+write that moves records takes the first of these alone, or else there would be several afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.config.table_options import IndexType
+from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import GROUP_NUMBER
 from headwater.kernel.arrow.java_hash import string_hashes
 from headwater.kernel.arrow.keys import KeyGenerator
+from headwater.model.files import FileSlice
 from headwater.operations.fit import fit_rows
+from headwater.operations.ghosts import without_ghosts
+from headwater.operations.indexed_summaries import IndexedSummaries
 from headwater.operations.key_lookup import KeyLookup
+from headwater.operations.partition_rows import rows_by_partition
 from headwater.operations.plan import Operation, WritePlan
+from headwater.operations.record_index_lookup import RecordIndexLookup
 from headwater.seams.open_storage import open_storage
 
 GATHERED_ROWS = 262_144
@@ -35,22 +43,46 @@ through once for each lot."""
 _Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
-def tag_rows(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def tag_rows(
+    plan: WritePlan, batches: Iterator[pa.RecordBatch], *, located: pa.Table | None = None
+) -> Iterator[pa.RecordBatch]:
     """Give the rows of a task again, with their numbers.
+
+    Args:
+        located: where the keys of all rows are, if that is known; see `find_locations`.
 
     Raises:
         InvalidInputError: a key is null or empty, or a key or partition column is missing.
-        CorruptTableError: a base file is missing or damaged.
+        CorruptTableError: a base file or the record index is missing or damaged.
         StorageError: storage failed.
     """
     keys = KeyGenerator.from_config(plan.config)
+    storage = open_storage(plan.storage_uri, plan.storage_options)
+    if plan.uses_record_index:
+        index = RecordIndexLookup(storage, plan, located)
+        for lot in _gathered(batches):
+            yield tag_indexed_batch(plan, keys, index, lot)
+        return
     lookup = KeyLookup(
-        open_storage(plan.storage_uri, plan.storage_options),
-        uses_bloom_filters=plan.config.index_type is IndexType.BLOOM,
+        storage,
+        uses_bloom_filters=plan.config.index_type in BLOOM_INDEXES,
         cache_bytes=plan.files.task_memory_bytes // 2,
+        indexed=IndexedSummaries(storage, plan) if plan.has_bloom_index else None,
     )
     for lot in _gathered(batches):
         yield tag_batch(plan, keys, lookup, lot)
+
+
+def tag_indexed_batch(
+    plan: WritePlan, keys: KeyGenerator, index: RecordIndexLookup, batch: pa.RecordBatch
+) -> pa.RecordBatch:
+    """Return the rows of one batch with the numbers that the record index tells."""
+    rows = fit_rows(plan, batch)
+    record_keys = keys.record_keys(rows)
+    numbers = _numbers_of_new(record_keys)
+    owners = index.find(record_keys, None if plan.is_global else keys.partition_dictionary(rows))
+    numbers = np.where(owners >= 0, owners, numbers)
+    return _numbered(batch, numbers, [], keeps_new=plan.operation is not Operation.DELETE)
 
 
 def tag_batch(
@@ -59,23 +91,40 @@ def tag_batch(
     """Return the rows of one batch with their numbers."""
     fitting = fit_rows(plan, batch)
     record_keys = keys.record_keys(fitting)
-    numbers = -1 - (string_hashes(record_keys).astype(np.int64) & 0x7FFFFFFF)
+    numbers = _numbers_of_new(record_keys)
     repeated: list[tuple[_Numbers, int]] = []
-    for partition, rows in _rows_by_partition(keys.partition_dictionary(fitting)):
-        slices = plan.slices.get(partition)
-        if not slices:
-            continue
+    for rows, slices in _searched(plan, keys, fitting):
         encoded = record_keys.take(pa.array(rows)).dictionary_encode()
         codes = encoded.indices.to_numpy().astype(np.int64)
         owners = np.full(len(encoded.dictionary), -1, np.int64)
-        for number, positions in lookup.find(encoded.dictionary, slices):
+        found: Iterable[tuple[int, _Numbers]] = lookup.find(encoded.dictionary, slices)
+        if plan.is_global and plan.operation is not Operation.DELETE:
+            found = without_ghosts(lookup.storage, plan, encoded.dictionary, slices, list(found))
+        for number, positions in found:
             is_owned = owners[positions] >= 0
             owners[positions[~is_owned]] = number
-            if is_owned.any():
+            if is_owned.any() and not plan.moves_records:
                 repeated.append((rows[np.isin(codes, positions[is_owned])], number))
         owner_of_row = owners[codes]
         numbers[rows] = np.where(owner_of_row >= 0, owner_of_row, numbers[rows])
     return _numbered(batch, numbers, repeated, keeps_new=plan.operation is not Operation.DELETE)
+
+
+def _numbers_of_new(record_keys: pa.StringArray) -> _Numbers:
+    return -1 - (string_hashes(record_keys).astype(np.int64) & 0x7FFFFFFF)
+
+
+def _searched(
+    plan: WritePlan, keys: KeyGenerator, rows: pa.RecordBatch
+) -> Iterator[tuple[_Numbers, Mapping[int, FileSlice]]]:
+    """Give the numbers of rows, and the slices in which their keys may be."""
+    if plan.is_global:
+        everywhere = {n: one for slices in plan.slices.values() for n, one in slices.items()}
+        yield np.arange(rows.num_rows), everywhere
+        return
+    for partition, numbers in rows_by_partition(keys.partition_dictionary(rows)):
+        if plan.slices.get(partition):
+            yield numbers, plan.slices[partition]
 
 
 def _numbered(
@@ -93,18 +142,6 @@ def _numbered(
         )
         batch = batch.take(pa.array(rows))
     return batch.append_column(GROUP_NUMBER, pa.array(numbers.astype(np.int32)))
-
-
-def _rows_by_partition(paths: pa.DictionaryArray) -> Iterator[tuple[str, _Numbers]]:
-    """Give each partition path with the numbers of its rows."""
-    codes = paths.indices.to_numpy(zero_copy_only=False)
-    order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(paths.dictionary)))
-    start = 0
-    for partition, end in zip(paths.dictionary.to_pylist(), ends.tolist(), strict=True):
-        if end > start:
-            yield partition, order[start:end]
-        start = end
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

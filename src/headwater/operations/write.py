@@ -21,10 +21,11 @@ timeline will tell.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 import pyarrow as pa
 
@@ -32,36 +33,49 @@ from headwater.config.detection import DetectionConfig
 from headwater.config.files import BULK_INSERT_SORT_COLUMNS, FileConfig
 from headwater.config.lock import LockConfig
 from headwater.config.markers import MarkerConfig
+from headwater.config.metadata import MetadataConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import (
+    BLOOM_INDEXES,
     CDC_ENABLED,
+    GLOBAL_INDEXES,
     INDEX_TYPE,
     LOOKUP_INDEXES,
     POPULATE_META_FIELDS,
+    RECORD_INDEXES,
+    UNIQUE_KEY_INDEXES,
     IndexType,
     MergeMode,
     TableType,
 )
 from headwater.config.write import ConcurrencyMode, WriteConfig
 from headwater.engine.engine import Rows
+from headwater.engine.inline import EngineFor, inline_engine
 from headwater.errors import (
     CommitUnknownError,
+    CorruptTableError,
     ErrorKind,
     InvalidInputError,
     UnsupportedError,
 )
+from headwater.indexes.keep import IndexKeeper, check_indexes_kept
 from headwater.kernel.arrow.input_schema import stored_schema
 from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.kernel.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
 from headwater.kernel.arrow.schema_evolution import evolve_schema
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.format.avro_schema import encode_avro_schema
+from headwater.kernel.index.partition_kinds import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX
+from headwater.kernel.index.record_lookup import find_locations, find_locations_apart
+from headwater.kernel.index.table_change import Inputs, LateInputs
+from headwater.kernel.load_view import IndexedView, load_view
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.cancel_overlapped import cancel_overlapped
 from headwater.kernel.txn.changes import WRITER_KEY, change_of, load_changes
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
+from headwater.kernel.txn.metadata_commit import IndexUpdate
 from headwater.kernel.txn.rollback import rollback_own_write
 from headwater.kernel.txn.steps import Claim
 from headwater.kernel.txn.transaction import LockTransaction
@@ -72,13 +86,13 @@ from headwater.kernel.txn.writes import (
     start_inflight_write,
 )
 from headwater.kernel.view.commits import Commit as Completed
-from headwater.kernel.view.table_view import TableView, load_view
+from headwater.kernel.view.table_view import TableView
 from headwater.markers.batches import load_every_marker
 from headwater.markers.detection import Detection, plan_detection
 from headwater.markers.early_conflict import EarlyCheck
 from headwater.model.commit import Commit
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
-from headwater.model.files import FileGroupId, FileSlice
+from headwater.model.files import BaseFile, FileGroupId, FileSlice
 from headwater.model.instant import Action, Instant, State
 from headwater.operations.concurrency import check_partial_write
 from headwater.operations.execute import execute_write
@@ -90,11 +104,19 @@ from headwater.operations.plan import (
     slices_by_bucket,
     slices_by_number,
 )
-from headwater.operations.route import group_route
+from headwater.operations.route import (
+    group_route,
+    located_keys_of,
+    record_keys_of,
+    touched_partitions,
+)
 from headwater.operations.write_markers import WriteMarkers, start_service
 from headwater.seams.components import Components
 
 log = logging.getLogger(__name__)
+
+_SIZED_COMMITS_MAX = 7
+"""How many commits are searched for the size of a record, newest first."""
 
 SCHEMA_KEY = "schema"
 TOKEN_KEY = "headwater.token"
@@ -116,6 +138,19 @@ class WriteTarget:
     lock_config: LockConfig = field(default_factory=LockConfig)
     """For locks that tasks take."""
     markers: MarkerConfig = field(default_factory=MarkerConfig)
+    engine_for: EngineFor = inline_engine
+    """For what the indexes have to read of the written files."""
+
+    @property
+    def indexes(self) -> IndexKeeper:
+        """Tells the indexes of the table what its writes do."""
+        return IndexKeeper(
+            components=self.components,
+            config=self.config,
+            storage_options=self.storage_options,
+            engine_for=self.engine_for,
+            merge_function=self.files.merge_function,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +201,7 @@ def run_write(
             txn,
             detects=not holds_lock,
             host=None if rows is None else rows.driver_host,
+            held=None if rows is None else rows.held(),
         )
         try:
             stats = [] if rows is None else running.run_tasks(rows)
@@ -184,12 +220,14 @@ def start_write(
     *,
     detects: bool = True,
     host: str | None = None,
+    held: Sequence[pa.RecordBatch] | None = None,
 ) -> RunningWrite:
     """Begin a write and plan it.
 
     Args:
         detects: whether it stops for another write that is ahead of it.
         host: where tasks reach this process for as long as they run; None if they may not.
+        held: the rows, if this process has them; then only their partitions are looked at.
 
     Raises: see `run_write`.
     """
@@ -213,11 +251,15 @@ def start_write(
         is_single_writer=target.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER,
     )
     try:
-        view = load_view(components.storage, config)
+        uses_indexes = MetadataConfig.from_options(target.storage_options).is_enabled
+        view = load_view(components.storage, config, uses_indexes=uses_indexes)
         plan = _plan_write(target, request, inflight, view)
+        plan, located = _look_up(plan, view, held)
+        touched = _touched(plan, held, located)
+        plan = _open_groups(plan, view, touched)
         if detects:
             plan = replace(plan, detection=_plan_detection(target, plan, inflight.attempt, view))
-        replaceable = _replaceable_groups(request, view)
+        replaceable = _replaceable_groups(request, view, touched)
         # Last, because from here on nothing fails that would leave it running.
         service = start_service(
             components,
@@ -247,7 +289,7 @@ def start_write(
         has_detection=plan.detection is not None,
         service=service,
     )
-    return RunningWrite(target, planned, inflight, markers)
+    return RunningWrite(target, planned, inflight, markers, located)
 
 
 def resume_write(target: WriteTarget, planned: PlannedWrite) -> RunningWrite:
@@ -283,11 +325,13 @@ class RunningWrite:
         planned: PlannedWrite,
         inflight: InflightWrite,
         markers: WriteMarkers,
+        located: pa.Table | None = None,
     ) -> None:
         self._target = target
         self._planned = planned
         self._inflight = inflight
         self._markers = markers
+        self._located = located
 
     @property
     def plan(self) -> WritePlan:
@@ -296,7 +340,8 @@ class RunningWrite:
     def run_tasks(self, rows: Rows) -> list[WriteStat]:
         """Bring rows to tasks that write them; return what they wrote."""
         keys = KeyGenerator.from_config(self._target.config)
-        return rows.run(group_route(self.plan, keys), partial(execute_write, self.plan))
+        route = group_route(self.plan, keys, self._located)
+        return rows.run(route, partial(execute_write, self.plan))
 
     def commit(
         self, stats: list[WriteStat], extra_metadata: Mapping[str, str] | None = None
@@ -310,13 +355,35 @@ class RunningWrite:
         metadata = _commit_metadata(self._planned, stats, extra_metadata or {})
         check = self._conflict_check(metadata)
         try:
-            done = self._inflight.commit(encode_record(metadata), check)
+            update = self._index_update(metadata)
+            done = self._inflight.commit(encode_record(metadata), check, update)
         except CommitUnknownError:
             self._markers.close()
             raise
         self._markers.forget()
         self._markers.close()
         return _commit_of(done, stats)
+
+    def _index_update(self, metadata: CommitMetadata) -> IndexUpdate:
+        action = _action_of(self._target.config, self.plan.operation)
+        written = Completed(Instant(self.plan.instant_time, action, State.INFLIGHT), metadata)
+        return self._target.indexes.of_commit(
+            self._planned.attempt, action, metadata, LateInputs(partial(self._inputs, written))
+        )
+
+    def _inputs(self, written: Completed) -> Inputs:
+        """Return the file groups that the write rewrote or replaced, with what they held."""
+        groups = {file.group for file in written.files if isinstance(file, BaseFile)}
+        planned = (one for by_number in self.plan.slices.values() for one in by_number.values())
+        found = {one.group: tuple(one.files()) for one in planned if one.group in groups}
+        replaced = set(written.replaced_groups()) - found.keys()
+        if replaced:
+            # A replaced group has not changed since the write was planned: that is a conflict.
+            view = load_view(self._target.components.storage, self._target.config)
+            partitions = {group.partition for group in replaced}
+            slices = (one for one in view.slices(partitions) if one.group in replaced)
+            found |= {one.group: tuple(one.files()) for one in slices}
+        return found
 
     def _conflict_check(self, metadata: CommitMetadata) -> ConflictCheck:
         """Say what the write did, and read what others did before the lock is taken.
@@ -359,12 +426,12 @@ class RunningWrite:
     def hand_over(self) -> PlannedWrite:
         """Let another process go on with this write; see `InflightWrite.hand_over`."""
         self._inflight.hand_over()
-        return self._planned
+        return replace(self._planned, plan=replace(self.plan, is_handed_over=True))
 
 
 def _give_up(target: WriteTarget, inflight: InflightWrite) -> None:
     layout = table_layout(target.config)
-    rollback_own_write(target.components, layout, load_every_marker, inflight)
+    rollback_own_write(target.components, layout, load_every_marker, inflight, has_indexes=True)
 
 
 def _transaction(target: WriteTarget) -> LockTransaction:
@@ -375,14 +442,7 @@ def _transaction(target: WriteTarget) -> LockTransaction:
 
 def _check_features(config: TableConfig) -> None:
     """Refuse a table with what each write has to keep up to date and this release does not."""
-    if config.metadata_partitions or config.metadata_partitions_inflight:
-        listed = ", ".join((*config.metadata_partitions, *config.metadata_partitions_inflight))
-        raise UnsupportedError(
-            f"Table {config.name} has a metadata table ({listed}), which this release reads past "
-            "but does not keep up to date, so Apache Hudi would not see the rows. Let Hudi remove "
-            "it first: one write with hoodie.metadata.enable=false does",
-            kind=ErrorKind.UNSUPPORTED_OPTION,
-        )
+    check_indexes_kept(config)
     if config.is_cdc_enabled:
         raise UnsupportedError(
             f"Table {config.name} has {CDC_ENABLED.key}=true, so each write has to leave change "
@@ -407,6 +467,17 @@ def _check_request(config: TableConfig, request: WriteRequest) -> None:
         raise InvalidInputError(
             f"Table {config.name} has a record key but does not say by which index its records "
             f"were written. Open it with the option {INDEX_TYPE.key} that its other writers use"
+        )
+    if (
+        config.index_type in GLOBAL_INDEXES
+        and config.partition_columns
+        and request.operation is Operation.OVERWRITE_PARTITIONS
+    ):
+        raise UnsupportedError(
+            f"Table {config.name} has an index in which a key is there once, and a row that "
+            "replaces a partition may have the key of a record in another one. Delete the "
+            "partitions and upsert the rows, or overwrite the whole table",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
         )
     needs_key = request.operation in (Operation.UPSERT, Operation.DELETE)
     if needs_key and not config.record_key_fields:
@@ -461,7 +532,6 @@ def _plan_write(
     storage, config = target.components.storage, target.config
     schema = _schema_after(view, request)
     _check_sort_columns(target.files, request, schema)
-    slices = view.slices()
     columns = schema
     if request.is_partial and request.columns is not None:
         present = set(request.columns.names)
@@ -479,11 +549,63 @@ def _plan_write(
         operation=request.operation,
         files=target.files,
         is_partial=request.is_partial,
-        slices=_open_slices(config, request.operation, slices, target.files),
-        known_partitions=frozenset(file_slice.group.partition for file_slice in slices),
-        record_size_bytes=_record_size(view, target.files),
+        record_size_bytes=None if is_bucketed else _record_size(view, target.files),
         is_non_blocking=target.write_config.concurrency_mode is ConcurrencyMode.NON_BLOCKING,
-        generations=generations_of(view.commits) if is_bucketed else {},
+        generations=generations_of(view.replaces) if is_bucketed else {},
+    )
+
+
+def _look_up(
+    plan: WritePlan, view: IndexedView, held: Sequence[pa.RecordBatch] | None
+) -> tuple[WritePlan, pa.Table | None]:
+    """Return the plan with the way that keys are looked up, and where those of held rows are.
+
+    A table whose record index is being built, or cannot be trusted, is searched without it.
+    """
+    if plan.config.index_type in BLOOM_INDEXES and plan.files.bloom_uses_metadata:
+        has_filters = plan.looks_up and view.has_index(BLOOM_FILTERS)
+        has_ranges = has_filters and view.has_index(COLUMN_STATS)
+        return replace(plan, has_bloom_index=has_filters, has_key_ranges=has_ranges), None
+    is_apart = plan.config.index_type is IndexType.RECORD_LEVEL_INDEX
+    is_asked = is_apart or plan.config.index_type in RECORD_INDEXES
+    if not is_asked or plan.operation.is_replacing or not view.has_index(RECORD_INDEX):
+        return plan, None
+    table = view.metadata_table
+    definition = None if table is None else table.definitions.get(RECORD_INDEX)
+    if is_apart is not (definition is not None and definition.is_partitioned):
+        return plan, None  # The index is of the other kind, and does not know all places.
+    plan = replace(plan, uses_record_index=True)
+    if held is None or table is None:
+        return plan, None
+    try:
+        if is_apart:
+            return plan, find_locations_apart(table, located_keys_of(plan, held))
+        return plan, find_locations(table, record_keys_of(plan, held))
+    except CorruptTableError as error:
+        log.warning("record index not used table=%s reason=%s", plan.config.name, error)
+        return replace(plan, uses_record_index=False), None
+
+
+def _touched(
+    plan: WritePlan, held: Sequence[pa.RecordBatch] | None, located: pa.Table | None
+) -> frozenset[str] | None:
+    """Return the partitions that the rows may go to; None: any."""
+    if held is None or (plan.is_global and located is None):
+        return None
+    own = touched_partitions(plan, held)
+    return own if located is None else own.union(located["partition_path"].unique().to_pylist())
+
+
+def _open_groups(plan: WritePlan, view: TableView, touched: Collection[str] | None) -> WritePlan:
+    """Return the plan with the slices of the partitions that rows may go to, None: of all.
+
+    Of a table with many partitions a small write needs few, and only these are loaded.
+    """
+    slices = view.slices(touched)
+    return replace(
+        plan,
+        slices=_open_slices(plan.config, plan.operation, slices, plan.files),
+        known_partitions=frozenset(file_slice.group.partition for file_slice in slices),
     )
 
 
@@ -531,7 +653,7 @@ def _open_slices(
         return {}
     if config.index_type is IndexType.BUCKET:
         return slices_by_bucket(slices)
-    if operation in (Operation.UPSERT, Operation.DELETE):
+    if operation in (Operation.UPSERT, Operation.DELETE) or config.index_type in UNIQUE_KEY_INDEXES:
         return slices_by_number(slices)
     if operation is Operation.INSERT and config.table_type is TableType.COPY_ON_WRITE:
         limit = files.small_file_limit
@@ -541,7 +663,7 @@ def _open_slices(
 
 def _record_size(view: TableView, files: FileConfig) -> int | None:
     """Return the bytes of a record by the newest commit that wrote base files, as Hudi does."""
-    for commit in reversed(view.commits):
+    for commit in islice(view.newest_commits(), _SIZED_COMMITS_MAX):
         base_stats = [s for s in commit.metadata.write_stats() if s.log_version is None]
         rows = sum(stat.num_writes or 0 for stat in base_stats)
         size = sum(stat.file_size_in_bytes or 0 for stat in base_stats)
@@ -550,16 +672,22 @@ def _record_size(view: TableView, files: FileConfig) -> int | None:
     return files.record_size_estimate
 
 
-def _replaceable_groups(request: WriteRequest, view: TableView) -> dict[str, tuple[str, ...]]:
+def _replaceable_groups(
+    request: WriteRequest, view: TableView, touched: Collection[str] | None
+) -> dict[str, tuple[str, ...]]:
     """Return the file groups of the snapshot that the operation may replace, by partition.
 
     Those that appear later are another writer's, and are not replaced.
     """
     if not request.operation.is_replacing:
         return {}
-    is_deletion = request.operation is Operation.DELETE_PARTITIONS
+    partitions: Collection[str] | None = None
+    if request.operation is Operation.DELETE_PARTITIONS:
+        partitions = request.partitions
+    elif request.operation is Operation.OVERWRITE_PARTITIONS:
+        partitions = touched
     found: dict[str, list[str]] = {}
-    for file_slice in view.slices(request.partitions if is_deletion else None):
+    for file_slice in view.slices(partitions):
         found.setdefault(file_slice.group.partition, []).append(file_slice.group.file_id)
     return {partition: tuple(sorted(ids)) for partition, ids in found.items()}
 

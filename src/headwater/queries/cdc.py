@@ -23,10 +23,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headwater.config.metadata import MetadataConfig
 from headwater.config.table import TableConfig
 from headwater.errors import ErrorKind, NotFoundError
+from headwater.kernel.load_view import load_view
 from headwater.kernel.view.commits import Commit
-from headwater.kernel.view.table_view import TableView, load_view
+from headwater.kernel.view.table_view import TableView
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime
 from headwater.queries.incremental import Window, check_rows_have_instants
@@ -90,7 +92,8 @@ def plan_change_feed(
         CorruptTableError: a file that is needed is missing.
     """
     check_rows_have_instants(config)
-    view = load_view(storage, config, as_of=window.until)
+    uses_indexes = MetadataConfig.from_options(storage_options).is_enabled
+    view = load_view(storage, config, as_of=window.until, uses_indexes=uses_indexes)
     writes = view.instants_within_open_closed(window.after, window.until)
     schema = view.schema()
     query = SliceQuery(

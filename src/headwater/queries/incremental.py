@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headwater.config.metadata import MetadataConfig
 from headwater.config.table import TableConfig
 from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.kernel.arrow.meta_columns import COMMIT_TIME
+from headwater.kernel.load_view import load_view
 from headwater.kernel.view.as_of import parse_as_of
-from headwater.kernel.view.table_view import TableView, load_view
+from headwater.kernel.view.table_view import TableView
 from headwater.model.files import FileSlice
 from headwater.model.instant import InstantTime
 from headwater.queries.predicate import Comparison, Condition, Predicate
@@ -83,7 +85,8 @@ def plan_incremental(
         CorruptTableError: a file of the answer is missing.
     """
     check_rows_have_instants(config)
-    view = load_view(storage, config, as_of=window.until)
+    uses_indexes = MetadataConfig.from_options(storage_options).is_enabled
+    view = load_view(storage, config, as_of=window.until, uses_indexes=uses_indexes)
     writes = view.instants_within_open_closed(window.after, window.until)
     instants = tuple(write.requested_time for write in writes)
     schema = view.schema()

@@ -51,10 +51,8 @@ def prune_slices(
     kept = list(slices)
     if not predicate.conditions or not kept:
         return kept
-    try:
-        keys = KeyGenerator.from_config(config)
-    except (UnsupportedError, InvalidInputError):
-        # Tables whose keys cannot be made here can be read all the same.
+    keys = _key_generator(config)
+    if keys is None:
         return kept
     partitions = sorted({file_slice.group.partition for file_slice in kept})
     readable = _matching_partitions(partitions, predicate, keys, schema)
@@ -64,6 +62,22 @@ def prune_slices(
         return kept
     others = set(range(config.bucket_count or 0)) - buckets
     return [each for each in kept if _bucket_of(each) not in others]
+
+
+def prune_partitions(
+    partitions: Sequence[str], where: Predicate, config: TableConfig, schema: pa.Schema
+) -> list[str]:
+    """Return the partitions whose paths do not rule out what satisfies a condition, in order.
+
+    Args:
+        where: bound to the columns.
+        schema: the table's data columns.
+    """
+    keys = _key_generator(config)
+    if keys is None:
+        return list(partitions)
+    readable = _matching_partitions(partitions, where, keys, schema)
+    return [partition for partition in partitions if partition in readable]
 
 
 def matching_row_groups(
@@ -91,6 +105,14 @@ def key_conditions(where: Predicate, config: TableConfig) -> list[Condition]:
         if condition.column in (RECORD_KEY, *config.record_key_fields)
         and condition.comparison is not Comparison.IS_NULL
     ]
+
+
+def _key_generator(config: TableConfig) -> KeyGenerator | None:
+    try:
+        return KeyGenerator.from_config(config)
+    except (UnsupportedError, InvalidInputError):
+        # Tables whose keys cannot be made here can be read all the same.
+        return None
 
 
 def _parse(text: str, schema: pa.Schema) -> Predicate:
@@ -140,7 +162,7 @@ def _matching_buckets(
         return None
     if config.bucket_count is None or not config.record_key_fields:
         return None
-    rows = _key_rows(predicate, config.record_key_fields, schema)
+    rows = key_rows(predicate, config.record_key_fields, schema)
     if rows is None:
         return None
     hash_fields = config.raw.get(_BUCKET_HASH_FIELDS, "")
@@ -153,7 +175,7 @@ def _matching_buckets(
     return set(bucket_ids(record_keys, config.bucket_count, hash_fields=fields).tolist())
 
 
-def _key_rows(
+def key_rows(
     predicate: Predicate, fields: Sequence[str], schema: pa.Schema
 ) -> pa.RecordBatch | None:
     """Return the key columns of all keys that can satisfy a predicate."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.config.metadata import MetadataConfig
 from headwater.config.table import TableConfig
 from headwater.errors import InvalidInputError
 from headwater.kernel.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
+from headwater.kernel.load_view import IndexedView, load_view
 from headwater.kernel.view.as_of import parse_as_of
-from headwater.kernel.view.table_view import TableView, load_view
+from headwater.kernel.view.table_view import TableView
 from headwater.model.files import FileSlice
+from headwater.queries.data_skipping import readable_partitions, skip_slices
+from headwater.queries.located_groups import located_groups
 from headwater.queries.predicate import Predicate, parse_predicate
-from headwater.queries.pruning import prune_slices
+from headwater.queries.pruning import prune_partitions, prune_slices
 from headwater.queries.row_filter import bind_predicate, filter_rows, understood_filter
 from headwater.queries.slice_reader import SliceQuery
 from headwater.seams.storage import Storage
@@ -60,7 +64,8 @@ def plan_snapshot(
         CorruptTableError: a file of the answer is missing.
     """
     as_of = None if request.as_of is None else parse_as_of(request.as_of)
-    view = load_view(storage, config, as_of=as_of)
+    uses_indexes = MetadataConfig.from_options(storage_options).is_enabled
+    view = load_view(storage, config, as_of=as_of, uses_indexes=uses_indexes)
     schema = view.schema()
     where = _row_filter(request, schema)
     query = SliceQuery(
@@ -72,11 +77,49 @@ def plan_snapshot(
         merge_function=merge_function,
         where=where,
     )
-    slices = view.read_optimized_slices() if request.is_read_optimized else view.slices()
-    if isinstance(where, Predicate):
-        slices = prune_slices(slices, where, config, schema)
+    if isinstance(where, Predicate) and where.conditions:
+        slices = _matching_slices(view, where, schema, request, storage_options)
+    else:
+        slices = _slices(view, None, request)
     view.check_complete(slices)
     return SnapshotPlan(query, tuple(slices))
+
+
+def _slices(
+    view: TableView, partitions: Collection[str] | None, request: ReadRequest
+) -> list[FileSlice]:
+    if request.is_read_optimized:
+        return view.read_optimized_slices(partitions)
+    return view.slices(partitions)
+
+
+def _matching_slices(
+    view: IndexedView,
+    where: Predicate,
+    schema: pa.Schema,
+    request: ReadRequest,
+    options: Mapping[str, str],
+) -> list[FileSlice]:
+    """Return the slices that may hold rows which satisfy a condition.
+
+    What is cheap to ask and leaves most out comes first, so that little else is loaded: where
+    records are, then which partitions can be left out, then buckets and file statistics.
+    """
+    is_newest = request.as_of is None
+    located = located_groups(view, where, schema, options) if is_newest else None
+    if located is not None:
+        partitions: Collection[str] | None = {group.partition for group in located}
+    else:
+        partitions = view.known_partitions()
+        if partitions is not None:
+            partitions = prune_partitions(partitions, where, view.config, schema)
+            if is_newest:
+                partitions = readable_partitions(view, partitions, where, schema)
+    slices = _slices(view, partitions, request)
+    if located is not None:
+        slices = [each for each in slices if each.group in located]
+    slices = prune_slices(slices, where, view.config, schema)
+    return skip_slices(view, slices, where, schema)
 
 
 def _row_filter(request: ReadRequest, schema: pa.Schema) -> Predicate | pc.Expression | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from headwater.config.archive import ArchiveConfig
@@ -10,12 +10,14 @@ from headwater.config.clean import CleanConfig
 from headwater.config.clustering import ClusteringConfig
 from headwater.config.compaction import CompactionConfig
 from headwater.config.files import FileConfig
+from headwater.config.metadata import MetadataConfig
 from headwater.config.plans import PlanConfig
 from headwater.config.table import TableConfig
 from headwater.config.upkeep import UpkeepConfig
 from headwater.config.write import WriteConfig
-from headwater.engine.engine import Engine
-from headwater.engine.inline import InlineEngine
+from headwater.engine.inline import EngineFor, inline_engine
+from headwater.indexes.table_indexes import Indexes
+from headwater.indexes.upkeep import MetadataUpkeep, run_metadata_upkeep
 from headwater.kernel.table_config import table_layout, with_chosen_index
 from headwater.kernel.txn.cancel import AbortedPlan, Cancellations
 from headwater.kernel.txn.rollback import Rollbacks, RolledBackWrite
@@ -31,6 +33,7 @@ from headwater.services.clustering.plan import parse_order
 from headwater.services.clustering.run import run_clustering, schedule_clustering
 from headwater.services.compaction import run_compaction, schedule_compaction
 from headwater.services.log_compaction import run_log_compaction, schedule_log_compaction
+from headwater.services.rebuild import rebuild_indexes
 from headwater.services.removable import rollback_removable_plans
 from headwater.services.restore import RestoreResult, finish_restores, run_restore
 from headwater.services.rewrite import RewriteTarget, Rewritten
@@ -71,12 +74,13 @@ class Services:
         *,
         lock_timeout_ms: int,
         options: Mapping[str, str] | None = None,
-        engine_for: Callable[[int], Engine] = lambda _: InlineEngine(),
+        engine_for: EngineFor = inline_engine,
     ) -> None:
         """`engine_for` gives the engine for work on so many bytes of files."""
         self._components = components
         self._config = config
         self._options = options or {}
+        self._lock_timeout_ms = lock_timeout_ms
         layout = table_layout(config)
         txn = LockTransaction(
             components, layout, lock_timeout_ms=lock_timeout_ms, load_markers=load_every_marker
@@ -89,6 +93,9 @@ class Services:
             config=config,
             interval_ms=write_config.heartbeat_interval_ms,
             tolerable_misses=write_config.heartbeat_tolerable_misses,
+            storage_options=self._options,
+            engine_for=engine_for,
+            merge_function=FileConfig.from_options(self._options).merge_function,
         )
         self._rollbacks = Rollbacks(
             components=components,
@@ -98,6 +105,7 @@ class Services:
             interval_ms=write_config.heartbeat_interval_ms,
             tolerable_misses=write_config.heartbeat_tolerable_misses,
             delay_ms=plan_config.rollback_delay_ms,
+            has_indexes=True,
         )
         self._cancellations = Cancellations(
             components=components,
@@ -108,6 +116,17 @@ class Services:
             tolerable_misses=write_config.heartbeat_tolerable_misses,
             is_guarded=plan_config.is_guarded,
             poll_interval_ms=plan_config.poll_interval_ms,
+            has_indexes=True,
+        )
+        self._indexes = Indexes(
+            components,
+            config,
+            write_config,
+            lock_timeout_ms=lock_timeout_ms,
+            # Services share one lock by default; only people have to choose it for an index.
+            has_lock_provider=True,
+            options=self._options,
+            engine_for=engine_for,
         )
         self._rewrites = RewriteTarget(
             table=replace(self._target, config=with_chosen_index(config, self._options)),
@@ -307,6 +326,9 @@ class Services:
         cancel_and_abort_by_policy(self._cancellations)
         done = run_clean(self._target, config)
         sweep_leftovers(self._target, load_every_marker)
+        self._indexes.finish()
+        rebuild_indexes(self._target, self._indexes)
+        self._keep_metadata_table()
         return done
 
     def archive(self) -> ArchiveResult:
@@ -315,6 +337,7 @@ class Services:
         Raises: see `services.archive.run_archive`.
         """
         self._config.check_writable(self._components.storage.uri)
+        self._keep_metadata_table()
         return run_archive(
             self._target,
             ArchiveConfig.from_options(self._options),
@@ -358,7 +381,9 @@ class Services:
         done = rollback_write(self._rollbacks, self._watch, target, wait=wait)
         if isinstance(done, RolledBackWrite):
             return done
-        return rollback_commit(self._target, self._rollbacks, target)
+        undone = rollback_commit(self._target, self._rollbacks, target)
+        rebuild_indexes(self._target, self._indexes)
+        return undone
 
     def savepoint(
         self, instant: str | None = None, *, comment: str = "", user: str | None = None
@@ -399,7 +424,9 @@ class Services:
         Raises: see `services.restore.run_restore`.
         """
         self._config.check_writable(self._components.storage.uri)
-        return run_restore(self._target, self._rollbacks, parse_instant_time(instant))
+        done = run_restore(self._target, self._rollbacks, parse_instant_time(instant))
+        rebuild_indexes(self._target, self._indexes)
+        return done
 
     def run_forever(
         self,
@@ -430,13 +457,28 @@ class Services:
     def run_after_write(self) -> None:
         """Run what this process's options want after a write of its own, if it is due.
 
-        What fails is logged: the write stands.
+        The metadata table is kept up whatever they say. What fails is logged: the write stands.
         """
+        self._keep_metadata_table()
         config = UpkeepConfig.from_options(self._options)
         if config.is_idle:
             return
         due = due_after_write(self._target.load_timeline(), config, self._config.table_type)
         run_round(self._calls(), due, UpkeepReport())
+
+    def _keep_metadata_table(self) -> None:
+        """Compact, clean and archive the metadata table, as far as it is due."""
+        if not self._config.metadata_partitions:
+            return
+        run_metadata_upkeep(
+            MetadataUpkeep(
+                components=self._components,
+                config=self._config,
+                commits=MetadataConfig.from_options(self._options).compaction_commits,
+                claim=self._target.claim,
+                lock_timeout_ms=self._lock_timeout_ms,
+            )
+        )
 
     def _calls(self) -> Calls:
         return {

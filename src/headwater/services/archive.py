@@ -39,6 +39,7 @@ from itertools import takewhile
 
 from headwater.config.archive import ArchiveConfig
 from headwater.config.clean import CleanConfig, CleanPolicy
+from headwater.indexes.upkeep import unfolded_since
 from headwater.kernel.format.avro_records import decode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.history.compact import compact_history
@@ -70,6 +71,9 @@ class Bounds:
     """Up to where pending index builds have read the table; None: there is none."""
     staying: frozenset[InstantTime] = frozenset()
     """Instants that stay for reasons of their own."""
+    unfolded_since: InstantTime | None = None
+    """The completion time of the first instant whose entries lie in logs of the metadata table: as
+    long as they do, the timeline has to say that they count. None: there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +114,7 @@ def _reason_to_stay(
     if time in cancelled:
         return "its abort is not finished"
     if time in bounds.staying:
-        return "files in storage depend on it, or it says how far back the table can be read"
+        return "files in storage, table config or time travel depend on it"
     if bounds.earliest_retained is not None and time >= bounds.earliest_retained:
         return "cleaning has to count it"
     if done is None:
@@ -121,6 +125,8 @@ def _reason_to_stay(
         return "it was the last to complete"
     if bounds.indexed_up_to is not None and done > bounds.indexed_up_to:
         return "an index build has to catch up with it"
+    if bounds.unfolded_since is not None and done >= bounds.unfolded_since:
+        return "the metadata table is not compacted yet up to it"
     for point in timeline.savepoints:
         saved = timeline.find(point.requested_time)
         if time == point.requested_time or (
@@ -185,10 +191,15 @@ def _load_bounds(target: ServiceTarget, timeline: Timeline, clean: CleanConfig) 
     if clean.policy is CleanPolicy.KEEP_LATEST_BY_HOURS:
         retained = earliest_to_retain(timeline, clean, target.now())
     indexings = [i for i in timeline.pending if i.action is Action.INDEXING]
+    config = target.load_config()
+    if config.metadata_partitions_inflight:
+        # Table config is not up to a build that has completed; its instant tells what to do.
+        staying |= {i.requested_time for i in timeline.completed if i.action is Action.INDEXING}
     return Bounds(
         earliest_retained=retained.requested_time if retained is not None else None,
         indexed_up_to=min(_indexed_up_to(target, commits, indexings), default=None),
         staying=frozenset(staying),
+        unfolded_since=unfolded_since(target.storage, config, timeline),
     )
 
 

@@ -43,13 +43,16 @@ from typing import Any, Self
 from headwater.config.clean import CleanConfig, CleanPolicy
 from headwater.engine.engine import Engine, TaskContext
 from headwater.engine.inline import InlineEngine
-from headwater.errors import ConflictError, CorruptTableError, ErrorKind
+from headwater.errors import ConflictError, CorruptTableError, ErrorKind, NotFoundError
 from headwater.kernel.format.avro_records import decode_record, encode_record
+from headwater.kernel.index.index_plan import decode_index_plan
+from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.guard import Executed, Returned, run_guarded, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.metadata_commit import IndexUpdate, delete_metadata_logs
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.commits import CommitReader
@@ -58,12 +61,13 @@ from headwater.kernel.view.retention import (
     completed_commits,
     earliest_to_retain,
     first_pending_write,
+    load_floor,
     retained_from,
 )
-from headwater.kernel.view.table_view import TableView, load_view
+from headwater.kernel.view.table_view import TableView
 from headwater.model.files import DataFile, FileGroupId, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.model.plans import ActionInstant, CleanerPlan, CleanFileInfo, IndexPlan
+from headwater.model.plans import ActionInstant, CleanerPlan, CleanFileInfo
 from headwater.model.service_metadata import (
     CleanMetadata,
     CleanPartitionMetadata,
@@ -226,13 +230,14 @@ def load_protected(
     )
 
 
-def _index_bounds(commits: CommitReader, indexing: Instant, folder: str) -> Iterator[InstantTime]:
-    """Give the times as of which a pending index build reads the table."""
-    (data,) = commits.load_contents([indexing], State.REQUESTED)
+def _index_bounds(commits: CommitReader, indexing: Instant, folder: str) -> list[InstantTime]:
+    """Return the times as of which a pending index build reads the table."""
+    try:
+        (data,) = commits.load_contents([indexing], State.REQUESTED)
+    except NotFoundError:
+        return []  # It was cancelled since the timeline was listed (N-37).
     path = instant_path(folder, indexing, State.REQUESTED)
-    for partition in decode_record(IndexPlan, data, path=path).index_partition_infos or ():
-        if partition.index_upto_instant:
-            yield InstantTime(partition.index_upto_instant)
+    return [each.up_to for each in decode_index_plan(data, path=path) if each.up_to]
 
 
 def _savepointed_times(timeline: Timeline, commits: CommitReader) -> Iterator[InstantTime]:
@@ -298,7 +303,8 @@ class _Deletions:
     path: str
 
     def undo_before(self, attempt: Attempt) -> None:
-        """Undo nothing: what an earlier attempt deleted is what this one deletes."""
+        """Undo no deletion: what an earlier attempt deleted is what this one deletes."""
+        delete_metadata_logs(self.target.storage, attempt.instant, before_attempt=attempt.attempt)
 
     def execute(self, attempt: Attempt, heartbeat: Heartbeat) -> bytes:
         clock = self.target.components.clock
@@ -310,6 +316,10 @@ class _Deletions:
         self.engine.run(delete, tasks, poll=heartbeat.check)
         taken_ms = clock.monotonic_ms() - began_ms
         return encode_record(clean_metadata(self.plan, attempt.instant, taken_ms, path=self.path))
+
+    def index_update(self, attempt: Attempt) -> IndexUpdate:
+        """Return what the indexes have to forget."""
+        return self.target.indexes.of_clean(attempt, listed_files(self.plan, path=self.path))
 
 
 def clean_metadata(
@@ -412,6 +422,9 @@ def _plan(target: ServiceTarget, config: CleanConfig) -> tuple[Timeline, Cleaner
     floor = _floor_of(view.timeline, commits, earliest)
     if floor is None:
         return None
+    # What only views below an earlier floor need is needed by nobody. It must not be looked at: of
+    # such a view an index has forgotten the files that were cleaned, and others seem to be current.
+    floor = max(floor, load_floor(view.timeline, commits) or floor)
     protected = load_protected(view, commits, floor, folder=target.layout.timeline)
     plan = plan_clean(view, protected, config, earliest, target.storage.uri)
     return None if plan is None else (view.timeline, plan)
@@ -443,13 +456,21 @@ def _pending_cleans(timeline: Timeline) -> Iterable[Instant]:
 
 def _resume(target: ServiceTarget, engine: Engine, clean: Instant) -> CleanResult:
     work = _work(target, engine, clean)
-    done = run_guarded(target.components, target.txn, clean.requested_time, target.claim(), work)
+    done = run_guarded(
+        target.components,
+        target.txn,
+        clean.requested_time,
+        target.claim(),
+        work,
+        update=work.index_update,
+    )
     return _result(done, work)
 
 
 def _execute(target: ServiceTarget, engine: Engine, started: Started) -> CleanResult:
     work = _work(target, engine, started.instant)
-    return _result(run_started(target.components, target.txn, started, work), work)
+    done = run_started(target.components, target.txn, started, work, update=work.index_update)
+    return _result(done, work)
 
 
 def _work(target: ServiceTarget, engine: Engine, clean: Instant) -> _Deletions:

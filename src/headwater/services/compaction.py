@@ -31,6 +31,7 @@ from headwater.kernel.arrow.log_parts import DataPart, LogPart
 from headwater.kernel.arrow.meta_columns import RECORD_KEY, replace_file_name
 from headwater.kernel.arrow.record_marks import whole
 from headwater.kernel.format.avro_records import encode_record
+from headwater.kernel.index.table_change import Inputs
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.markers import MarkerKind
 from headwater.kernel.txn.steps import Started
@@ -285,7 +286,9 @@ def run_compaction(
         lambda: schedule_compaction(
             target, config, only_if_due=only_if_due, is_executed_later=False
         ),
-        lambda plan: run(target, _work(target), plan),
+        lambda plan: run(
+            target, Action.COMPACTION, _work(target), plan, partial(_load_inputs, target)
+        ),
     )
 
 
@@ -300,6 +303,12 @@ def _pending_since(view: TableView) -> InstantTime:
 
 def _work(target: RewriteTarget) -> RewriteWork:
     return RewriteWork(target.storage, partial(_execute, target))
+
+
+def _load_inputs(target: RewriteTarget, time: InstantTime) -> Inputs:
+    plan = target.load_compaction_plan(time, Action.COMPACTION)
+    slices = map(slice_of_operation, plan.operations or ())
+    return {one.group: tuple(one.files()) for one in slices}
 
 
 def _execute(target: RewriteTarget, attempt: Attempt, poll: Poll) -> CommitMetadata:

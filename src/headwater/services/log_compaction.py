@@ -197,7 +197,12 @@ def run_log_compaction(
         Action.LOG_COMPACTION,
         instant,
         lambda: schedule_log_compaction(target, config, PlanFlags(), is_executed_later=False),
-        lambda plan: run(target, RewriteWork(target.storage, partial(_execute, target)), plan),
+        lambda plan: run(
+            target,
+            Action.LOG_COMPACTION,
+            RewriteWork(target.storage, partial(_execute, target)),
+            plan,
+        ),
     )
 
 

@@ -21,11 +21,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from headwater.config.files import FileConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import POPULATE_META_FIELDS
-from headwater.engine.engine import Engine, Poll, never_stops
+from headwater.engine.engine import Poll, never_stops
+from headwater.engine.inline import EngineFor
 from headwater.errors import (
     ConflictError,
     ErrorKind,
@@ -34,17 +36,21 @@ from headwater.errors import (
     StorageError,
     UnsupportedError,
 )
+from headwater.indexes.keep import check_indexes_kept
 from headwater.kernel.format.avro_records import encode_record
+from headwater.kernel.index.table_change import Inputs, LateInputs
+from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.cancel import AbortedPlan, Cancellations, undo_announced
 from headwater.kernel.txn.guard import Returned
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.markers import delete_markers
+from headwater.kernel.txn.metadata_commit import IndexUpdate, delete_metadata_logs
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.commits import Commit
-from headwater.kernel.view.table_view import TableView, load_view
+from headwater.kernel.view.table_view import TableView
 from headwater.markers.batches import load_every_marker
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import FileGroupId, attempt_of, parse_data_file
@@ -72,8 +78,7 @@ class RewriteTarget:
     cancellations: Cancellations
     files: FileConfig
     storage_options: Mapping[str, str]
-    engine_for: Callable[[int], Engine]
-    """Gives the engine for work on so many bytes."""
+    engine_for: EngineFor
 
     @property
     def storage(self) -> Storage:
@@ -136,6 +141,7 @@ class RewriteWork:
     def undo_before(self, attempt: Attempt) -> None:
         """Delete the files that attempts with smaller numbers announced."""
         undo_announced(self._storage, load_every_marker, attempt)
+        delete_metadata_logs(self._storage, attempt.instant, before_attempt=attempt.attempt)
 
     def execute(self, attempt: Attempt, heartbeat: Heartbeat) -> bytes:
         def poll() -> None:
@@ -168,17 +174,10 @@ def check_rewritable(config: TableConfig, uri: str) -> None:
     """Refuse a table with what a rewrite has to keep up to date and this release does not.
 
     Raises:
-        UnsupportedError: the table has a metadata table, or no meta columns.
+        UnsupportedError: the table has an index that is not known, or no meta columns.
     """
     config.check_writable(uri)
-    if config.metadata_partitions or config.metadata_partitions_inflight:
-        listed = ", ".join((*config.metadata_partitions, *config.metadata_partitions_inflight))
-        raise UnsupportedError(
-            f"Table {config.name} has a metadata table ({listed}), which this release reads past "
-            "but does not keep up to date, so Apache Hudi would not see the new files. Let Hudi "
-            "remove it first: one write with hoodie.metadata.enable=false does",
-            kind=ErrorKind.UNSUPPORTED_OPTION,
-        )
+    check_indexes_kept(config)
     if not config.has_meta_fields:
         raise UnsupportedError(
             f"Table {config.name} has {POPULATE_META_FIELDS.key}=false, which this release reads "
@@ -210,12 +209,28 @@ def schedule(
     )
 
 
-def run(target: RewriteTarget, work: RewriteWork, plan: Started | InstantTime) -> Rewritten:
+def run(
+    target: RewriteTarget,
+    action: Action,
+    work: RewriteWork,
+    plan: Started | InstantTime,
+    load_inputs: Callable[[InstantTime], Inputs] = lambda _: {},
+) -> Rewritten:
     """Execute a plan: one that was just scheduled, or one of the timeline.
+
+    `load_inputs` gives the file groups that end, or get a new base file, with what they held.
 
     Raises: see `kernel.txn.cancel.Cancellations.execute`, and what tasks raise.
     """
-    done = target.cancellations.execute(plan, work)
+
+    def update(attempt: Attempt) -> IndexUpdate:
+        assert work.metadata is not None
+        inputs = LateInputs(partial(load_inputs, attempt.instant))
+        return target.table.indexes.of_commit(
+            attempt, action, work.metadata, inputs, has_seen_all=False
+        )
+
+    done = target.cancellations.execute(plan, work, update)
     if isinstance(done, AbortedPlan):
         return _aborted(done.time)
     if isinstance(done, Returned):

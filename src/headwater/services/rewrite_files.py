@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headwater.config.files import FileConfig
 from headwater.config.table import TableConfig
-from headwater.config.table_options import IndexType
+from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.kernel.arrow.merge_rule import MergeRule, merge_rule_of
@@ -115,7 +115,7 @@ class RewriteOutput:
 
     def bloom_filter(self, row_count_max: int) -> BloomFilterBuilder | None:
         """Return an empty filter for a file of that many rows, if the table's index wants one."""
-        if self._job.config.index_type is not IndexType.BLOOM:
+        if self._job.config.index_type not in BLOOM_INDEXES:
             return None
         files = self._job.files
         keys_per_row = files.bloom_keys or max(1, row_count_max)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from headwater.config.table import TableConfig
+from headwater.engine.inline import EngineFor, inline_engine
+from headwater.indexes.keep import IndexKeeper
 from headwater.kernel.layout import TableLayout
-from headwater.kernel.table_config import table_layout
+from headwater.kernel.table_config import load_table_config, table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.attempts import load_newest_number
 from headwater.kernel.txn.steps import Claim
@@ -26,6 +29,20 @@ class ServiceTarget:
     config: TableConfig
     interval_ms: int
     tolerable_misses: int
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    engine_for: EngineFor = inline_engine
+    merge_function: str | None = None
+
+    @property
+    def indexes(self) -> IndexKeeper:
+        """Tells the indexes of the table what its instants do."""
+        return IndexKeeper(
+            components=self.components,
+            config=self.config,
+            storage_options=self.storage_options,
+            engine_for=self.engine_for,
+            merge_function=self.merge_function,
+        )
 
     @property
     def storage(self) -> Storage:
@@ -34,6 +51,10 @@ class ServiceTarget:
     @property
     def layout(self) -> TableLayout:
         return table_layout(self.config)
+
+    def load_config(self) -> TableConfig:
+        """Return the config of now: indexes may have come or gone since the table was opened."""
+        return load_table_config(self.storage, self.components.clock)
 
     def load_timeline(self) -> Timeline:
         return load_active(self.storage, self.layout.timeline)

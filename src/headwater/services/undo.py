@@ -11,9 +11,19 @@ the lock. A write that was planned on its rows cannot commit afterwards.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
+from headwater.config.table_options import (
+    INDEXES_TO_REBUILD,
+    METADATA_PARTITIONS,
+    METADATA_PARTITIONS_INFLIGHT,
+)
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError
+from headwater.kernel.index.partition_kinds import FILES
+from headwater.kernel.index.taking_back import load_partitions_holding
+from headwater.kernel.load_view import load_view
+from headwater.kernel.table_config import update_table_config_in_lock
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.changes import load_changes
 from headwater.kernel.txn.rollback import Rollbacks, RolledBackWrite
@@ -22,9 +32,10 @@ from headwater.kernel.txn.steps import Started
 from headwater.kernel.txn.withdrawal import ScheduleWithdrawal
 from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit
 from headwater.kernel.view.retention import check_readable, completed_commits
-from headwater.kernel.view.table_view import load_view
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
 from headwater.services.target import ServiceTarget
+
+log = logging.getLogger(__name__)
 
 _SCHEDULES_MAX = 5
 """A time can be taken only when a lock failed or a clock repeats a time whose owner died right
@@ -60,6 +71,7 @@ def schedule_undo(
     `commit` is what a completed one wrote. Markers tell what a plan that did not complete has.
     """
     storage = target.storage
+    drop_indexes_holding(target, instant.requested_time)
     markers = rollbacks.load_markers(storage, instant.requested_time)
     requests = plan_deletions(instant.requested_time, markers, storage.uri)
     if commit is not None:
@@ -74,6 +86,41 @@ def schedule_undo(
             tried += 1
             if conflict.context.get("path") is None or tried == _SCHEDULES_MAX:
                 raise
+
+
+def drop_indexes_holding(target: ServiceTarget, time: InstantTime) -> None:
+    """Take out of use the indexes that cannot forget an instant; the lock is held.
+
+    Their names stay in table config, so that whoever comes builds them again (`rebuild_indexes`).
+    """
+    config = target.load_config()
+    holding = load_partitions_holding(target.storage, config, target.load_timeline(), [time])
+    if not holding:
+        return
+    if FILES in holding:
+        # Without the list of files no other engine looks at the rest.
+        holding = frozenset((*config.metadata_partitions, *config.metadata_partitions_inflight))
+    log.warning(
+        "indexes are dropped and built again, because an instant in them is taken back "
+        "table=%s instant=%s indexes=%s",
+        config.name,
+        time,
+        ", ".join(sorted(holding)),
+    )
+    rest = tuple(name for name in config.metadata_partitions if name not in holding)
+    building = tuple(n for n in config.metadata_partitions_inflight if n not in holding)
+    again = sorted({*config.indexes_to_rebuild, *holding})
+    with target.txn.hold() as held:
+        update_table_config_in_lock(
+            target.storage,
+            held,
+            target.components.clock,
+            {
+                METADATA_PARTITIONS.key: METADATA_PARTITIONS.encode(rest),
+                METADATA_PARTITIONS_INFLIGHT.key: METADATA_PARTITIONS_INFLIGHT.encode(building),
+                INDEXES_TO_REBUILD.key: INDEXES_TO_REBUILD.encode(tuple(again)),
+            },
+        )
 
 
 def check_not_undone(target: ServiceTarget, timeline: Timeline, instant: Instant) -> None:

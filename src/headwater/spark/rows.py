@@ -95,6 +95,9 @@ class SparkRows:
     def driver_host(self) -> str | None:
         return driver_host(self._df.sparkSession)
 
+    def held(self) -> None:
+        return None
+
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
         """Run the tasks as one job of Spark.
 

@@ -28,11 +28,12 @@ from headwater.config.source import (
 from headwater.config.spark import SparkConfig
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
+from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.commits import COMMIT_ACTIONS
-from headwater.kernel.view.table_view import TableView, load_view
+from headwater.kernel.view.table_view import TableView
 from headwater.model.files import FileSlice
 from headwater.model.instant import parse_instant_time
 from headwater.queries.cdc import ChangeTask, change_schema, plan_change_feed

@@ -17,6 +17,7 @@ from headwater.testing.faults import Fate, Faults
 from headwater.testing.mutants import cancel as cancel_mutants
 from headwater.testing.mutants import early_conflict as early_conflict_mutants
 from headwater.testing.mutants import guard as guard_mutants
+from headwater.testing.mutants import index as index_mutants
 from headwater.testing.mutants import logcompact as logcompact_mutants
 from headwater.testing.mutants import lost_reply as lost_reply_mutants
 from headwater.testing.mutants import many_writers as many_writers_mutants
@@ -45,6 +46,16 @@ from headwater.testing.scenarios.guard import (
     guard_skewed,
     guard_with_tickers,
 )
+from headwater.testing.scenarios.index import (
+    index_again,
+    index_builders,
+    index_clean,
+    index_compacted,
+    index_hole,
+    index_skipped,
+    index_toctou,
+    index_used,
+)
 from headwater.testing.scenarios.logcompact import logcompact
 from headwater.testing.scenarios.nbcc import REPLACERS, nbcc_replace, nbcc_slice
 from headwater.testing.scenarios.occ import occ_3
@@ -70,6 +81,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *early_conflict_mutants.MUTANTS,
     *cancel_mutants.MUTANTS,
     *logcompact_mutants.MUTANTS,
+    *index_mutants.MUTANTS,
 )
 
 
@@ -161,6 +173,12 @@ def _quick() -> Iterator[Proof]:
     yield _cancel(cancel_archived, "no fault", preemptions_max=1)
     yield _removable("no fault", preemptions_max=1)
     yield _logcompact("no fault", preemptions_max=1)
+    yield _index(index_toctou, "no fault", preemptions_max=1)
+    yield _index(_early, "no fault", preemptions_max=1)
+    yield _index(index_again, "no fault", preemptions_max=1)
+    yield _index(index_clean, "crash", preemptions_max=0, crashes=1)
+    yield _index(index_hole, "no fault", preemptions_max=0)
+    yield _index(index_used, "crash", crashes=1)
 
 
 def _short() -> Iterator[Proof]:
@@ -198,7 +216,7 @@ def _sim() -> Iterator[Proof]:
     )
     yield from _skews(_drop(crashes=1, ticks=1), clock_steps=2)
     yield _unknown("unknown: 2 lost replies", lost_replies=2)
-    yield _unknown("unknown: lost reply, limbo", lost_replies=1, limbos=1)
+    yield _unknown("unknown: lost reply, limbo", lost_replies=1, limbos=1, preemptions_max=1)
     yield _unknown(
         "unknown: 2 lost replies, limbo on creations",
         lost_replies=2,
@@ -239,6 +257,20 @@ def _sim() -> Iterator[Proof]:
     yield _removable("never due: crash, tick", NEVER_MS, preemptions_max=0, crashes=1, ticks=1)
     yield _logcompact("no fault", preemptions_max=1)
     yield _logcompact("crash", preemptions_max=0, crashes=1)
+    for build in (index_toctou, _early):
+        yield _index(build, "no fault", preemptions_max=2)
+        yield _index(build, "crash", preemptions_max=1, crashes=1)
+        yield _index(build, "tick", preemptions_max=0, ticks=1)
+    yield _index(index_again, "no fault", preemptions_max=1)
+    yield _index(index_again, "crash", preemptions_max=0, crashes=1)
+    yield _index(index_clean, "no fault", preemptions_max=1)
+    yield _index(index_clean, "crash", preemptions_max=0, crashes=1)
+    yield _index(index_hole, "no fault", preemptions_max=1)
+    yield _index(index_builders, "no fault", preemptions_max=1)
+    yield _index(index_compacted, "no fault", preemptions_max=1)
+    yield _index(index_compacted, "crash", preemptions_max=0, crashes=1)
+    yield _index(index_skipped, "no fault", preemptions_max=0)
+    yield _index(index_used, "crash", crashes=1)
 
 
 def _full() -> Iterator[Proof]:
@@ -283,6 +315,16 @@ def _full() -> Iterator[Proof]:
     yield _logcompact("no fault", preemptions_max=2)
     yield _logcompact("crash", preemptions_max=1, crashes=1)
     yield _logcompact("tick", preemptions_max=1, ticks=1)
+    for build in (index_toctou, _early):
+        yield _index(build, "no fault")
+        yield _index(build, "crash, tick", preemptions_max=1, crashes=1, ticks=1)
+        yield _index(build, "crash, restart", preemptions_max=1, crashes=1, restarts=1)
+    yield _index(index_again, "crash", preemptions_max=2, crashes=1)
+    yield _index(index_clean, "crash", preemptions_max=1, crashes=1)
+    yield _index(index_hole, "crash", preemptions_max=1, crashes=1)
+    yield _index(index_builders, "crash, tick", preemptions_max=0, crashes=1, ticks=1)
+    yield _index(index_compacted, "crash", preemptions_max=1, crashes=1)
+    yield _index(index_skipped, "no fault", preemptions_max=2)
 
 
 _ONE_OF_EACH = {"crashes": 1, "ticks": 1, "lost_replies": 1}
@@ -446,3 +488,26 @@ def _logcompact(what: str, *, preemptions_max: int, **budgets: int) -> Proof:
         return built if preemptions_max else replace(built, marks={})
 
     return Proof(label=f"logcompact: {what}", build=scenario, preemptions_max=preemptions_max)
+
+
+def _early(faults: Faults) -> Scenario:
+    return index_toctou(faults, is_early=True)
+
+
+def _index(
+    build: Callable[[Faults], Scenario],
+    faults: str,
+    *,
+    preemptions_max: int | None = None,
+    **budgets: int,
+) -> Proof:
+    def scenario() -> Scenario:
+        built = build(_drop(**budgets))
+        # Who is never interrupted never meets another at work.
+        return built if preemptions_max != 0 else replace(built, marks={})
+
+    return Proof(
+        label=f"{build(Faults()).name}: {faults}",
+        build=scenario,
+        preemptions_max=preemptions_max,
+    )

@@ -16,6 +16,7 @@ from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.plan_flags import FLAGGED, decode_flags
 from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.testing.check_index import index_invariants
 from headwater.testing.history import Facts, Move, Step
 from headwater.testing.operation import Kind
 from headwater.testing.simulation import Invariant, Simulation
@@ -124,13 +125,14 @@ class Checks:
         )
 
     def data(self) -> tuple[Invariant, ...]:
-        """INV-57, INV-59, INV-60 and INV-84."""
+        """INV-57, INV-59, INV-60, INV-71 to INV-80 and INV-84."""
         return (
             Invariant(id="INV-57", check=_data_is_write_once),
             Invariant(id="INV-59", check=self._no_dangling_files),
             Invariant(id="INV-60", check=_markers_stay_until_the_end, under=_MARKERS),
             Invariant(id="INV-84", check=_acknowledgements_are_true, under=None),
             Invariant(id="INV-84", check=_acknowledgements_stay_true, under=_TIMELINE),
+            *index_invariants(),
         )
 
     def all(self) -> tuple[Invariant, ...]:
@@ -550,11 +552,24 @@ def _start_only_without_live_attempt(step: Step, simulation: Simulation) -> Iter
     newest_path = attempt_path(place.time, max(others))
     found = simulation.world.objects[newest_path]
     other = attempt_in(found.data)
-    if other is None or other.is_released:
+    if other is None or other.is_released or _is_cancel_of_index(step, place, simulation):
         return
     modified_ms = saw[1] if saw is not None and saw[0] == newest_path else found.modified_ms
     if simulation.world.now_ms < modified_ms + other.expiry_ms:
         yield f"attempt {place.attempt} of {place.time} starts while {other} is alive"
+
+
+def _is_cancel_of_index(step: Step, place: Place, simulation: Simulation) -> bool:
+    """Whether somebody was told to give up an index plan, whoever is building it."""
+    attempt = None if step.after is None else attempt_in(step.after)
+    return (
+        attempt is not None
+        and attempt.purpose is Purpose.ABORT
+        and any(
+            file.requested_time == place.time and file.action is Action.INDEXING
+            for file in timeline_files(simulation.world)
+        )
+    )
 
 
 def _own_heartbeats_only(step: Step, simulation: Simulation) -> Iterator[str]:
@@ -675,6 +690,8 @@ def _requested_plan_stays(step: Step, simulation: Simulation) -> Iterator[str]:
     if place is None or place.file is None or step.after is not None:
         return
     is_plan = place.file.state is State.REQUESTED and not place.file.action.is_ingestion
+    if place.file.action is Action.INDEXING:
+        return  # Whoever fails to build an index gives the plan up (INV-76).
     if is_plan and _is_removable(place, step.before):
         return
     if is_plan and current_state(simulation.world, place.time) not in _ENDS:

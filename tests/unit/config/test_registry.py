@@ -143,7 +143,7 @@ def test_rules_that_bind_several_options_are_checked_too() -> None:
         ("hoodie.bootstrap.base.path", "s3://old"),
         ("hoodie.schema.on.read.enable", "true"),
         ("hoodie.table.cdc.enabled", "true"),
-        ("hoodie.index.type", "GLOBAL_BLOOM"),
+        ("hoodie.index.type", "FLINK_STATE"),
         ("hoodie.write.table.version", "8"),
     ],
 )

@@ -26,6 +26,7 @@ from headwater.seams.memory import MemoryStorage
 from headwater.seams.object_store import ObjectStorage
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
+from headwater.seams.sub_storage import SubStorage
 from headwater.testing.world import standalone_storage
 
 BUCKET = "contract"
@@ -136,6 +137,18 @@ def _s3(request: pytest.FixtureRequest) -> Storage:
     return open_storage(f"s3://{BUCKET}/{_folder(request).name}/table", server.options)
 
 
+def _sub_of_memory(request: pytest.FixtureRequest) -> Storage:
+    whole = MemoryStorage()
+    # Neighbours whose names begin like the folder's must not show.
+    whole.put(".hoodie/metadata.backup/a", b"beside")
+    whole.put(".hoodie/a", b"above")
+    return SubStorage(whole, ".hoodie/metadata")
+
+
+def _sub_of_local(request: pytest.FixtureRequest) -> Storage:
+    return SubStorage(LocalStorage(_folder(request), fsync=False), ".hoodie/metadata")
+
+
 def _folder(request: pytest.FixtureRequest) -> Path:
     folder: Path = request.getfixturevalue("tmp_path")
     return folder
@@ -151,6 +164,8 @@ STORAGES: dict[str, Callable[[pytest.FixtureRequest], Storage]] = {
     "obstore-memory": _obstore_memory,
     "s3": _s3,
     "simulated": _simulated,
+    "sub-of-memory": _sub_of_memory,
+    "sub-of-local": _sub_of_local,
 }
 
 

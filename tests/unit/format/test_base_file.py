@@ -243,7 +243,7 @@ class TestReading:
     def test_a_missing_file_is_corruption(self) -> None:
         with pytest.raises(CorruptTableError, match=r"group-0_0-1-0.*does not exist") as caught:
             open_base_file(MemoryStorage(), FILE)
-        assert caught.value.kind is ErrorKind.CORRUPT_BASE_FILE
+        assert caught.value.kind is ErrorKind.MISSING_DATA_FILE
 
     @pytest.mark.parametrize("data", [b"", b"PAR1", b"no parquet file at all, whatever its length"])
     def test_a_file_that_is_no_parquet_is_corruption(self, data: bytes) -> None:

@@ -86,13 +86,12 @@ class TestCorruption:
         for cut in range(len(whole)):
             found = parse(whole[:cut])
             left = cut - len(self.first)
-            if cut < len(MAGIC):
+            if cut == 0:
                 assert found == []
             elif left < 0:
                 assert [block.type for block in found] == [BlockType.CORRUPT]
                 assert bytes(found[0].content) == whole[:cut]
-            elif left < len(MAGIC):
-                # Fewer bytes than a magic has count as the end of the file.
+            elif left == 0:
                 assert [block.type for block in found] == [BlockType.AVRO_DATA]
             else:
                 assert [block.type for block in found] == [BlockType.AVRO_DATA, BlockType.CORRUPT]

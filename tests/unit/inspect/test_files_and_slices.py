@@ -23,7 +23,7 @@ FIRST = pa.table({"id": ["a", "b"], "city": ["sf", "la"], "ts": [1, 1]})
 NEWER_A = pa.table({"id": ["a"], "city": ["sf"], "ts": [2]})
 
 
-def new_table(path: Path, table_type: str = "MERGE_ON_READ") -> hw.Table:
+def new_table(path: Path, table_type: str = "MERGE_ON_READ", **options: str) -> hw.Table:
     return hw.create_table(
         path / "trips",
         schema="id string, city string, ts long",
@@ -32,7 +32,7 @@ def new_table(path: Path, table_type: str = "MERGE_ON_READ") -> hw.Table:
         ordering="ts",
         table_type=table_type,
         buckets=1,
-        options={"headwater.storage.fsync": "false"},
+        options={"headwater.storage.fsync": "false", **options},
     )
 
 
@@ -86,7 +86,11 @@ class TestMergeOnRead:
         assert la["latest_completion_time"] == first.completion_time
 
     def test_a_slice_may_be_logs_alone(self, tmp_path: Path) -> None:
-        table = new_table(tmp_path)
+        non_blocking = {
+            "hoodie.write.concurrency.mode": "non_blocking_concurrency_control",
+            "hoodie.write.lock.provider": "in_process",
+        }
+        table = new_table(tmp_path, **non_blocking)
         first = table.insert(NEWER_A)
         table.upsert(NEWER_A)
         (only,) = table.inspect.slices().to_pylist()

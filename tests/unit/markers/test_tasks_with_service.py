@@ -75,7 +75,9 @@ def run_tasks(
 
 
 def data_files(table: Table) -> set[str]:
-    return {info.path for info in table.storage.list_tree("") if parse_data_file(info.path)}
+    """Return the data files, but not those of the metadata table."""
+    files = (info.path for info in table.storage.list_tree("") if parse_data_file(info.path))
+    return {path for path in files if not path.startswith(".hoodie/")}
 
 
 @each_type

@@ -12,7 +12,7 @@ import headwater as hw
 from headwater.errors import CorruptTableError
 from headwater.kernel.arrow.meta_columns import RECORD_KEY
 from headwater.kernel.format.base_file import open_base_file
-from headwater.kernel.view.table_view import load_view
+from headwater.kernel.load_view import load_view
 from headwater.model.files import FileSlice
 from headwater.operations.byte_cache import ByteCache
 from headwater.operations.key_lookup import KeyLookup
@@ -120,7 +120,11 @@ def test_a_slice_that_started_as_a_log_is_asked_for_its_logs_keys(tmp_path: Path
         record_key="id",
         table_type="MERGE_ON_READ",
         buckets=1,
-        options={"headwater.storage.fsync": "false"},
+        options={
+            "headwater.storage.fsync": "false",
+            "hoodie.write.concurrency.mode": "non_blocking_concurrency_control",
+            "hoodie.write.lock.provider": "in_process",
+        },
     )
     table.upsert(pa.table({"id": ["a", "b"], "value": [1, 2]}, schema=SCHEMA))
     table.upsert(pa.table({"id": ["c"], "value": [3]}, schema=SCHEMA))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import headwater as hw
 from headwater.engine.engine import GROUP_NUMBER, Route, RouteKind, RowsTask, TaskContext
 from headwater.errors import InvalidInputError
-from headwater.kernel.view.table_view import load_view
+from headwater.kernel.load_view import load_view
 from headwater.model.commit import Commit
 from headwater.operations.plan import Operation
 from headwater.operations.staging import StagedRows, stage_rows
@@ -88,6 +88,9 @@ class SplitRows:
 
     @property
     def driver_host(self) -> None:
+        return None
+
+    def held(self) -> None:
         return None
 
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:

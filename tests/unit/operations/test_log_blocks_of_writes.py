@@ -11,7 +11,7 @@ import pytest
 import headwater as hw
 from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.kernel.format.log_blocks import read_log_parts
-from headwater.kernel.view.table_view import load_view
+from headwater.kernel.load_view import load_view
 from headwater.model.files import LogFile
 from headwater.table import Table
 
@@ -29,7 +29,14 @@ DELETE_MARK = {
 }
 
 
-def new_table(path: Path, ordering: str | None) -> Table:
+NON_BLOCKING = {
+    "hoodie.write.concurrency.mode": "non_blocking_concurrency_control",
+    "hoodie.write.lock.provider": "in_process",
+}
+"""Only these writers start a file group with a log."""
+
+
+def new_table(path: Path, ordering: str | None, **options: str) -> Table:
     return hw.create_table(
         path / "t",
         schema=SCHEMA,
@@ -37,7 +44,7 @@ def new_table(path: Path, ordering: str | None) -> Table:
         ordering=ordering,
         table_type="MERGE_ON_READ",
         buckets=1,
-        options={"headwater.storage.fsync": "false", **DELETE_MARK},
+        options={"headwater.storage.fsync": "false", **DELETE_MARK, **options},
     )
 
 
@@ -86,10 +93,48 @@ def test_a_row_marked_as_a_delete_goes_into_a_delete_block(
 
 def test_a_log_of_deletes_alone_has_no_data_block(tmp_path: Path) -> None:
     table = new_table(tmp_path, None)
+    table.upsert(rows(("a", 1, "x", None)))
     table.upsert(rows(("a", 1, "x", "D")))
     (deletes,) = last_blocks(table)
     assert isinstance(deletes, DeletePart)
     assert table.read_arrow().num_rows == 0
+
+
+def test_deletes_that_start_a_file_group_go_into_a_log_if_others_write_too(tmp_path: Path) -> None:
+    table = new_table(tmp_path, None, **NON_BLOCKING)
+    table.upsert(rows(("a", 1, "x", "D")))
+    (deletes,) = last_blocks(table)
+    assert isinstance(deletes, DeletePart)
+    assert table.read_arrow().num_rows == 0
+
+
+def test_inv_50_deletes_among_the_first_rows_of_a_group_hide_what_comes_late(
+    tmp_path: Path,
+) -> None:
+    table = new_table(tmp_path, "ts")
+    commit = table.upsert(rows(("a", 5, "x", "D"), ("b", 1, "y", None)))
+    (file_slice,) = load_view(table.storage, table.config).slices()
+    assert file_slice.base is not None
+    assert [log.instant_time for log in file_slice.logs] == [commit.instant]
+    (deletes,) = last_blocks(table)
+    assert isinstance(deletes, DeletePart)
+    assert deletes.record_keys.to_pylist() == ["a"]
+    assert (commit.inserted, commit.deleted) == (1, 1)
+    table.upsert(rows(("a", 4, "late", None)))
+    assert table.read_arrow()["id"].to_pylist() == ["b"]
+    table.upsert(rows(("a", 6, "new", None)))
+    assert table.read_arrow().sort_by("id")["id"].to_pylist() == ["a", "b"]
+
+
+def test_deletes_among_the_first_rows_of_a_group_leave_nothing_without_ordering(
+    tmp_path: Path,
+) -> None:
+    table = new_table(tmp_path, None)
+    table.upsert(rows(("a", 5, "x", "D"), ("b", 1, "y", None)))
+    assert logs_of(table) == []
+    assert table.read_arrow()["id"].to_pylist() == ["b"]
+    table.upsert(rows(("a", 4, "late", None)))
+    assert table.read_arrow().sort_by("id")["id"].to_pylist() == ["a", "b"]
 
 
 @pytest.mark.parametrize("first", ["insert", "bulk_insert"])
@@ -115,10 +160,17 @@ def test_a_partial_row_without_a_record_to_complete_is_written_whole(
     assert notes == {"a": "A", "b": "B", "c": "C", "d": "D"}
 
 
-def test_a_partial_write_that_starts_a_file_group_is_whole(tmp_path: Path) -> None:
-    table = new_table(tmp_path, None)
+@pytest.mark.parametrize("options", [{}, NON_BLOCKING], ids=["base file", "log"])
+def test_a_partial_write_that_starts_a_file_group_is_whole(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    merges = {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}
+    table = new_table(tmp_path, None, **merges, **options)
     table.upsert(pa.table({"id": ["a"], "note": ["n"]}), partial=True)
-    (block,) = last_blocks(table)
-    assert isinstance(block, DataPart)
-    assert not block.is_partial
+    if options:
+        (block,) = last_blocks(table)
+        assert isinstance(block, DataPart)
+        assert not block.is_partial
+    else:
+        assert logs_of(table) == []
     assert table.read_arrow().to_pylist() == [{"id": "a", "ts": None, "note": "n", "op": None}]

@@ -12,7 +12,8 @@ import pytest
 from headwater import Table, create_table, open_table
 from headwater.engine.inline import InlineRows
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError
-from headwater.kernel.view.table_view import TableView, load_view
+from headwater.kernel.load_view import load_view
+from headwater.kernel.view.table_view import TableView
 from headwater.operations.plan import Operation
 from headwater.operations.write import RunningWrite, WriteRequest, WriteTarget, start_write
 

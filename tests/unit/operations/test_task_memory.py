@@ -41,6 +41,9 @@ class LazyRows:
     schema = SCHEMA
     driver_host = None
 
+    def held(self):
+        return None
+
     def run(self, route, task):
         return task(TaskContext(task=0, task_attempt=0, task_count=1), self.batches())
 

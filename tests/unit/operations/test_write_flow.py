@@ -15,8 +15,8 @@ from headwater.config.registry import check_options
 from headwater.config.table_options import TableType
 from headwater.engine.engine import Route, RowsTask, TaskContext
 from headwater.engine.inline import InlineRows
+from headwater.kernel.load_view import load_view
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, load_markers
-from headwater.kernel.view.table_view import load_view
 from headwater.model.files import write_token
 from headwater.operations import execute
 from headwater.operations.plan import Operation
@@ -119,7 +119,7 @@ def test_every_file_is_announced_and_markers_go_with_the_commit(
     assert {marker.data_path for marker in markers} == data_files(table) - before
     kinds = {
         TableType.COPY_ON_WRITE: {MarkerKind.MERGE, MarkerKind.CREATE},
-        TableType.MERGE_ON_READ: {MarkerKind.APPEND},
+        TableType.MERGE_ON_READ: {MarkerKind.APPEND, MarkerKind.CREATE},
     }
     assert {marker.kind for marker in markers} == kinds[table_type]
     running.commit(stats)
@@ -234,12 +234,21 @@ def test_base_files_of_a_partial_write_describe_all_columns(
 
 # Storage calls ---------------------------------------------------------------------------------
 
-LOCK_CALLS_MAX = 12
-"""Two transactions: take the lock, ask before each write whether it is still held, release it."""
+LOCK_CALLS_MAX = 12 + 3
+"""Two transactions: take the lock, ask before each write whether it is still held, release it. The
+metadata table's instant has three files."""
 
-CALLS_MAX = 18
-"""All other calls of a write to one file group, without the commits it reads: one each. Every call
-is a round trip to an object store, so whoever needs more should know why."""
+CALLS_MAX = 18 + 12
+"""All other calls of a write to one file group, without the logs of the metadata table that it
+reads, one for each commit since its last compaction. Every call is a round trip to an object
+store, so whoever needs more should know why. For the metadata table:
+
+    4   to plan: the table's config, the timeline, the folder and the base file of `files`; a folder
+        of the data table is not listed, but the newest commit is read
+    3   before the lock: the data table's timeline, its config, the log
+    4   in the lock: the config, the three files of the instant
+    1   afterwards: whether a compaction is due
+"""
 
 COMMITS_BEFORE = 4
 

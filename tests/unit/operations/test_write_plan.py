@@ -15,7 +15,7 @@ import pytest
 import headwater as hw
 from headwater.kernel.arrow.buckets import bucket_ids
 from headwater.kernel.arrow.keys import KeyGenerator
-from headwater.kernel.view.table_view import load_view
+from headwater.kernel.load_view import load_view
 from headwater.model.instant import instant_time_after
 from headwater.operations.plan import INSERTS, Operation, WritePlan, slices_by_bucket
 from headwater.operations.route import GroupKey, assign_groups, group_numbers

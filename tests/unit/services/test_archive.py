@@ -47,7 +47,9 @@ SHORT = {
     "hoodie.clean.commits.retained": "1",
     "hoodie.keep.min.commits": "2",
     "hoodie.keep.max.commits": "3",
+    "hoodie.metadata.compact.max.delta.commits": "1",
 }
+"""Instants stay active until a compaction of the metadata table has taken in what they told it."""
 CONFIG = ArchiveConfig(commits_min=2, commits_max=3)
 
 each_type = pytest.mark.parametrize("table_type", list(TableType))
@@ -173,6 +175,7 @@ def test_inv_37_an_abort_that_is_not_finished_stays() -> None:
 def test_what_cleaning_and_indexing_still_need_stays() -> None:
     assert chosen(*COMMITS, bounds=Bounds(earliest_retained=at(30))) == [10, 20]
     assert chosen(*COMMITS, bounds=Bounds(indexed_up_to=at(21))) == [10, 20]
+    assert chosen(*COMMITS, bounds=Bounds(unfolded_since=at(31))) == [10, 20]
     assert chosen(*COMMITS, bounds=Bounds(staying=frozenset({at(40)}))) == [10, 20, 30]
 
 

@@ -16,12 +16,13 @@ from headwater.config.clean import CleanConfig, CleanPolicy
 from headwater.errors import ErrorKind, NotFoundError
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.layout import TableLayout
+from headwater.kernel.load_view import load_view
 from headwater.kernel.new_table import NewTable, plan_table_config
+from headwater.kernel.table_config import create_table_config
 from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.timeline.history.write import archive_instants
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
 from headwater.kernel.txn.transaction import LockTransaction
-from headwater.kernel.view.table_view import load_view
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after
@@ -54,6 +55,8 @@ class InMemory:
         self.config = plan_table_config(
             NewTable(location="orders", schema=columns, record_key=["id"]), {}
         )
+        ids = SystemIds(Owner("C", 1, "C"))
+        create_table_config(self.storage, self.clock, ids, self.config)
 
     def commit(
         self,

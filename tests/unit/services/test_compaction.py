@@ -19,12 +19,12 @@ from headwater.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.txn.attempts import Purpose
 from headwater.kernel.txn.steps import Claim, StartExecution
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.view.commits import Commit, CommitReader
-from headwater.kernel.view.table_view import load_view
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State
@@ -231,6 +231,8 @@ def test_nothing_to_compact_is_no_plan(new_table: Callable[..., Table]) -> None:
     assert table.services.schedule_compaction() is None
     assert table.services.compact() is None
     table.upsert(rows(("a", "sf", 1, 1)))
+    assert table.services.compact() is None
+    table.upsert(rows(("a", "sf", 2, 2)))
     assert table.services.schedule_compaction(only_if_due=True) is None
     assert table.services.compact(only_if_due=True) is None
     assert table.services.compact() is not None
@@ -264,7 +266,6 @@ def test_rows_keep_the_instants_that_wrote_them_and_name_their_new_file(
 def test_the_commit_says_what_hudi_says_of_a_compaction(new_table: Callable[..., Table]) -> None:
     table = new_table()
     table.upsert(rows(("a", "sf", 1, 1), ("b", "sf", 1, 1)))
-    table.services.compact()
     table.upsert(rows(("b", "sf", 2, 2), ("c", "sf", 1, 1)))
     table.delete(rows(("a", "sf", 0, 0)))
     before = load_view(table.storage, table.config).slices()[0]
@@ -284,19 +285,24 @@ def test_the_commit_says_what_hudi_says_of_a_compaction(new_table: Callable[...,
     assert stat.total_log_size_compacted == sum(log.size_bytes for log in before.logs)
 
 
-def test_the_plan_is_as_hudis_are(new_table: Callable[..., Table]) -> None:
-    table = new_table()
-    table.upsert(rows(("a", "sf", 1, 1)))
+@pytest.mark.parametrize("starts_as_log", [False, True])
+def test_the_plan_is_as_hudis_are(new_table: Callable[..., Table], starts_as_log: bool) -> None:
+    table = new_table(options=NON_BLOCKING if starts_as_log else {})
+    first = table.upsert(rows(("a", "sf", 1, 1)))
+    if not starts_as_log:
+        table.upsert(rows(("a", "sf", 2, 2)))
     time = table.services.schedule_compaction()
     assert time is not None
     reader = CommitReader(table.storage, table_layout(table.config))
     plan = reader.load_plan(Instant(InstantTime(time), Action.COMPACTION, State.REQUESTED))
     (operation,) = plan.operations or ()
-    (log,) = load_view(table.storage, table.config).slices()[0].logs
+    (one,) = load_view(table.storage, table.config).slices()
+    (log,) = one.logs
     assert plan.version == 2
     assert operation.delta_file_paths == (log.name,)
-    assert operation.data_file_path is None
-    assert operation.base_instant_time == log.instant_time
+    assert (one.base is None) is starts_as_log
+    assert operation.data_file_path == (None if one.base is None else one.base.name)
+    assert operation.base_instant_time == first.instant
     assert operation.metrics is not None
     assert operation.metrics["TOTAL_LOG_FILES"] == 1.0
     assert operation.metrics["TOTAL_LOG_FILES_SIZE"] == float(log.size_bytes)
@@ -306,12 +312,15 @@ def test_markers_and_files_of_tasks_that_nobody_lists_are_gone(
     new_table: Callable[..., Table],
 ) -> None:
     table = new_table()
-    table.upsert(rows(("a", "sf", 1, 1), ("b", "ny", 1, 1)))
+    first = table.upsert(rows(("a", "sf", 1, 1), ("b", "ny", 1, 1)))
+    table.upsert(rows(("a", "sf", 2, 2), ("b", "ny", 2, 2)))
     done = table.services.compact()
     assert done is not None
     assert table.storage.list_tree(".hoodie/.temp") == []
     written = [info.path for info in table.storage.list_tree("") if info.path.endswith(".parquet")]
-    stats = commit_of(table, done.instant).metadata.write_stats()
+    commits = commit_of(table, first.instant), commit_of(table, done.instant)
+    stats = [stat for commit in commits for stat in commit.metadata.write_stats()]
+    assert len(stats) == 4
     assert sorted(written) == sorted(stat.path or "" for stat in stats)
 
 
@@ -328,10 +337,9 @@ def test_a_table_whose_rows_are_all_deleted_stays_readable(new_table: Callable[.
 def test_columns_that_came_later_are_null_in_older_rows(new_table: Callable[..., Table]) -> None:
     table = new_table()
     table.upsert(rows(("a", "sf", 1, 1)))
-    table.services.compact()
     wider = rows(("b", "sf", 1, 1)).append_column("note", pa.array(["new"]))
     table.upsert(wider)
-    table.services.compact()
+    assert table.services.compact() is not None
     found = {row["id"]: row["note"] for row in table.read_arrow().to_pylist()}
     assert found == {"a": None, "b": "new"}
 
@@ -412,10 +420,11 @@ def test_deletes_by_key_alone_leave_nothing_behind(new_table: Callable[..., Tabl
 
 def test_a_pending_plan_goes_before_a_new_one(new_table: Callable[..., Table]) -> None:
     table = new_table()
-    table.upsert(rows(("a", "sf", 1, 1)))
+    table.upsert(rows(("a", "sf", 1, 1), ("b", "ny", 1, 1)))
+    table.upsert(rows(("a", "sf", 2, 2)))
     plan = table.services.schedule_compaction()
     assert table.services.schedule_compaction() is None
-    table.upsert(rows(("b", "ny", 1, 1)))
+    table.upsert(rows(("b", "ny", 2, 2)))
     done = table.services.compact()
     assert done is not None
     assert done.instant == plan
@@ -427,6 +436,7 @@ def test_a_pending_plan_goes_before_a_new_one(new_table: Callable[..., Table]) -
 def test_a_completed_plan_is_returned_as_it_is(new_table: Callable[..., Table]) -> None:
     table = new_table()
     table.upsert(rows(("a", "sf", 1, 1)))
+    table.upsert(rows(("a", "sf", 2, 2)))
     first = table.services.compact()
     assert first is not None
     again = table.services.compact(first.instant)
@@ -442,6 +452,7 @@ def test_a_plan_that_somebody_executes_is_refused_or_passed_over(
 ) -> None:
     table = new_table()
     table.upsert(rows(("a", "sf", 1, 1)))
+    table.upsert(rows(("a", "sf", 2, 2)))
     plan = table.services.schedule_compaction()
     assert plan is not None
     claim = Claim(
@@ -462,6 +473,7 @@ def test_a_plan_of_another_engine_is_executed_unless_that_engine_has_begun(
 ) -> None:
     table = new_table()
     table.upsert(rows(("a", "sf", 1, 1)))
+    table.upsert(rows(("a", "sf", 2, 2)))
     ours = table.services.schedule_compaction()
     assert ours is not None
     folder = ".hoodie/timeline"
@@ -477,7 +489,7 @@ def test_a_plan_of_another_engine_is_executed_unless_that_engine_has_begun(
     done = table.services.compact()
     assert done is not None
     assert done.instant == theirs
-    assert values(table) == {"a": 1}
+    assert values(table) == {"a": 2}
 
 
 def test_a_compaction_of_what_was_replaced_meanwhile_brings_nothing_back(
@@ -485,11 +497,13 @@ def test_a_compaction_of_what_was_replaced_meanwhile_brings_nothing_back(
 ) -> None:
     table = new_table()
     first = table.upsert(rows(("a", "sf", 1, 1)))
+    second = table.upsert(rows(("a", "sf", 2, 2)))
     plan = table.services.schedule_compaction()
+    assert plan is not None
     last = table.overwrite(rows(("b", "sf", 1, 2)))
-    times = [first.completion_time, last.completion_time]
+    times = [one.completion_time for one in (first, second, last)]
     before = answers_of(table, times)
-    table.services.compact(plan)
+    assert table.services.compact(plan) is not None
     assert answers_of(table, times) == before
     assert values(table) == {"b": 2}
 

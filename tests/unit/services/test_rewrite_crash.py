@@ -19,9 +19,9 @@ from headwater.config.write import WriteConfig
 from headwater.engine.engine import Poll, TaskContext, never_stops
 from headwater.engine.inline import InlineEngine
 from headwater.errors import ConflictError, ErrorKind, FencedError, StorageError
+from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
-from headwater.kernel.view.table_view import load_view
 from headwater.model.files import attempt_of, parse_data_file
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
@@ -65,7 +65,7 @@ def table(tmp_path: Path) -> Table:
         table_type="MERGE_ON_READ",
         options=OPTIONS,
     )
-    for value in (1, 2):
+    for value in (1, 2, 3):  # A base file and two logs in each group.
         made.upsert(
             pa.Table.from_pylist(
                 [{"id": key, "city": city, "value": value} for key, city in ("ax", "by")],

@@ -478,6 +478,7 @@ def as_process(
         load_markers=load_every_marker,
         interval_ms=1_000,
         tolerable_misses=2,
+        has_indexes=True,
     )
     return target, rollbacks
 

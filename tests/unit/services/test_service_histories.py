@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import headwater as hw
 from headwater.table import Table
 from headwater.testing.answers import answers_of
+from headwater.testing.hudi_rs import location_for_hudi_rs
 
 SCHEMA = pa.schema(
     [
@@ -41,6 +42,7 @@ OPTIONS = {
     "hoodie.keep.min.commits": "7",
     "hoodie.keep.max.commits": "8",
 }
+NON_BLOCKING = {"hoodie.write.concurrency.mode": "non_blocking_concurrency_control"}
 COLUMNS = ["id", "city", "ts", "value"]
 RETAINED = 2
 """How many of the last commits every service must leave readable."""
@@ -92,7 +94,7 @@ def read_by_us(table: Table) -> list[dict[str, Any]]:
 
 
 def read_by_hudi_rs(table: Table) -> list[dict[str, Any]]:
-    found = HudiTableBuilder.from_base_uri(table.uri).build().read(None)
+    found = HudiTableBuilder.from_base_uri(location_for_hudi_rs(table)).build().read(None)
     return [] if not found else _in_order(pa.Table.from_batches(found))
 
 
@@ -106,12 +108,14 @@ def _in_order(rows: pa.Table) -> list[dict[str, Any]]:
     [
         {"table_type": "MERGE_ON_READ", "ordering": "ts", "buckets": 1},
         {"table_type": "MERGE_ON_READ", "buckets": 2},
+        {"table_type": "MERGE_ON_READ", "ordering": "ts", "buckets": 1, "options": NON_BLOCKING},
         {"table_type": "MERGE_ON_READ", "ordering": "ts", "index": "simple"},
         {"table_type": "COPY_ON_WRITE", "ordering": "ts", "index": "bloom"},
     ],
     ids=[
         "event-time buckets",
         "commit-time buckets",
+        "buckets that start as logs",
         "merge-on-read simple",
         "copy-on-write bloom",
     ],
@@ -136,8 +140,7 @@ def test_inv_48_three_services_in_a_row_are_invisible(
             schema=SCHEMA,
             record_key="id",
             partition_by="city",
-            options=OPTIONS,
-            **arguments,
+            **{**arguments, "options": {**OPTIONS, **arguments.get("options", {})}},
         )
         times = [write(table, *one) for one in before]
         for name, later in zip(services, (*between, None), strict=True):

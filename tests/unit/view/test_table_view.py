@@ -20,7 +20,10 @@ from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.timeline.history.write import archive_instants
-from headwater.kernel.view.table_view import TableView, load_view
+from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader
+from headwater.kernel.view.file_index import ListingFileIndex
+from headwater.kernel.view.indexed_files import IndexedFiles
+from headwater.kernel.view.table_view import TableView, load_listed_view, load_view_start
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State
@@ -51,10 +54,38 @@ def log(requested: int, group: FileGroupId = GROUP, token: str = "0-0-0") -> Log
     return LogFile(*group, at(requested), 1, token)
 
 
+class CommittedIndex:
+    """Knows what the metadata table would know: the files of commits that storage still has."""
+
+    def __init__(self, storage: MemoryStorage) -> None:
+        self._storage = storage
+
+    def list_partitions(self) -> list[str]:
+        return sorted({file.partition for file in self.list_data_files()})
+
+    def list_data_files(self, partitions: Iterable[str] | None = None) -> list[DataFile]:
+        stored = {file.path: file for file in ListingFileIndex(self._storage).list_data_files()}
+        wanted = None if partitions is None else set(partitions)
+        reader = CommitReader(self._storage, LAYOUT)
+        done = [
+            instant
+            for instant in load_active(self._storage, LAYOUT.timeline).completed
+            if instant.action.completed_name in COMMIT_ACTIONS
+        ]
+        archived = [instant.requested_time for instant in reader.history.instants()]
+        return [
+            stored[file.path]
+            for commit in (*reader.load(done), *reader.load_archived(archived))
+            for file in commit.files
+            if file.path in stored and (wanted is None or file.partition in wanted)
+        ]
+
+
 class Written:
     """A table in memory, written file by file."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_indexed: bool = False) -> None:
+        self.is_indexed = is_indexed
         self.storage = MemoryStorage()
         self.config = plan_table_config(
             NewTable(location="orders", schema=COLUMNS, record_key=["id"]), {}
@@ -112,11 +143,27 @@ class Written:
         archive_instants(self.storage, LAYOUT, [timeline.get(at(time)) for time in requested])
 
     def view(self, as_of: int | None = None) -> TableView:
-        return load_view(self.storage, self.config, as_of=None if as_of is None else at(as_of))
+        time = None if as_of is None else at(as_of)
+        if not self.is_indexed:
+            return load_listed_view(self.storage, self.config, as_of=time)
+        start = load_view_start(self.storage, self.config, as_of=time)
+        source = IndexedFiles(
+            CommittedIndex(self.storage),
+            start.reader,
+            start.timeline,
+            start.commit_instants(),
+            is_merge_on_read=True,
+        )
+        return TableView(self.config, start, source)
+
+
+@pytest.fixture(params=["listed", "indexed"])
+def table(request: pytest.FixtureRequest) -> Written:
+    return Written(is_indexed=request.param == "indexed")
 
 
 @pytest.fixture
-def table() -> Written:
+def listed() -> Written:
     return Written()
 
 
@@ -394,30 +441,32 @@ class TestServices:
 
 
 class TestCompleteness:
-    def test_a_missing_file_is_named(self, table: Written) -> None:
-        table.commit(1, 2, base(1), base(1, FileGroupId("q", "g")))
-        table.storage.delete(base(1).path)
-        view = table.view()
+    """Only who lists storage can tell what is not there."""
+
+    def test_a_missing_file_is_named(self, listed: Written) -> None:
+        listed.commit(1, 2, base(1), base(1, FileGroupId("q", "g")))
+        listed.storage.delete(base(1).path)
+        view = listed.view()
         slices = view.slices()
         with pytest.raises(CorruptTableError, match=base(1).path) as caught:
             view.check_complete(slices)
         assert caught.value.kind is ErrorKind.MISSING_DATA_FILE
         view.check_complete(view.slices(["q"]))
 
-    def test_many_missing_files_are_counted(self, table: Written) -> None:
+    def test_many_missing_files_are_counted(self, listed: Written) -> None:
         files = [base(1, FileGroupId("p", f"f{n}")) for n in range(5)]
-        table.commit(1, 2, *files)
+        listed.commit(1, 2, *files)
         for file in files:
-            table.storage.delete(file.path)
-        view = table.view()
+            listed.storage.delete(file.path)
+        view = listed.view()
         with pytest.raises(CorruptTableError, match=r"f2_.* and 2 more"):
             view.check_complete(view.slices())
 
-    def test_files_of_older_slices_may_be_cleaned(self, table: Written) -> None:
-        table.commit(1, 2, base(1))
-        table.commit(3, 4, base(3), action=Action.COMMIT)
-        table.storage.delete(base(1).path)
-        view = table.view()
+    def test_files_of_older_slices_may_be_cleaned(self, listed: Written) -> None:
+        listed.commit(1, 2, base(1))
+        listed.commit(3, 4, base(3), action=Action.COMMIT)
+        listed.storage.delete(base(1).path)
+        view = listed.view()
         view.check_complete(view.slices())
         with pytest.raises(CorruptTableError):
             view.check_complete(view.slices_before(at(4)))
@@ -517,6 +566,41 @@ class TestAsOf:
         assert names(table.view(as_of=41)) == names(table.view()) == paths([base(10)])
 
 
+class TestRetentionOfAnIndex:
+    """An index has forgotten cleaned files, so views of before must not be made of what is left."""
+
+    @pytest.fixture
+    def cleaned(self) -> Written:
+        table = Written(is_indexed=True)
+        for time in (10, 20, 30):
+            table.commit(time, time + 1, base(time), action=Action.COMMIT)
+        metadata = CleanMetadata(
+            start_clean_time=at(40),
+            time_taken_in_millis=1,
+            total_files_deleted=1,
+            earliest_commit_to_retain=at(20),
+            last_completed_commit_timestamp=at(30),
+            partition_metadata={},
+        )
+        table.complete(40, 41, Action.CLEAN, metadata)
+        table.storage.delete(base(10).path)
+        return table
+
+    def test_slices_up_to_a_time_before_retention(self, cleaned: Written) -> None:
+        view = cleaned.view()
+        assert [one.base_instant for one in view.slices_up_to(at(21))] == [at(20)]
+        with pytest.raises(NotFoundError) as caught:
+            view.slices_up_to(at(19))
+        assert caught.value.kind is ErrorKind.OUTSIDE_RETENTION
+
+    def test_slices_before_a_commit(self, cleaned: Written) -> None:
+        view = cleaned.view()
+        assert [one.base_instant for one in view.slices_before(at(31))] == [at(20)]
+        with pytest.raises(NotFoundError) as caught:
+            view.slices_before(at(20))
+        assert caught.value.kind is ErrorKind.OUTSIDE_RETENTION
+
+
 class TestSchema:
     WIDER = COLUMNS.append(pa.field("w", pa.int32()))
 
@@ -553,31 +637,31 @@ class TestCost:
     """A view costs one listing of the timeline, of the files, and one read a commit."""
 
     @pytest.fixture
-    def counted(self, table: Written) -> CountingStorage:
+    def counted(self, listed: Written) -> CountingStorage:
         groups = [FileGroupId(partition, "f") for partition in ("p", "q", "r")]
         for time in (10, 20, 30):
-            table.commit(time, time + 1, *(base(time, group) for group in groups))
-        return CountingStorage(table.storage)
+            listed.commit(time, time + 1, *(base(time, group) for group in groups))
+        return CountingStorage(listed.storage)
 
     @pytest.mark.parametrize(("partitions", "listings"), [(None, 1), (["p"], 1), (["p", "r"], 2)])
     def test_of_a_view(
         self,
-        table: Written,
+        listed: Written,
         counted: CountingStorage,
         partitions: list[str] | None,
         listings: int,
     ) -> None:
-        view = load_view(counted, table.config)
+        view = load_listed_view(counted, listed.config)
         slices = view.slices(partitions)
         assert len(slices) == (3 if partitions is None else len(partitions))
         assert counted.counts == {"list_names": 1, "list_tree": listings, "read_many": 3}
 
-    def test_of_no_partitions(self, table: Written, counted: CountingStorage) -> None:
-        assert load_view(counted, table.config).slices([]) == []
+    def test_of_no_partitions(self, listed: Written, counted: CountingStorage) -> None:
+        assert load_listed_view(counted, listed.config).slices([]) == []
         assert counted.counts == {"list_names": 1}
 
-    def test_a_view_loads_each_piece_once(self, table: Written, counted: CountingStorage) -> None:
-        view = load_view(counted, table.config)
+    def test_a_view_loads_each_piece_once(self, listed: Written, counted: CountingStorage) -> None:
+        view = load_listed_view(counted, listed.config)
         first = view.slices(["q"])
         everything = view.slices()
         counted.reset()
@@ -589,13 +673,27 @@ class TestCost:
         assert counted.count("read_many", "list_tree") == 0
 
     def test_contents_may_be_shared_by_views(
-        self, table: Written, counted: CountingStorage
+        self, listed: Written, counted: CountingStorage
     ) -> None:
         contents = TimelineContents(counted, LAYOUT.timeline)
-        load_view(counted, table.config, contents=contents).slices()
+        load_listed_view(counted, listed.config, contents=contents).slices()
         counted.reset()
-        load_view(counted, table.config, contents=contents).slices()
+        load_listed_view(counted, listed.config, contents=contents).slices()
         assert counted.counts == {"list_names": 1, "list_tree": 1}
+
+    def test_of_an_indexed_view(self, counted: CountingStorage, listed: Written) -> None:
+        """An index tells the files, so no storage is listed and no write is read."""
+        listed.commit(40, 41, action=Action.REPLACE_COMMIT, replaced=[FileGroupId("q", "f")])
+        listed.request(50, Action.LOG_COMPACTION, plan_of(GROUP, None))
+        listed.commit(50, 51, action=Action.LOG_COMPACTION, operation="LOG_COMPACT")
+        start = load_view_start(counted, listed.config)
+        index = CommittedIndex(listed.storage)
+        source = IndexedFiles(
+            index, start.reader, start.timeline, start.commit_instants(), is_merge_on_read=True
+        )
+        view = TableView(listed.config, start, source)
+        assert [one.group.partition for one in view.slices()] == ["p", "r"]
+        assert counted.counts == {"list_names": 1, "read_many": 2}
 
     def test_a_partition_is_not_loaded_twice(self, table: Written) -> None:
         table.commit(1, 2, base(1), base(1, FileGroupId("q", "g")))

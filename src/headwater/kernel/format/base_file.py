@@ -3,6 +3,9 @@
 Footer keys (format rule 6.1): the smallest and largest record key, the bloom filter with its type
 if there is one, and the Avro schema. They are known when the last row was seen, and Parquet writes
 the footer last, so a file of any size is written in one pass with one row group in memory.
+
+One key is our own: which columns of floating point numbers hold NaN. Statistics leave it out,
+although it is larger than every number, so that bounds alone would pass rows over.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ _BLOOM = "org.apache.hudi.bloomfilter"
 _BLOOM_TYPE = "hoodie_bloom_filter_type_code"
 _AVRO_SCHEMA = "parquet.avro.schema"
 _MODEL = "writer.model.name"
+_NAN_COLUMNS = "headwater.nan.columns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +101,8 @@ def open_base_file(storage: Storage, file: BaseFile) -> BaseFileReader:
     except NotFoundError as error:
         raise CorruptTableError(
             f"The base file {storage.uri}/{file.path} of a completed instant does not exist. "
-            "Restore it from a copy",
-            kind=ErrorKind.CORRUPT_BASE_FILE,
+            "If a clean ran meanwhile, read again; otherwise restore it from a copy",
+            kind=ErrorKind.MISSING_DATA_FILE,
             path=file.path,
         ) from error
     try:
@@ -149,13 +153,24 @@ class BaseFileReader:
         Raises:
             CorruptTableError: it is malformed.
         """
-        text, type_code = self._footer_text(_BLOOM), self._footer_text(_BLOOM_TYPE)
-        if text is None or type_code is None:
+        stored = self.bloom_text()
+        if stored is None:
             return None
+        type_code, text = stored
         try:
             return parse_bloom_filter(text, type_code)
         except MalformedBloomError as error:
             raise _corrupt(self._path, str(error)) from error
+
+    def bloom_text(self) -> tuple[str, str] | None:
+        """Return the type and the text of the filter, as they stand in the footer."""
+        text, type_code = self._footer_text(_BLOOM), self._footer_text(_BLOOM_TYPE)
+        return None if text is None or type_code is None else (type_code, text)
+
+    def nan_columns(self) -> frozenset[str] | None:
+        """Return the columns that hold NaN, dotted inside of structs; None if nobody noted them."""
+        text = self._footer_text(_NAN_COLUMNS)
+        return None if text is None else frozenset(text.split(",")) - {""}
 
     def row_groups_overlapping(self, column: str, low: Any, high: Any) -> list[int]:
         """Return the row groups that may hold values of a top-level column from low to high.
@@ -234,6 +249,8 @@ class _Writer:
         self._footers: list[pq.FileMetaData] = []
         self._min_key: str | None = None
         self._max_key: str | None = None
+        self._real_columns = list(_real_columns(first.schema))
+        self._nan_columns: set[str] = set()
         self._writer = pq.ParquetWriter(
             sink,
             first.schema,
@@ -249,6 +266,7 @@ class _Writer:
         self._writer.write_table(group, row_group_size=group.num_rows)
         if RECORD_KEY in group.schema.names:
             self._note_keys(group[RECORD_KEY])
+        self._note_nans(group)
 
     def finish(self, avro_schema_json: str | None) -> BaseFileStats:
         self._writer.add_key_value_metadata(self._footer_values(avro_schema_json))
@@ -273,10 +291,18 @@ class _Writer:
             for chunk in keys.chunks:
                 self._bloom.add(chunk)
 
+    def _note_nans(self, group: pa.Table) -> None:
+        for path in self._real_columns:
+            name = ".".join(path)
+            if name not in self._nan_columns and _has_nan(group[path[0]], path[1:]):
+                self._nan_columns.add(name)
+
     def _footer_values(self, avro_schema_json: str | None) -> dict[str, str]:
         values: dict[str, str] = {}
         if avro_schema_json is not None:
             values |= {_AVRO_SCHEMA: avro_schema_json, _MODEL: "avro"}
+        if self._real_columns:
+            values[_NAN_COLUMNS] = ",".join(sorted(self._nan_columns))
         return values | key_entries(self._min_key, self._max_key, self._bloom)
 
 
@@ -326,6 +352,25 @@ def _cut(gathered: list[pa.Table], group_count: int, row_group_rows: int) -> Ite
     for at in range(group_count):
         is_last = at == group_count - 1
         yield whole.slice(at * row_group_rows, None if is_last else row_group_rows)
+
+
+def _real_columns(
+    fields: Iterable[pa.Field], above: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
+    """Give the paths of columns of floating point numbers, those inside of structs included."""
+    for field in fields:
+        path = (*above, field.name)
+        if pa.types.is_floating(field.type):
+            yield path
+        elif pa.types.is_struct(field.type):
+            inner = [field.type.field(at) for at in range(field.type.num_fields)]
+            yield from _real_columns(inner, path)
+
+
+def _has_nan(column: pa.ChunkedArray, inner: tuple[str, ...]) -> bool:
+    for name in inner:
+        column = pc.struct_field(column, name)
+    return bool(pc.any(pc.is_nan(column)).as_py())
 
 
 def _may_hold(chunk: pq.ColumnChunkMetaData, low: Any, high: Any) -> bool:

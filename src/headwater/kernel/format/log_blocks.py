@@ -1,7 +1,7 @@
 """What log blocks hold: rows, deletes, and commands about other blocks.
 
-Data blocks are Parquet files or Avro records. HFile blocks belong to the metadata table and have a
-reader of their own. Record positions are not used: merging by key is always right.
+Data blocks are Parquet files or Avro records. HFile blocks belong to the metadata table; see
+`metadata_log`. Record positions are not used: merging by key is always right.
 """
 
 from __future__ import annotations
@@ -136,6 +136,16 @@ def encode_delete_block(
     return encode_block(BlockType.DELETE, header, prefix + payload)
 
 
+def encode_initial_block(instant_time: InstantTime) -> bytes:
+    """Encode the block that deletes nothing, with which a file group of the metadata table begins.
+
+    It is written before there are records, so it has no schema.
+    """
+    payload = encode_delete_records(pa.array([], pa.string()), pa.array([], pa.string()), None)
+    prefix = _TWO_INTS.pack(DELETE_VERSION, len(payload))
+    return encode_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: instant_time}, prefix + payload)
+
+
 def log_file_bytes(blocks: Iterable[bytes]) -> bytes:
     """Return the whole content of a log file."""
     return b"".join(blocks)
@@ -159,25 +169,45 @@ def read_log_parts(
         CorruptTableError: a log is missing, or its bytes break the format.
         UnsupportedError: a block of a kind this release does not read.
     """
+    blocks = read_log_blocks(
+        storage, logs, is_visible_instant=is_visible_instant, skip_corrupt=skip_corrupt
+    )
+    return [decode_part(block, columns, path=path) for block, path in blocks]
+
+
+def read_log_blocks(
+    storage: Storage,
+    logs: Sequence[LogFile],
+    *,
+    is_visible_instant: Callable[[InstantTime], bool],
+    skip_corrupt: bool = False,
+) -> list[tuple[LogBlock, str]]:
+    """Load the blocks of the logs of a file slice that count, each with the path of its log.
+
+    Raises:
+        CorruptTableError: a log is missing, or its bytes break the format.
+        UnsupportedError: a block of a kind this release does not read.
+    """
     found: list[_FoundBlock] = []
     contents = storage.read_many([log.path for log in logs])
     for log, data in zip(logs, contents, strict=True):
         if data is None:
             raise CorruptTableError(
                 f"The log file {storage.uri}/{log.path} of a completed instant does not exist. "
-                "Restore it from a copy",
-                kind=ErrorKind.CORRUPT_LOG,
+                "If a clean ran meanwhile, read again; otherwise restore it from a copy",
+                kind=ErrorKind.MISSING_DATA_FILE,
                 path=log.path,
             )
-        if not data and not skip_corrupt:
+        blocks = list(iter_blocks(data, path=log.path))
+        if not blocks and not skip_corrupt:
             raise _empty(log.path)
-        for block in iter_blocks(data, path=log.path):
+        for block in blocks:
             if block.type is not BlockType.CORRUPT:
                 found.append(_FoundBlock(block, log.path))
             elif not skip_corrupt:
                 raise _corrupt_span(block, log.path, len(data))
     kept = _without_retries(_after_rollbacks(found, is_visible_instant))
-    return [decode_part(each.block, columns, path=each.path) for each in _stand_ins(kept)]
+    return [(each.block, each.path) for each in _stand_ins(kept)]
 
 
 def decode_part(block: LogBlock, columns: Collection[str] | None = None, *, path: str) -> LogPart:

@@ -95,7 +95,8 @@ def encode_block(
 def iter_blocks(data: bytes | memoryview, *, path: str) -> Iterator[LogBlock]:
     """Yield the blocks of a log file in order, with a CORRUPT one for each span that is no block.
 
-    Fewer bytes at the end than a magic has are taken for the end of the file. `path` is for errors.
+    Fewer bytes at the end than a magic has do not make the block before them corrupt, but they are
+    no block either: the rest of one that was cut. `path` is for errors.
 
     Raises:
         CorruptTableError: a block that is framed well is malformed inside.
@@ -111,6 +112,8 @@ def iter_blocks(data: bytes | memoryview, *, path: str) -> Iterator[LogBlock]:
         else:
             yield _parse_block(view, at, end, path)
         at = end
+    if at < len(view):
+        yield LogBlock(BlockType.CORRUPT, {}, view[at:], at)
 
 
 def _encode_map(entries: Mapping[HeaderKey, str]) -> bytes:

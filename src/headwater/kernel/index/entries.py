@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -24,3 +25,13 @@ class Entries:
 
     def __len__(self) -> int:
         return len(self.keys) + len(self.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesApart:
+    """Entries of a record index that is kept apart by partitions of the table.
+
+    The same key may be there in several of them, so what is said about it names the partition.
+    """
+
+    by_partition: Mapping[str, Entries]

@@ -155,7 +155,8 @@ def run_started(
             heartbeat.check()
             return txn.run(complete(attempt, content, metadata=metadata))
 
-        done = commit_with_indexes(commit, None if update is None else update(attempt))
+        told = None if update is None else update(attempt)
+        done = commit_with_indexes(commit, told, txn.hold)
         if isinstance(done.result, Overtaken):
             raise plan_cancelled(done.result.instant)
         return Executed(done.result, done.lock_held_ms)

@@ -7,37 +7,43 @@ right before it. So whatever is completed on the table's timeline is in its inde
 an instant that did not complete are never looked at (INV-72).
 
 Which indexes there are is a question that only the transaction can answer (M9): one may have been
-scheduled while the entries were prepared. The decision compares and refuses; the caller prepares
-again, for the indexes that the refusal names, and retries. No writer fails because of an index.
+scheduled while the entries were prepared, or dropped and scheduled anew under its old name. The
+decision compares and refuses; the caller prepares again, for the indexes that the refusal names,
+and retries. No writer fails because of an index.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from headwater.errors import ConflictError, ErrorKind, Retry
-from headwater.kernel.format.avro_records import decode_record
+from headwater.kernel.index.index_plan import load_pending_plans
 from headwater.kernel.layout import METADATA, METADATA_TIMELINE, TableLayout
 from headwater.kernel.table_config import load_table_config
-from headwater.kernel.timeline.active import Timeline, instant_path
-from headwater.kernel.timeline.contents import load_contents
+from headwater.kernel.timeline.active import Timeline
 from headwater.model.files import attempt_of, parse_data_file
-from headwater.model.instant import Action, InstantTime, State
-from headwater.model.plans import IndexPlan
+from headwater.model.instant import Action, InstantTime
 from headwater.seams.clock import Clock
 from headwater.seams.storage import Storage
 
 R = TypeVar("R")
 
+Hold = Callable[[], AbstractContextManager[object]]
+"""Keep the table lock for a block."""
+
 COVERED_KEY = "headwater.index.partitions"
 """Commit metadata of the metadata table names the partitions that an instant has covered, those
 included that it had nothing to say to (H-48)."""
 
+_PREPARED_BEFORE_LOCK = 3
+"""How often a commit prepares its entries before it keeps the lock while it does so again: what it
+must take into account may change with every commit of others, faster than it can be read."""
 _PREPARED_MAX = 10
-"""How often a commit prepares its entries again because indexes came or went. Each of these is an
-action that somebody asked for, so ten in a row during one commit is a fault."""
+"""How often a commit prepares its entries in all. Nothing changes under the lock, so by then there
+is a fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,22 @@ class MetadataCommit:
     partitions: frozenset[str]
     content: bytes = b""
     """The commit metadata of the metadata table's delta commit, if there are any partitions."""
+    indexing: InstantTime | None = None
+    """The newest index plan on the timeline from which the entries were prepared. A partition that
+    was dropped and planned again has its old name, and none of the log files (N-36)."""
+    seen_until: InstantTime | None = None
+    """The newest completion time that the entries take into account, if what others completed since
+    would change them: those of a compaction or clustering, which go on while others write."""
+
+    def is_stale(self, timeline: Timeline) -> bool:
+        """Whether the timeline has something that must be taken into account and was not."""
+        planned = newest_indexing(timeline)
+        if planned is not None and (self.indexing or "") < planned:
+            return True
+        if self.seen_until is None:
+            return False
+        later = timeline.completed_within_open_closed(self.seen_until, None)
+        return any(instant.action.completed_name.is_ingestion for instant in later)
 
 
 class IndexUpdate(Protocol):
@@ -78,14 +100,15 @@ def load_index_partitions(
     """
     config = load_table_config(storage, clock)
     names = {*config.metadata_partitions, *config.metadata_partitions_inflight}
-    pending = [instant for instant in timeline.pending if instant.action is Action.INDEXING]
-    contents = load_contents(storage, layout.timeline, pending, State.REQUESTED)
-    for instant, data in zip(pending, contents, strict=True):
-        path = instant_path(layout.timeline, instant, State.REQUESTED)
-        plan = decode_record(IndexPlan, data, path=path)
-        infos = plan.index_partition_infos or ()
-        names.update(info.metadata_partition_path or "" for info in infos)
-    return frozenset(names - {""})
+    plans = load_pending_plans(storage, layout.timeline, timeline)
+    names.update(each.partition for planned in plans.values() for each in planned)
+    return frozenset(names)
+
+
+def newest_indexing(timeline: Timeline) -> InstantTime | None:
+    """Return the requested time of the newest index plan, whatever became of it."""
+    plans = (i.requested_time for i in timeline.instants if i.action is Action.INDEXING)
+    return max(plans, default=None)
 
 
 def indexes_changed(prepared: frozenset[str], wanted: frozenset[str]) -> ConflictError:
@@ -101,11 +124,14 @@ def indexes_changed(prepared: frozenset[str], wanted: frozenset[str]) -> Conflic
 
 
 def commit_with_indexes(
-    commit: Callable[[MetadataCommit | None], R], update: IndexUpdate | None
+    commit: Callable[[MetadataCommit | None], R],
+    update: IndexUpdate | None,
+    hold: Hold = nullcontext,
 ) -> R:
     """Commit with entries for the indexes that the table turns out to have.
 
-    Without `update` nothing is said to indexes, and nothing is asked about them either.
+    Without `update` nothing is said to indexes, and nothing is asked about them either. `hold`
+    keeps the table lock, for entries that were too old several times in a row (LIV-07).
 
     Raises:
         ConflictError: kind INDEXES_CHANGED; they kept changing.
@@ -115,14 +141,16 @@ def commit_with_indexes(
         return commit(None)
     wanted, prepared_times = update.seen, 0
     while True:
-        prepared = update.prepare(wanted)
         prepared_times += 1
-        try:
-            return commit(prepared)
-        except ConflictError as conflict:
-            if conflict.kind is not ErrorKind.INDEXES_CHANGED or prepared_times == _PREPARED_MAX:
-                raise
-            wanted = frozenset(conflict.context["partitions"])
+        with hold() if prepared_times > _PREPARED_BEFORE_LOCK else nullcontext():
+            prepared = update.prepare(wanted)
+            try:
+                return commit(prepared)
+            except ConflictError as conflict:
+                is_it = conflict.kind is ErrorKind.INDEXES_CHANGED
+                if not is_it or prepared_times == _PREPARED_MAX:
+                    raise
+                wanted = frozenset(conflict.context["partitions"])
 
 
 def load_metadata_names(storage: Storage, time: InstantTime) -> tuple[str, ...]:

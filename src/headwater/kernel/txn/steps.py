@@ -360,7 +360,7 @@ def completion_of(
     completed = Completed(instant.requested_time, instant.action, prefix.next_time, content)
     if metadata is None:
         return (completed,)
-    if metadata.partitions != prefix.index_partitions:
+    if metadata.partitions != prefix.index_partitions or metadata.is_stale(prefix.timeline):
         return Refusal(indexes_changed(metadata.partitions, prefix.index_partitions))
     if not metadata.partitions:
         return (completed,)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, assert_never
 
@@ -138,6 +138,10 @@ class Decided(Generic[R]):
 
 
 class Transaction(Protocol):
+    def hold(self) -> AbstractContextManager[HeldLock]:
+        """Keep others from committing for the whole block."""
+        ...
+
     def run(self, step: Step[R]) -> Decided[R]:
         """Decide and write as one.
 
@@ -190,14 +194,19 @@ class LockTransaction:
         return Decided(decision.result, clock.monotonic_ms() - began_ms)
 
     @contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold(self) -> Iterator[HeldLock]:
         """Keep the table lock for the whole block: no other process commits meanwhile.
 
-        For a writer that lost too often (LIV-07). Others wait, or give up after their time-out.
+        For a writer that lost too often (LIV-07), and for what must happen together with a
+        decision. Others wait, or give up after their time-out. A block inside another one has the
+        lock already.
         """
+        if self._held is not None:
+            yield self._held
+            return
         self._held = self._acquire()
         try:
-            yield
+            yield self._held
         finally:
             held, self._held = self._held, None
             _release(held)

@@ -240,6 +240,6 @@ class InflightWrite(_Stage):
         def complete(metadata: MetadataCommit | None) -> Decided[Instant]:
             return self._run(Complete(self.attempt, content, check, metadata))
 
-        decided = commit_with_indexes(complete, update)
+        decided = commit_with_indexes(complete, update, self._txn.hold)
         self._heartbeat.finish()
         return CommittedWrite(decided.result, self._lock_held_ms)

@@ -9,7 +9,7 @@ before the replace writes the replaced rows again, however late it completes.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -57,19 +57,39 @@ class CommittedFiles:
 
     def add_commit(self, commit: Commit, plan: CompactionPlan | None = None) -> None:
         """Take note of a commit; `plan` is that of a log compaction. Its files are added apart."""
-        time = commit.requested_time
-        if time in self._completions:
+        if commit.requested_time in self._completions:
             return
-        self._completions[time] = commit.completion_time
+        self.add_instant(
+            commit.requested_time, commit.completion_time, is_compaction=commit.is_any_compaction
+        )
+        self.add_replaced(commit)
+        if plan is not None:
+            self.add_log_compaction(commit.requested_time, plan)
+
+    def add_instant(
+        self, requested_time: InstantTime, completion_time: InstantTime, *, is_compaction: bool
+    ) -> None:
+        """Take note of when an instant completed, whose files may be added from then on."""
+        self._completions[requested_time] = completion_time
         # Which replaces the content of its files takes into account.
-        self._knowledge[time] = time if commit.is_any_compaction else commit.completion_time
+        self._knowledge[requested_time] = requested_time if is_compaction else completion_time
+
+    def add_replaced(self, commit: Commit) -> None:
+        """Take note of the file groups that a commit replaced, once for each commit."""
         for group in commit.replaced_groups():
             insort(self._replaced.setdefault(group, []), commit.completion_time)
-        for operation in (plan.operations or ()) if plan is not None else ():
+
+    def add_log_compaction(self, requested_time: InstantTime, plan: CompactionPlan) -> None:
+        """Take note of which logs a log compaction took in."""
+        for operation in plan.operations or ():
             group = FileGroupId(operation.partition_path or "", operation.file_id or "")
             # Plans of before version 2 hold whole paths.
             names = tuple(path.rpartition("/")[2] for path in operation.delta_file_paths or ())
-            self._log_compactions.setdefault(group, {})[time] = names
+            self._log_compactions.setdefault(group, {})[requested_time] = names
+
+    def knows(self, requested_time: InstantTime) -> bool:
+        """Whether an instant was noted."""
+        return requested_time in self._completions
 
     def add_files(self, files: Iterable[DataFile]) -> None:
         """Take note of files that noted commits wrote, each of them once."""
@@ -122,9 +142,14 @@ class CommittedFiles:
         return merge_latest(self._slices_of(group, as_of, ()))
 
     def _slices_of(
-        self, group: FileGroupId, as_of: InstantTime | None, pending: Iterable[InstantTime]
+        self, group: FileGroupId, as_of: InstantTime | None, pending: Collection[InstantTime]
     ) -> tuple[FileSlice, ...]:
         files = self._groups[group.partition][group]
+        if len(files.bases) == 1 and not files.logs and not pending and group not in self._replaced:
+            # Most groups of most tables are no more than this.
+            (base,) = files.bases
+            is_visible = as_of is None or self._completions[base.instant_time] <= as_of
+            return (FileSlice(group, base.instant_time, base),) if is_visible else ()
         return build_slices(
             self._visible(group, files.bases, as_of),
             self._visible(group, files.logs, as_of),

@@ -4,20 +4,22 @@ A file is visible if all of this holds:
 
 1. its instant completed by the time of the view, on the active or the archived timeline (H-44);
 2. that instant's commit metadata lists it (M6). A file that only lies there is an orphan of a dead
-   or speculative task, however old it is. The commits of the active timeline are read once for
-   all; an archived commit is read only if storage holds a file that bears its time;
+   or speculative task, however old it is;
 3. no commit replaced its file group since (`committed_files`). A replace commit is archived only
    after its replaced files are cleaned, so archived ones that wrote nothing are not looked for.
 
-The active timeline is listed first and data files after it: whatever is listed as committed was
-in storage before. A file that a commit of the active timeline lists stays in its slice even if
-storage does not have it; `check_complete` tells.
+Which files there are is a matter of its source: `listed_files` lists storage and reads commits,
+`indexed_files` asks the metadata table. Both give the same view. The active timeline is listed
+first and data files after it: whatever is listed as committed was in storage before. When storage
+was listed, a file that a commit of the active timeline lists stays in its slice even if storage
+does not have it; `check_complete` tells.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
@@ -31,16 +33,22 @@ from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit, CommitReader
 from headwater.kernel.view.committed_files import CommittedFiles
-from headwater.kernel.view.file_index import FileIndex, ListingFileIndex
+from headwater.kernel.view.file_index import ListingFileIndex
+from headwater.kernel.view.file_source import FileSource
 from headwater.kernel.view.group_history import GroupHistory
+from headwater.kernel.view.listed_files import ListedFiles
 from headwater.kernel.view.retention import check_readable
 from headwater.kernel.view.slicing import merge_latest
 from headwater.model.files import DataFile, FileGroupId, FileSlice
-from headwater.model.instant import Action, Instant, InstantTime
+from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
+from headwater.seams.collector import collector_paused
 from headwater.seams.storage import Storage
 
 _ARCHIVED_AT_ONCE = 20
 """How many archived commits are read at once in search of a schema; nearly all of them have one."""
+
+_READ_AHEAD_MAX = 16
+"""How many commits are read at once in search of one; nearly always the newest will do."""
 
 _NAMED_MAX = 3
 """How many missing files an error names."""
@@ -48,22 +56,51 @@ _NAMED_MAX = 3
 _NO_COMPACTIONS: Mapping[FileGroupId, InstantTime] = MappingProxyType({})
 
 
-def load_view(
+def load_listed_view(
     storage: Storage,
     config: TableConfig,
     *,
     as_of: InstantTime | None = None,
-    file_index: FileIndex | None = None,
     contents: TimelineContents | None = None,
 ) -> TableView:
-    """List the active timeline and return the view of now, or as of a completion time, inclusive.
+    """Return what `headwater.kernel.load_view` does, but never ask an index.
 
-    Commits and data files are read when they are asked for. `contents` may be shared by the views
-    of one table, so that no commit is read twice.
+    Raises: as `load_view`.
+    """
+    start = load_view_start(storage, config, as_of=as_of, contents=contents)
+    return TableView(config, start, start.listed_files(storage))
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStart:
+    """A listing of the active timeline, and the moment that a view of it stands for."""
+
+    timeline: Timeline
+    instant: InstantTime | None
+    reader: CommitReader
+
+    def commit_instants(self) -> tuple[Instant, ...]:
+        """Return the commits of the active timeline up to the moment, by completion time."""
+        done = self.timeline.completed_within_open_closed(None, self.instant)
+        return tuple(instant for instant in done if _is_commit(instant))
+
+    def listed_files(self, storage: Storage) -> ListedFiles:
+        """Return the source of files that needs no index."""
+        index = ListingFileIndex(storage)
+        return ListedFiles(index, self.reader, self.timeline, self.commit_instants())
+
+
+def load_view_start(
+    storage: Storage,
+    config: TableConfig,
+    *,
+    as_of: InstantTime | None = None,
+    contents: TimelineContents | None = None,
+) -> ViewStart:
+    """List the active timeline, and check that the table can be read as of a time.
 
     Raises:
-        NotFoundError: kind BEFORE_FIRST_INSTANT or OUTSIDE_RETENTION; the table cannot be read as
-            of that time.
+        NotFoundError: kind BEFORE_FIRST_INSTANT or OUTSIDE_RETENTION.
         CorruptTableError: the timeline breaks the format.
     """
     layout = table_layout(config)
@@ -76,8 +113,7 @@ def load_view(
         newest = _newest_completion(commits.history.instants())
     # A time to come would show more tomorrow than today.
     instant = newest if as_of is None or newest is None else min(as_of, newest)
-    index = file_index or ListingFileIndex(storage)
-    return TableView(config, timeline, instant, commits, index)
+    return ViewStart(timeline, instant, commits)
 
 
 class TableView:
@@ -87,24 +123,17 @@ class TableView:
     its cleaning were faster, `CorruptTableError` for damaged files, and `StorageError`.
     """
 
-    def __init__(
-        self,
-        config: TableConfig,
-        timeline: Timeline,
-        instant: InstantTime | None,
-        commits: CommitReader,
-        file_index: FileIndex,
-    ) -> None:
+    def __init__(self, config: TableConfig, start: ViewStart, source: FileSource) -> None:
         self.config = config
-        self.timeline = timeline
-        self.instant = instant
+        self.timeline = start.timeline
+        self.instant = start.instant
         """The completion time the view stands for; None for a table without completed instants."""
-        self._reader = commits
-        self._file_index = file_index
+        self._start = start
+        self._reader = start.reader
+        self._source = source
         self._files = CommittedFiles()
         self._loaded: set[str] = set()
         self._is_whole = False
-        self._missing: set[str] = set()
 
     def partitions(self) -> list[str]:
         """Return the partitions that hold visible file groups, in order."""
@@ -122,9 +151,14 @@ class TableView:
     ) -> list[FileSlice]:
         """Return the slices as they were when a commit completed, that commit included.
 
-        The time must be within retention; `check_complete` finds out about the rest.
+        The time must be within retention. Where files were listed `check_complete` finds out; an
+        index has forgotten the files that were cleaned, so this does.
+
+        Raises:
+            NotFoundError: kind OUTSIDE_RETENTION.
         """
         bound = completion_time if self.instant is None else min(self.instant, completion_time)
+        self._check_retained(bound)
         return self._latest(partitions, bound)
 
     def slices_before(
@@ -134,7 +168,11 @@ class TableView:
         self._load(partitions)
         times = self._files.completion_times
         position = bisect_left(times, completion_time)
-        return self.slices_up_to(times[position - 1], partitions) if position else []
+        if not position:
+            return []
+        # Until the commit completed, the table stayed as the one before had left it.
+        self._check_retained(instant_time_after(completion_time, -1))
+        return self._latest(partitions, min(times[position - 1], self.instant or completion_time))
 
     def slices_changed_after(self, completion_time: InstantTime) -> list[FileSlice]:
         """Return those of `slices` that have a file which completed after a time.
@@ -175,7 +213,7 @@ class TableView:
 
     def is_stored(self, file: DataFile) -> bool:
         """Whether storage had a committed file of a loaded partition when it was listed."""
-        return file.path not in self._missing
+        return file.path not in self._source.missing
 
     def check_complete(self, slices: Iterable[FileSlice]) -> None:
         """Check that storage had every file of some slices of this view when it was listed.
@@ -187,7 +225,7 @@ class TableView:
             file.path
             for file_slice in slices
             for file in file_slice.files()
-            if file.path in self._missing
+            if file.path in self._source.missing
         ]
         if missing:
             more = len(missing) - _NAMED_MAX
@@ -204,8 +242,26 @@ class TableView:
     @cached_property
     def commits(self) -> tuple[Commit, ...]:
         """The commits of the active timeline up to the time of the view, by completion time."""
-        done = self.timeline.completed_within_open_closed(None, self.instant)
-        return tuple(self._reader.load(instant for instant in done if _is_commit(instant)))
+        return tuple(self._reader.load(self._start.commit_instants()))
+
+    @cached_property
+    def replaces(self) -> tuple[Commit, ...]:
+        """Those of `commits` that replaced file groups. No other commit is read."""
+        return tuple(
+            self._reader.load(
+                instant
+                for instant in self._start.commit_instants()
+                if instant.action.completed_name is Action.REPLACE_COMMIT
+            )
+        )
+
+    def newest_commits(self) -> Iterator[Commit]:
+        """Give `commits`, newest first. They are read a few at a time, as they are asked for."""
+        instants = self._start.commit_instants()[::-1]
+        start, count = 0, 1
+        while start < len(instants):
+            yield from self._reader.load(instants[start : start + count])
+            start, count = start + count, min(2 * count, _READ_AHEAD_MAX)
 
     @cached_property
     def pending_compactions(self) -> Mapping[FileGroupId, InstantTime]:
@@ -258,7 +314,11 @@ class TableView:
             and self.timeline.find(instant.requested_time) is None
             and _is_within(instant, after, bound)
         ]
-        active = [commit for commit in self.commits if _is_within(commit.instant, after, bound)]
+        active = self._reader.load(
+            instant
+            for instant in self._start.commit_instants()
+            if _is_within(instant, after, bound)
+        )
         found = [*self._reader.load_archived(archived), *active]
         found.sort(key=lambda commit: commit.completion_time)
         return [commit for commit in found if not commit.is_table_service]
@@ -284,11 +344,12 @@ class TableView:
 
         Table services come after all writes: they may carry the schema of when they were planned.
         """
-        with_schema = [commit for commit in self.commits if commit.schema]
-        writes = [commit for commit in with_schema if not commit.is_table_service]
-        if with_schema:
-            return (writes or with_schema)[-1].schema
-        return self._archived_schema() or self.config.create_schema
+        of_service = None
+        for commit in self.newest_commits():
+            if commit.schema and not commit.is_table_service:
+                return commit.schema
+            of_service = of_service or commit.schema
+        return of_service or self._archived_schema() or self.config.create_schema
 
     def _archived_schema(self) -> str | None:
         if self.instant is None:
@@ -311,59 +372,28 @@ class TableView:
     def _latest(
         self, partitions: Collection[str] | None, bound: InstantTime | None
     ) -> list[FileSlice]:
-        chosen = self._load(partitions)
-        groups = self._files.slices(chosen, bound, _NO_COMPACTIONS)
-        return [latest for latest in map(merge_latest, groups) if latest is not None]
+        # A table may have a hundred thousand slices, of which none is garbage.
+        with collector_paused():
+            chosen = self._load(partitions)
+            groups = self._files.slices(chosen, bound, _NO_COMPACTIONS)
+            return [latest for latest in map(merge_latest, groups) if latest is not None]
 
     def _load(self, partitions: Collection[str] | None) -> Collection[str]:
         """Load what is not loaded yet of some partitions, by default of all; return them."""
         if partitions is None:
             if not self._is_whole:
-                self._load_files(None)
+                self._source.gather(self._files, None, self._loaded)
                 self._is_whole = True
             return self._files.partitions
         wanted = set(partitions) - self._loaded
         if wanted and not self._is_whole:
-            self._load_files(wanted)
+            self._source.gather(self._files, wanted, self._loaded)
             self._loaded.update(wanted)
         return partitions
 
-    def _load_files(self, partitions: Collection[str] | None) -> None:
-        """List data files and keep those that are committed."""
-        listed = self._listed
-        found = {
-            file.path: file
-            for file in self._file_index.list_data_files(partitions)
-            if file.partition not in self._loaded
-        }
-        times = {file.instant_time for file in found.values()}
-        archived = self._reader.load_archived(
-            time for time in times if self.timeline.find(time) is None
-        )
-        # Files are added after everything that may fail and be tried again.
-        for commit in archived:
-            self._note(commit)
-        for name in listed.keys() - self._loaded if partitions is None else partitions:
-            for file in listed.get(name, ()):
-                if file.path not in found:
-                    self._missing.add(file.path)
-                self._files.add_files([found.get(file.path, file)])
-        for commit in archived:
-            self._files.add_files(found[file.path] for file in commit.files if file.path in found)
-
-    @cached_property
-    def _listed(self) -> Mapping[str, list[DataFile]]:
-        """The files that commits of the active timeline list, by partition."""
-        listed: dict[str, list[DataFile]] = {}
-        for commit in self.commits:
-            self._note(commit)
-            for file in commit.files:
-                listed.setdefault(file.partition, []).append(file)
-        return listed
-
-    def _note(self, commit: Commit) -> None:
-        plan = self._reader.load_plan(commit.instant) if commit.is_log_compaction else None
-        self._files.add_commit(commit, plan)
+    def _check_retained(self, bound: InstantTime) -> None:
+        if self._source.forgets_cleaned and self.instant is not None and bound < self.instant:
+            check_readable(self.timeline, self._reader, bound, table=self.config.name)
 
 
 def _is_commit(instant: Instant) -> bool:

@@ -12,6 +12,7 @@ from headwater.engine.engine import Poll
 from headwater.errors import InvalidInputError
 from headwater.kernel.arrow.curves import check_sortable
 from headwater.kernel.format.avro_records import encode_record
+from headwater.kernel.index.table_change import Inputs
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.table_view import TableView
@@ -107,7 +108,11 @@ def _run(target: RewriteTarget, config: ClusteringConfig, plan: Started | Instan
     time = plan.attempt.instant if isinstance(plan, Started) else plan
     watch = target.cancellations.watch(time)
     return run(
-        target, RewriteWork(target.storage, partial(_execute, target, config), watch.check), plan
+        target,
+        Action.CLUSTERING,
+        RewriteWork(target.storage, partial(_execute, target, config), watch.check),
+        plan,
+        partial(_load_inputs, target),
     )
 
 
@@ -126,11 +131,22 @@ def _orders(view: TableView) -> dict[InstantTime, str]:
     return {one.requested_time: order for one, order in found if order}
 
 
+def _load_plan(target: RewriteTarget, time: InstantTime) -> ClusteringPlan:
+    instant = Instant(time, Action.CLUSTERING, State.INFLIGHT)
+    request = target.table.commit_reader().load_clustering(instant)
+    return request.clustering_plan or ClusteringPlan()
+
+
+def _load_inputs(target: RewriteTarget, time: InstantTime) -> Inputs:
+    groups = _load_plan(target, time).input_groups or ()
+    slices = (one for group in groups for one in _slices_of(group))
+    return {one.group: tuple(one.files()) for one in slices}
+
+
 def _execute(
     target: RewriteTarget, config: ClusteringConfig, attempt: Attempt, poll: Poll
 ) -> ReplaceCommitMetadata:
-    instant = Instant(attempt.instant, Action.CLUSTERING, State.INFLIGHT)
-    plan = target.table.commit_reader().load_clustering(instant).clustering_plan or ClusteringPlan()
+    plan = _load_plan(target, attempt.instant)
     job = target.job(target.load_view(), attempt)
     planned = config_of_plan(plan, config)
     is_bucketed = _is_bucketed(target.table.config)

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from headwater.config.compaction import CompactionConfig
 from headwater.errors import CommitUnknownError, FencedError, HeadwaterError
 from headwater.kernel.format.avro_records import decode_record, encode_record
+from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.guard import Work, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.transaction import LockTransaction
-from headwater.kernel.view.table_view import TableView, load_view
+from headwater.kernel.view.table_view import TableView
 from headwater.model.files import FileGroupId, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plan_flags import PlanFlags

@@ -18,6 +18,7 @@ from headwater.config.files import FileConfig
 from headwater.errors import CommitUnknownError, FencedError, HeadwaterError
 from headwater.kernel.format.avro_records import decode_record, encode_record
 from headwater.kernel.layout import ATTEMPTS, HEARTBEATS
+from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.names import TimelineFile, file_name
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.guard import Work, run_started
@@ -25,7 +26,7 @@ from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import InflightWrite
-from headwater.kernel.view.table_view import TableView, load_view
+from headwater.kernel.view.table_view import TableView
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import Action, Instant, InstantTime, State

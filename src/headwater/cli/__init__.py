@@ -1,0 +1,1 @@
+"""The command `headwater`: what people ask of a table and do to it from a shell."""

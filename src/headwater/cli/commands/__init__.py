@@ -1,0 +1,1 @@
+"""One file per noun. Commands return data; `output` prints it."""

@@ -1,0 +1,160 @@
+"""`headwater index`: building indexes beside writers, and taking them away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from headwater.cli.arguments import OutputFormat, TableOptions, TablePath, open_given_table
+from headwater.cli.exit_codes import PROBLEMS_FOUND
+from headwater.cli.output import Format, Output, output_of
+from headwater.indexes.indexing import IndexedPlan, IndexProgress, Report
+
+app = typer.Typer(no_args_is_help=True, help="Indexes of a table.")
+
+IndexNames = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="INDEX...",
+        help="files, column_stats, partition_stats, bloom_filters, record_index or "
+        "secondary_index_<name>.",
+    ),
+]
+IndexColumns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="A,B",
+        help="The columns of column_stats or of a secondary index.",
+    ),
+]
+
+PLANS = pa.schema(
+    [
+        pa.field("instant", pa.string()),
+        pa.field("finished", pa.list_(pa.string())),
+        pa.field("left_out", pa.list_(pa.string())),
+    ]
+)
+
+
+@app.command("list")
+def list_indexes(
+    path: TablePath, options: TableOptions = None, output: OutputFormat = Format.TEXT
+) -> None:
+    """Show the indexes of a table and the state of each."""
+    rows = open_given_table(path, options).indexes.list()
+    output_of(output).show_rows(rows, nothing="The table has no indexes.")
+
+
+@app.command()
+def create(
+    path: TablePath,
+    names: IndexNames,
+    columns: IndexColumns = None,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Plan indexes and build them; writers go on meanwhile."""
+    table = open_given_table(path, options)
+    with shown_progress() as report:
+        done = table.indexes.create(names, columns=_columns(columns), progress=report)
+    _show_plans(output_of(output), [] if done is None else [done], "The table has them already.")
+
+
+@app.command()
+def schedule(
+    path: TablePath,
+    names: IndexNames,
+    columns: IndexColumns = None,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Plan indexes, for `headwater index run` to build; writers tell them from now on."""
+    table = open_given_table(path, options)
+    instant = table.indexes.schedule(names, columns=_columns(columns))
+    output_of(output).show_fields({"instant": instant})
+
+
+@app.command()
+def run(
+    path: TablePath,
+    instant: Annotated[
+        str | None, typer.Option(help="The plan to build; by default all that wait.")
+    ] = None,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Build what was planned, or take up a build that died."""
+    table = open_given_table(path, options)
+    with shown_progress() as report:
+        done = table.indexes.run(instant, progress=report)
+    _show_plans(output_of(output), done, "No index waits to be built.")
+
+
+@app.command()
+def cancel(path: TablePath, instant: str, options: TableOptions = None) -> None:
+    """Give up a plan; what it has built so far goes."""
+    open_given_table(path, options).indexes.cancel(instant)
+
+
+@app.command()
+def drop(path: TablePath, name: str, options: TableOptions = None) -> None:
+    """Take an index away."""
+    open_given_table(path, options).indexes.drop(name)
+
+
+@contextmanager
+def shown_progress() -> Iterator[Report]:
+    """Show how far builds are while the block runs, one line per index, on a terminal only."""
+    lines: dict[str, TaskID] = {}
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} files, {task.fields[rows]:,} rows"),
+        TextColumn("{task.fields[stage]}"),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as shown:
+
+        def report(progress: IndexProgress) -> None:
+            name = progress.partition or "all"
+            if name not in lines:
+                lines[name] = shown.add_task(name, total=0, rows=0, stage="")
+            fields: dict[str, Any] = {"stage": _stage(progress)}
+            if progress.files_total:
+                fields |= {"total": progress.files_total, "completed": progress.files}
+            if progress.rows:
+                fields["rows"] = progress.rows
+            shown.update(lines[name], **fields)
+
+        yield report
+
+
+def _stage(progress: IndexProgress) -> str:
+    return f"{progress.stage}, {progress.lag} behind" if progress.lag else str(progress.stage)
+
+
+def _columns(given: str | None) -> list[str] | None:
+    return None if given is None else [name.strip() for name in given.split(",")]
+
+
+def _show_plans(output: Output, plans: list[IndexedPlan], nothing: str) -> None:
+    rows = [
+        {
+            "instant": plan.instant.requested_time,
+            "finished": sorted(plan.finished),
+            "left_out": [f"{name}: {error}" for name, error in sorted(plan.left_out.items())],
+        }
+        for plan in plans
+    ]
+    output.show_rows(pa.Table.from_pylist(rows, PLANS), nothing=nothing)
+    if any(plan.left_out for plan in plans):
+        raise typer.Exit(PROBLEMS_FOUND)

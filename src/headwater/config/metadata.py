@@ -1,0 +1,203 @@
+"""The metadata table: which indexes a new table begins with, and how they are kept and built.
+
+What a table has is in its own properties (`hoodie.table.metadata.partitions`); these options say
+what to add when a table or an index is created, and never take anything away (H-58).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from headwater.config.option import TEXT_LIST, Option, OptionReader, integer, seconds
+
+METADATA_ENABLE = Option(
+    "hoodie.metadata.enable",
+    bool,
+    default=True,
+    doc="Whether a new table gets a metadata table, and whether reads use the one that there is. "
+    "Writers keep the indexes of a table in step whatever this says.",
+)
+COLUMN_STATS_ENABLE = Option(
+    "hoodie.metadata.index.column.stats.enable",
+    bool,
+    default=False,
+    doc="Whether a new table begins with an index of every file's smallest and largest values.",
+)
+COLUMN_STATS_COLUMNS: Option[tuple[str, ...], tuple[str, ...]] = Option(
+    "hoodie.metadata.index.column.stats.column.list",
+    TEXT_LIST,
+    default=(),
+    doc="The columns of column and partition statistics. Empty: the first ones, as many as "
+    "hoodie.metadata.index.column.stats.max.columns.to.index says.",
+)
+COLUMN_STATS_COLUMNS_MAX = Option(
+    "hoodie.metadata.index.column.stats.max.columns.to.index",
+    integer(minimum=1),
+    default=32,
+    doc="How many columns get statistics when no list of them is given.",
+)
+COLUMN_STATS_GROUPS = Option(
+    "hoodie.metadata.index.column.stats.file.group.count",
+    integer(minimum=1),
+    default=2,
+    doc="Over how many file groups column statistics are spread; fixed when they are built.",
+)
+PARTITION_STATS_ENABLE = Option(
+    "hoodie.metadata.index.partition.stats.enable",
+    bool,
+    default=True,
+    doc="Whether a new partitioned table with column statistics also gets those of partitions.",
+)
+PARTITION_STATS_GROUPS = Option(
+    "hoodie.metadata.index.partition.stats.file.group.count",
+    integer(minimum=1),
+    default=1,
+    doc="Over how many file groups partition statistics are spread; fixed when they are built.",
+)
+BLOOM_FILTER_ENABLE = Option(
+    "hoodie.metadata.index.bloom.filter.enable",
+    bool,
+    default=False,
+    doc="Whether a new table begins with an index of the bloom filters of its base files.",
+)
+BLOOM_FILTER_GROUPS = Option(
+    "hoodie.metadata.index.bloom.filter.file.group.count",
+    integer(minimum=1),
+    default=4,
+    doc="Over how many file groups bloom filters are spread; fixed when they are built.",
+)
+RECORD_INDEX_ENABLE = Option(
+    "hoodie.metadata.global.record.level.index.enable",
+    bool,
+    default=False,
+    aliases=("hoodie.metadata.record.index.enable",),
+    doc="Whether a new table begins with an index from record keys to file groups.",
+)
+RECORD_INDEX_GROUPS_MIN = Option(
+    "hoodie.metadata.record.index.min.filegroup.count",
+    integer(minimum=1),
+    default=10,
+    aliases=("hoodie.metadata.global.record.level.index.min.filegroup.count",),
+    doc="Over at least how many file groups a record or secondary index is spread.",
+)
+RECORD_INDEX_GROUPS_MAX = Option(
+    "hoodie.metadata.record.index.max.filegroup.count",
+    integer(minimum=1),
+    default=10_000,
+    aliases=("hoodie.metadata.global.record.level.index.max.filegroup.count",),
+    doc="Over at most how many file groups a record or secondary index is spread.",
+)
+RECORD_INDEX_GROUP_BYTES = Option(
+    "hoodie.metadata.record.index.max.filegroup.size",
+    integer(minimum=1),
+    default=1 << 30,
+    aliases=("hoodie.metadata.record.level.index.max.filegroup.size",),
+    doc="How many bytes a file group of a record or secondary index is meant to reach.",
+)
+METADATA_COMPACTION_COMMITS = Option(
+    "hoodie.metadata.compact.max.delta.commits",
+    integer(minimum=1),
+    default=10,
+    doc="After how many commits the logs of the metadata table are compacted.",
+)
+INDEX_CHECK_TIMEOUT = Option(
+    "hoodie.metadata.index.check.timeout.seconds",
+    seconds(minimum=1),
+    default=900_000,
+    doc="How long the builder of an index waits for writes that were at work when it had built it. "
+    "After that the indexes that are complete stay, and the others are taken away.",
+)
+
+METADATA_OPTIONS: tuple[Option[Any, Any], ...] = (
+    METADATA_ENABLE,
+    COLUMN_STATS_ENABLE,
+    COLUMN_STATS_COLUMNS,
+    COLUMN_STATS_COLUMNS_MAX,
+    COLUMN_STATS_GROUPS,
+    PARTITION_STATS_ENABLE,
+    PARTITION_STATS_GROUPS,
+    BLOOM_FILTER_ENABLE,
+    BLOOM_FILTER_GROUPS,
+    RECORD_INDEX_ENABLE,
+    RECORD_INDEX_GROUPS_MIN,
+    RECORD_INDEX_GROUPS_MAX,
+    RECORD_INDEX_GROUP_BYTES,
+    METADATA_COMPACTION_COMMITS,
+    INDEX_CHECK_TIMEOUT,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataConfig:
+    is_enabled: bool = METADATA_ENABLE.default
+    has_column_stats: bool = COLUMN_STATS_ENABLE.default
+    stats_columns: tuple[str, ...] = COLUMN_STATS_COLUMNS.default
+    """Empty: the first `stats_columns_max` columns."""
+    stats_columns_max: int = COLUMN_STATS_COLUMNS_MAX.default
+    column_stats_groups: int = COLUMN_STATS_GROUPS.default
+    has_partition_stats: bool = PARTITION_STATS_ENABLE.default
+    """Means something for partitioned tables with column statistics only."""
+    partition_stats_groups: int = PARTITION_STATS_GROUPS.default
+    has_bloom_filters: bool = BLOOM_FILTER_ENABLE.default
+    bloom_filter_groups: int = BLOOM_FILTER_GROUPS.default
+    has_record_index: bool = RECORD_INDEX_ENABLE.default
+    record_index_groups_min: int = RECORD_INDEX_GROUPS_MIN.default
+    record_index_groups_max: int = RECORD_INDEX_GROUPS_MAX.default
+    record_index_group_bytes: int = RECORD_INDEX_GROUP_BYTES.default
+    compaction_commits: int = METADATA_COMPACTION_COMMITS.default
+    index_timeout_ms: int = INDEX_CHECK_TIMEOUT.default
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Return the config that `options` describe; keys of other subjects are left alone.
+
+        Raises:
+            InvalidInputError: kind INVALID_OPTION, naming every malformed option.
+        """
+        reader = OptionReader(options)
+        config = cls(
+            is_enabled=reader.read(METADATA_ENABLE),
+            has_column_stats=reader.read(COLUMN_STATS_ENABLE),
+            stats_columns=reader.read(COLUMN_STATS_COLUMNS),
+            stats_columns_max=reader.read(COLUMN_STATS_COLUMNS_MAX),
+            column_stats_groups=reader.read(COLUMN_STATS_GROUPS),
+            has_partition_stats=reader.read(PARTITION_STATS_ENABLE),
+            partition_stats_groups=reader.read(PARTITION_STATS_GROUPS),
+            has_bloom_filters=reader.read(BLOOM_FILTER_ENABLE),
+            bloom_filter_groups=reader.read(BLOOM_FILTER_GROUPS),
+            has_record_index=reader.read(RECORD_INDEX_ENABLE),
+            record_index_groups_min=reader.read(RECORD_INDEX_GROUPS_MIN),
+            record_index_groups_max=reader.read(RECORD_INDEX_GROUPS_MAX),
+            record_index_group_bytes=reader.read(RECORD_INDEX_GROUP_BYTES),
+            compaction_commits=reader.read(METADATA_COMPACTION_COMMITS),
+            index_timeout_ms=reader.read(INDEX_CHECK_TIMEOUT),
+        )
+        reader.require(
+            config.record_index_groups_min <= config.record_index_groups_max,
+            f"{RECORD_INDEX_GROUPS_MIN.key} must not exceed {RECORD_INDEX_GROUPS_MAX.key}, got "
+            f"{config.record_index_groups_min} and {config.record_index_groups_max}",
+        )
+        reader.finish()
+        return config
+
+    def groups_of(self, name: str, *, record_count: int = 0, record_bytes: int = 48) -> int:
+        """Return over how many file groups a new index of this name is spread.
+
+        Record and secondary indexes grow with the table, so they are sized by how many records
+        there are, `record_bytes` being what an entry of one comes to.
+        """
+        match name:
+            case "files":
+                return 1
+            case "column_stats":
+                return self.column_stats_groups
+            case "partition_stats":
+                return self.partition_stats_groups
+            case "bloom_filters":
+                return self.bloom_filter_groups
+            case _:
+                # Twice what there is now: the number stays as it is while the table grows.
+                wanted = -(-2 * record_count * record_bytes // self.record_index_group_bytes)
+                return min(max(wanted, self.record_index_groups_min), self.record_index_groups_max)

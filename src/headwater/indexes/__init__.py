@@ -1,0 +1,1 @@
+"""Indexes of a table: what they hold, how they are kept in step, and how they are built."""

@@ -1,0 +1,294 @@
+"""What the indexes of a table contain and where, for whoever builds them.
+
+Everything is read from the table as of the moment at which a plan was requested, from its commits
+and not from a listing (H-61): clean keeps what a pending plan reads, and what it deletes beside
+that it tells the index itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headwater.config.table import TableConfig
+from headwater.engine.inline import EngineFor, inline_engine
+from headwater.indexes.derive import Deriver
+from headwater.indexes.indexing import IndexProgress, Report, Stage
+from headwater.indexes.update import change_of_clean, change_of_commit
+from headwater.kernel.format.avro_records import decode_record
+from headwater.kernel.format.index_definitions import (
+    IndexDefinition,
+    IndexVersion,
+    encode_index_definitions,
+    parse_index_definitions,
+)
+from headwater.kernel.format.metadata_log import encode_metadata_log
+from headwater.kernel.format.metadata_schema import METADATA_SCHEMA
+from headwater.kernel.index.bootstrap import (
+    drop_partition,
+    ensure_metadata_table,
+    initialise_partition,
+    write_base_files,
+)
+from headwater.kernel.index.definitions import definitions_path, load_index_definitions
+from headwater.kernel.index.entries import Entries
+from headwater.kernel.index.files import entries_of_files, file_entries
+from headwater.kernel.index.group_entries import share_out
+from headwater.kernel.index.index_plan import PlannedIndex, taken_in
+from headwater.kernel.index.partition_files import (
+    BULK_INSERT,
+    FIRST_LOG_VERSION,
+    encode_metadata_commit,
+    list_groups,
+    told_token,
+)
+from headwater.kernel.index.partition_kinds import FILES, file_id
+from headwater.kernel.index.table_change import TableChange
+from headwater.kernel.layout import METADATA
+from headwater.kernel.table_config import table_layout
+from headwater.kernel.timeline.active import instant_path, load_active
+from headwater.kernel.timeline.contents import load_contents
+from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.view.commits import CommitReader
+from headwater.kernel.view.table_view import TableView, ViewStart, load_listed_view
+from headwater.model.commit_metadata import WriteStat
+from headwater.model.files import DataFile, LogFile, parse_data_file
+from headwater.model.instant import Action, Instant, InstantTime
+from headwater.model.service_metadata import CleanMetadata
+from headwater.seams.storage import Storage
+
+_REPORT_EVERY_FILES = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableIndexes:
+    """The indexes of one table; `storage` is the data table's. See `indexing.IndexContent`."""
+
+    storage: Storage
+    config: TableConfig
+    engine_for: EngineFor = inline_engine
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    merge_function: str | None = None
+
+    def initialise(self, planned: PlannedIndex, time: InstantTime) -> None:
+        ensure_metadata_table(self.storage, self.config)
+        initialise_partition(self.storage, planned.partition, planned.group_count, time)
+        if planned.definition:
+            definition = decode_definition(planned)
+            known = load_index_definitions(self.storage, self.config)
+            self._save({**known, planned.partition: definition})
+
+    def build(
+        self, planned: PlannedIndex, attempt: Attempt, check: Callable[[], None], report: Report
+    ) -> Sequence[WriteStat]:
+        view = load_view_before(self.storage, self.config, attempt.instant)
+        partition = planned.partition
+        if self._deriver(view).is_apart(partition):
+            return self._build_apart(partition, view, attempt, check, report)
+        entries = self._whole(partition, view, attempt.instant, check, report)
+        return write_base_files(
+            self.storage,
+            partition,
+            attempt.instant,
+            attempt.attempt,
+            entries,
+            planned.group_count,
+            self._version(partition),
+        )
+
+    def _build_apart(
+        self,
+        partition: str,
+        view: TableView,
+        attempt: Attempt,
+        check: Callable[[], None],
+        report: Report,
+    ) -> Sequence[WriteStat]:
+        """Write one file group for each partition of the table, as writers do for new ones."""
+        slices = view.slices()
+        view.check_complete(slices)
+        total = sum(1 for one in slices for _ in one.files())
+        counted = _Counted(attempt.instant, partition, total, report)
+        deriver = self._deriver(view)
+        stats: list[WriteStat] = []
+        for apart in sorted({one.group.partition for one in slices}):
+            check()
+            some = [one for one in slices if one.group.partition == apart]
+            stats += write_base_files(
+                self.storage,
+                partition,
+                attempt.instant,
+                attempt.attempt,
+                deriver.of_files(partition, some, counted.add),
+                1,
+                data_partition=apart,
+            )
+        counted.tell()
+        return stats
+
+    def tell(self, partitions: frozenset[str], instant: Instant) -> None:
+        change = self._change_of(instant)
+        deriver = self._deriver(load_listed_view(self.storage, self.config))
+        for partition in sorted(partitions):
+            groups = list_groups(self.storage, partition)
+            entries = (
+                file_entries(change) if partition == FILES else deriver.told_by(partition, change)
+            )
+            shares = list(share_out(partition, entries, groups, self._version(partition)))
+            # Also where there is nothing to say: the log shows that somebody has looked.
+            somewhere = groups[0] if groups else file_id(partition, 0, "")
+            for name, number, part in shares or [(somewhere, 0, Entries.none())]:
+                time = instant.requested_time
+                log = LogFile(partition, name, time, FIRST_LOG_VERSION, told_token(number))
+                data = encode_metadata_log(part, partition, time, METADATA_SCHEMA)
+                self.storage.put(f"{METADATA}/{log.path}", data)
+
+    def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
+        return encode_metadata_commit(stats, BULK_INSERT, covered=covered)
+
+    def remove(self, partitions: Iterable[str]) -> None:
+        names = list(partitions)
+        known = load_index_definitions(self.storage, self.config)
+        if known.keys() & set(names):
+            self._save({name: known[name] for name in known if name not in names})
+        for name in names:
+            drop_partition(self.storage, name)
+
+    def _whole(
+        self,
+        partition: str,
+        view: TableView,
+        plan: InstantTime,
+        check: Callable[[], None],
+        report: Report,
+    ) -> Iterator[Entries]:
+        """Give all that a partition holds as of a view."""
+        if partition == FILES:
+            files = list(stored_files(view))
+            report(_progress(plan, partition, rows=len(files), files=len(files), of=len(files)))
+            yield entries_of_files(sorted({file.partition for file in files}), files)
+            return
+        slices = view.slices()
+        view.check_complete(slices)
+        counted = _Counted(plan, partition, sum(1 for one in slices for _ in one.files()), report)
+        for piece in self._deriver(view).of_files(partition, slices, counted.add):
+            check()
+            yield piece
+        counted.tell()
+
+    def _deriver(self, view: TableView) -> Deriver:
+        return Deriver(
+            storage=self.storage,
+            config=self.config,
+            schema=view.schema(),
+            definitions=load_index_definitions(self.storage, self.config),
+            engine_for=self.engine_for,
+            storage_options=self.storage_options,
+            merge_function=self.merge_function,
+        )
+
+    def _change_of(self, instant: Instant) -> TableChange:
+        """Return what a completed instant did.
+
+        Which rows its inputs had is not asked: an index may hold too much, never too little.
+        """
+        layout = table_layout(self.config)
+        if instant.action is Action.CLEAN:
+            (data,) = load_contents(self.storage, layout.timeline, [instant])
+            path = instant_path(layout.timeline, instant)
+            metadata = decode_record(CleanMetadata, data, path=path)
+            return change_of_clean(instant.requested_time, _cleaned(metadata))
+        (commit,) = CommitReader(self.storage, layout).load([instant])
+        # What a service wrote it had read, and nobody needs to be told of it again.
+        is_write = instant.action.is_ingestion
+        return change_of_commit(instant, commit.metadata, has_seen_all=is_write)
+
+    def _version(self, partition: str) -> IndexVersion:
+        found = load_index_definitions(self.storage, self.config).get(partition)
+        return IndexVersion.V2 if found is None else found.version
+
+    def _save(self, definitions: Mapping[str, IndexDefinition]) -> None:
+        self.storage.put(definitions_path(self.config), encode_index_definitions(definitions))
+
+
+@dataclass(slots=True)
+class _Counted:
+    """How far the reading of a build has come."""
+
+    plan: InstantTime
+    partition: str
+    total: int
+    report: Report
+    files: int = 0
+    rows: int = 0
+
+    def add(self, files: int, rows: int) -> None:
+        before = self.files // _REPORT_EVERY_FILES
+        self.files += files
+        self.rows += rows
+        if self.files // _REPORT_EVERY_FILES > before:
+            self.tell()
+
+    def tell(self) -> None:
+        self.report(
+            _progress(self.plan, self.partition, rows=self.rows, files=self.files, of=self.total)
+        )
+
+
+def _progress(
+    plan: InstantTime, partition: str, *, rows: int, files: int, of: int
+) -> IndexProgress:
+    return IndexProgress(
+        instant=plan,
+        stage=Stage.BUILDING,
+        partition=partition,
+        rows=rows,
+        files=files,
+        files_total=of,
+    )
+
+
+def load_view_before(storage: Storage, config: TableConfig, plan: InstantTime) -> TableView:
+    """Return the table as it was when a pending plan was requested.
+
+    A clean that ran since may have raised the floor of time travel above that moment. It has kept
+    what the plan reads, so unlike a reader's view this one is not refused.
+    """
+    layout = table_layout(config)
+    timeline = load_active(storage, layout.timeline)
+    reader = CommitReader(storage, layout)
+    done = taken_in(timeline, plan) or tuple(reader.history.instants())
+    newest = max((i.completion_time for i in done if i.completion_time), default=None)
+    start = ViewStart(timeline, newest, reader)
+    return TableView(config, start, start.listed_files(storage))
+
+
+def stored_files(view: TableView) -> Iterator[DataFile]:
+    """Give the committed files of a view that are in storage, those of older slices too."""
+    for history in view.histories():
+        yield from (file for file in history.files if view.is_stored(file))
+
+
+def encode_definition(definition: IndexDefinition) -> str:
+    """Return a definition as a plan carries it."""
+    return encode_index_definitions({definition.index_name: definition}).decode()
+
+
+def decode_definition(planned: PlannedIndex) -> IndexDefinition:
+    """Return the definition that a plan carries.
+
+    Raises:
+        CorruptTableError: it is damaged.
+    """
+    path = f"the plan of {planned.partition}"
+    found = parse_index_definitions(planned.definition.encode(), table_version=9, path=path)
+    return found[planned.partition]
+
+
+def _cleaned(metadata: CleanMetadata) -> Iterator[DataFile]:
+    for partition, cleaned in metadata.partition_metadata.items():
+        for name in cleaned.success_delete_files:
+            short = name.rpartition("/")[2]
+            file = parse_data_file(f"{partition}/{short}" if partition else short)
+            if file is not None:
+                yield file

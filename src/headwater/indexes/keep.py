@@ -1,0 +1,116 @@
+"""Keeping the indexes in step: what each kind of instant has to tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from headwater.config.table import TableConfig
+from headwater.engine.inline import EngineFor, inline_engine
+from headwater.errors import ErrorKind, UnsupportedError
+from headwater.indexes.derive import Deriver
+from headwater.indexes.update import MetadataUpdate, change_of_clean, change_of_commit
+from headwater.kernel.format.avro_schema import parse_avro_schema
+from headwater.kernel.index.definitions import load_index_definitions
+from headwater.kernel.index.entries import Entries, EntriesApart
+from headwater.kernel.index.partition_kinds import PartitionKind, kind_of
+from headwater.kernel.index.table_change import Inputs, TableChange
+from headwater.kernel.load_view import load_view
+from headwater.kernel.table_config import load_table_config, table_layout
+from headwater.kernel.timeline.active import load_active
+from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.metadata_commit import load_index_partitions
+from headwater.kernel.view.commits import Commit
+from headwater.model.commit_metadata import CommitMetadata
+from headwater.model.files import DataFile
+from headwater.model.instant import Action, Instant, State
+from headwater.seams.components import Components
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexKeeper:
+    """Makes what an attempt hands to its commit, so that the indexes learn of it."""
+
+    components: Components
+    config: TableConfig
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    engine_for: EngineFor = inline_engine
+    merge_function: str | None = None
+
+    def of_commit(
+        self,
+        attempt: Attempt,
+        action: Action,
+        metadata: CommitMetadata,
+        inputs: Inputs,
+        *,
+        has_seen_all: bool = True,
+    ) -> MetadataUpdate:
+        """Return what a write, compaction or clustering tells the indexes; see `TableChange`."""
+        instant = Instant(attempt.instant, action, State.INFLIGHT)
+        change = change_of_commit(instant, metadata, inputs, has_seen_all=has_seen_all)
+        return self._update(attempt, change, Commit(instant, metadata).schema)
+
+    def of_clean(self, attempt: Attempt, deleted: Iterable[DataFile]) -> MetadataUpdate:
+        """Return what a clean that deletes these files tells the indexes."""
+        return self._update(attempt, change_of_clean(attempt.instant, deleted), None)
+
+    def _update(self, attempt: Attempt, change: TableChange, schema: str | None) -> MetadataUpdate:
+        storage, layout = self.components.storage, table_layout(self.config)
+        timeline = load_active(storage, layout.timeline)
+        return MetadataUpdate(
+            storage,
+            layout,
+            change,
+            attempt.attempt,
+            load_index_partitions(storage, self.components.clock, layout, timeline),
+            partial(self._derive, schema),
+            partial(load_index_definitions, storage, self.config),
+            self._load_in_use,
+            timeline,
+        )
+
+    def _load_in_use(self) -> tuple[str, ...]:
+        config = load_table_config(self.components.storage, self.components.clock)
+        return config.metadata_partitions
+
+    def _derive(
+        self, schema: str | None, partition: str, change: TableChange
+    ) -> Entries | EntriesApart:
+        """Derive from the definitions of now: an index may have come since the last time."""
+        storage = self.components.storage
+        config = replace(
+            load_table_config(storage, self.components.clock),
+            # A table of another engine may not say by which index its records are found.
+            index_type=self.config.index_type,
+            bucket_count=self.config.bucket_count,
+        )
+        deriver = Deriver(
+            storage=storage,
+            config=config,
+            schema=(
+                load_view(storage, config).schema() if schema is None else parse_avro_schema(schema)
+            ),
+            definitions=load_index_definitions(storage, config),
+            engine_for=self.engine_for,
+            storage_options=self.storage_options,
+            merge_function=self.merge_function,
+        )
+        return deriver.told_by(partition, change)
+
+
+def check_indexes_kept(config: TableConfig) -> None:
+    """Refuse a table with an index of a kind that this release does not know.
+
+    Raises:
+        UnsupportedError: what a write leaves out of an index, other engines would not find.
+        InvalidInputError: no index has such a name.
+    """
+    for name in (*config.metadata_partitions, *config.metadata_partitions_inflight):
+        if kind_of(name) is PartitionKind.EXPRESSION_INDEX:
+            raise UnsupportedError(
+                f"Table {config.name} has the index {name}, which this release does not keep up to "
+                "date. Drop it with the engine that made it first",
+                kind=ErrorKind.UNSUPPORTED_OPTION,
+            )

@@ -1,0 +1,228 @@
+"""From what somebody asks for to what a plan says: names, columns, file groups, definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from headwater.config.metadata import MetadataConfig
+from headwater.config.table import TableConfig
+from headwater.config.table_options import IndexType
+from headwater.errors import (
+    AlreadyExistsError,
+    ErrorKind,
+    InvalidInputError,
+    UnsupportedError,
+)
+from headwater.indexes.build import encode_definition
+from headwater.kernel.format.index_definitions import IndexDefinition, IndexVersion
+from headwater.kernel.index.column_ranges import indexed_columns
+from headwater.kernel.index.index_plan import PlannedIndex
+from headwater.kernel.index.partition_kinds import (
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    PartitionKind,
+    kind_of,
+)
+
+Columns = Sequence[str] | Mapping[str, Sequence[str]] | None
+
+_ORDER = (FILES, COLUMN_STATS, PARTITION_STATS, "bloom_filters", RECORD_INDEX)
+"""What others need comes first; secondary indexes come last."""
+
+
+def plan_indexes(
+    names: str | Sequence[str],
+    columns: Columns,
+    *,
+    config: TableConfig,
+    schema: pa.Schema,
+    metadata: MetadataConfig,
+    definitions: Mapping[str, IndexDefinition],
+    record_count: int,
+) -> list[PlannedIndex]:
+    """Return what to build, in order; `files` is among it if the table does not have it yet.
+
+    Args:
+        columns: those of the index that has columns, or a mapping from index to columns.
+        schema: the table's data columns.
+        record_count: about how many records there are.
+
+    Raises:
+        InvalidInputError: kind INVALID_INDEX; there is no such index or column, or another index
+            is needed first.
+        UnsupportedError: Hudi has this index, this release has not.
+        AlreadyExistsError: kind INDEX_EXISTS; the table has the index with other columns.
+    """
+    wanted = list(dict.fromkeys([names] if isinstance(names, str) else names))
+    if not wanted:
+        raise _invalid("No index was named")
+    for name in wanted:
+        _check_name(name)
+    chosen = _columns_by_index(wanted, columns)
+    _check_needs(wanted, config)
+    if FILES not in config.metadata_partitions and FILES not in wanted:
+        wanted.append(FILES)
+    planned = []
+    for name in sorted(wanted, key=_rank):
+        definition = _definition(name, chosen.get(name), config, schema, metadata)
+        if name in config.metadata_partitions:
+            _check_same(name, chosen.get(name), definition, definitions.get(name))
+        planned.append(
+            PlannedIndex(
+                partition=name,
+                # One that is kept apart gets its file groups as it gets partitions.
+                group_count=0
+                if _is_apart(name, config)
+                else metadata.groups_of(name, record_count=record_count),
+                definition="" if definition is None else encode_definition(definition),
+            )
+        )
+    return planned
+
+
+def _is_apart(name: str, config: TableConfig) -> bool:
+    """Whether an index is to be kept apart by partitions of the table."""
+    return name == RECORD_INDEX and config.index_type is IndexType.RECORD_LEVEL_INDEX
+
+
+def _rank(name: str) -> tuple[int, str]:
+    return (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)
+
+
+def _check_name(name: str) -> None:
+    try:
+        kind = kind_of(name)
+    except InvalidInputError as error:
+        raise _invalid(error.message) from None
+    if kind is PartitionKind.EXPRESSION_INDEX:
+        raise UnsupportedError(f"{name}: expression indexes cannot be built by this release")
+    if kind is PartitionKind.SECONDARY_INDEX and name == "secondary_index_":
+        raise _invalid("A secondary index needs a name: secondary_index_<name>")
+
+
+def _columns_by_index(wanted: Sequence[str], columns: Columns) -> dict[str, tuple[str, ...]]:
+    if columns is None:
+        return {}
+    if isinstance(columns, str):
+        raise _invalid(f"columns must be a list of columns, got {columns!r}")
+    if isinstance(columns, Mapping):
+        unknown = columns.keys() - set(wanted)
+        if unknown:
+            raise _invalid(f"Columns were given for {sorted(unknown)}, which no index is named")
+        chosen = {name: tuple(columns[name]) for name in columns}
+    else:
+        with_columns = [name for name in wanted if _has_columns(name)]
+        if len(with_columns) != 1:
+            raise _invalid(
+                "Columns are given as a list for one index, or as a mapping from index to columns; "
+                f"of those named {with_columns or 'none'} have columns"
+            )
+        chosen = {with_columns[0]: tuple(columns)}
+    for name in chosen:
+        if not _has_columns(name):
+            raise _invalid(f"The index {name} has no columns to choose")
+    return chosen
+
+
+def _has_columns(name: str) -> bool:
+    return kind_of(name) in (PartitionKind.COLUMN_STATS, PartitionKind.SECONDARY_INDEX)
+
+
+def _check_needs(wanted: Sequence[str], config: TableConfig) -> None:
+    there = {*wanted, *config.metadata_partitions}
+    for name in wanted:
+        kind = kind_of(name)
+        if kind is PartitionKind.SECONDARY_INDEX and RECORD_INDEX not in there:
+            raise _invalid(
+                f"{name} leads to record keys, so the table needs {RECORD_INDEX} too. Create that "
+                "one first, or both at once"
+            )
+        if kind is PartitionKind.PARTITION_STATS and COLUMN_STATS not in there:
+            raise _invalid(
+                f"{name} is about the columns of {COLUMN_STATS}. Create that one first, or both"
+            )
+        if kind is PartitionKind.PARTITION_STATS and not config.partition_fields:
+            raise _invalid(f"Table {config.name} is not partitioned, so it has no {name}")
+
+
+def _definition(
+    name: str,
+    columns: tuple[str, ...] | None,
+    config: TableConfig,
+    schema: pa.Schema,
+    metadata: MetadataConfig,
+) -> IndexDefinition | None:
+    match kind_of(name):
+        case PartitionKind.COLUMN_STATS:
+            named = columns or metadata.stats_columns
+            _check_columns(named, schema)
+            return IndexDefinition(
+                index_name=name,
+                index_type=COLUMN_STATS,
+                index_function=COLUMN_STATS,
+                source_fields=indexed_columns(
+                    schema,
+                    named=named,
+                    columns_max=metadata.stats_columns_max,
+                    has_meta_fields=config.has_meta_fields,
+                ),
+                version=IndexVersion.V2,
+            )
+        case PartitionKind.RECORD_INDEX:
+            return IndexDefinition(
+                index_name=name,
+                index_type=RECORD_INDEX,
+                index_options={"isPartitioned": str(_is_apart(name, config)).lower()},
+                version=IndexVersion.V1,
+            )
+        case PartitionKind.SECONDARY_INDEX:
+            if columns is None or len(columns) != 1:
+                raise _invalid(f"{name} is on one column: give it as columns=[...]")
+            _check_columns(columns, schema)
+            return IndexDefinition(
+                index_name=name,
+                index_type="secondary_index",
+                index_function="identity",
+                source_fields=columns,
+                version=IndexVersion.V2,
+            )
+        case _:
+            return None
+
+
+def _check_columns(columns: Sequence[str], schema: pa.Schema) -> None:
+    for column in columns:
+        fields: object = schema
+        for part in column.split("."):
+            names = getattr(fields, "names", None)
+            if names is None or part not in names:
+                raise _invalid(
+                    f"The table has no column {column!r}; it has {', '.join(schema.names)}"
+                )
+            found = fields.field(part)  # type: ignore[attr-defined]
+            fields = found.type
+
+
+def _check_same(
+    name: str,
+    columns: tuple[str, ...] | None,
+    wanted: IndexDefinition | None,
+    known: IndexDefinition | None,
+) -> None:
+    """Refuse to take an index on other columns for the one that was asked for."""
+    if columns is None or wanted is None or known is None:
+        return
+    if wanted.source_fields != known.source_fields:
+        raise AlreadyExistsError(
+            f"The table has the index {name} on {', '.join(known.source_fields)}, not on "
+            f"{', '.join(wanted.source_fields)}. Nothing was changed; drop it first",
+            kind=ErrorKind.INDEX_EXISTS,
+        )
+
+
+def _invalid(problem: str) -> InvalidInputError:
+    return InvalidInputError(problem, kind=ErrorKind.INVALID_INDEX)

@@ -1,0 +1,539 @@
+"""Reader of HFiles, in which the metadata table keeps its records sorted by key (format rule 9).
+
+    data blocks | meta blocks | root data index | meta index | file info | trailer (4096 bytes)
+
+An entry is `int key length | int value length | key | value | 00`, and a key `short row length |
+row | 10 bytes that are always the same`. What we call keys are the rows. The index has the first
+key of each data block, or one between it and the block before.
+
+Entries have no fixed size, so where one begins is known when the one before it was measured. With
+many blocks all of them are walked at once; what is in the entries is then read for all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, unique
+from itertools import pairwise
+from struct import Struct
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.errors import NotFoundError, UnsupportedError
+from headwater.kernel.format.avro_vectors import Bytes, Longs, bytes_of, take_spans
+from headwater.kernel.format.hfile_blocks import (
+    Codec,
+    Magic,
+    corrupt,
+    decode_block,
+    read_vint,
+)
+from headwater.kernel.format.protobuf import (
+    MalformedProtobufError,
+    parse_message,
+    read_varint,
+    read_with_length,
+)
+from headwater.seams.storage import Storage
+
+KEY_SUFFIX = b"\x00\x7f\xff\xff\xff\xff\xff\xff\xff\x04"
+"""No column family, the latest time, and the kind of entry that puts a value."""
+TRAILER_BYTES = 4096
+MAJOR_VERSION = 3
+MINOR_VERSIONS = (0, 3)
+INFO_MAGIC = b"PBUF"
+
+WHOLE_FILE_BYTES_MAX = 1024 * 1024
+"""A file up to this size is read in one request, which costs less than a second one would."""
+TAIL_BYTES = 512 * 1024
+"""Holds trailer, file info and the index of some 10,000 blocks: 600 MB of entries."""
+GAP_BYTES_MAX = 128 * 1024
+"""Blocks nearer to each other than this are read in one request."""
+RANGES_MAX = 16
+"""Requests of one look-up. Beyond that, reading what lies between is faster than asking again."""
+LOCK_STEP_BLOCKS_MIN = 192
+"""From so many blocks on, walking all at once beats a loop over entries, measured."""
+
+_TWO_INTS = Struct(">ii")
+_INDEX_ENTRY = Struct(">qi")
+_ROW_LENGTH = Struct(">H")
+_ENTRY_HEAD = np.dtype([("key", ">i4"), ("value", ">i4"), ("row", ">u2")])
+_INT32_MAX = 2**31 - 1
+_VERSION_BYTES = 4
+
+
+@unique
+class TrailerTag(IntEnum):
+    """Fields of the trailer that matter."""
+
+    FILE_INFO_OFFSET = 1
+    LOAD_ON_OPEN_OFFSET = 2
+    RAW_BYTES = 3
+    DATA_INDEX_COUNT = 5
+    META_INDEX_COUNT = 6
+    ENTRY_COUNT = 7
+    INDEX_LEVELS = 8
+    FIRST_DATA_BLOCK = 9
+    LAST_DATA_BLOCK = 10
+    COMPARATOR = 11
+    CODEC = 12
+
+
+class HFileEntries(NamedTuple):
+    """Keys in bytewise order, and the value of each."""
+
+    keys: pa.StringArray
+    values: pa.BinaryArray
+
+
+class _Source(Protocol):
+    """The bytes of one file."""
+
+    def read(self, start: int, end: int) -> memoryview: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _InMemory:
+    data: memoryview
+
+    def read(self, start: int, end: int) -> memoryview:
+        return self.data[start:end]
+
+
+@dataclass(frozen=True, slots=True)
+class _InStorage:
+    """A file of which the last bytes are at hand."""
+
+    storage: Storage
+    path: str
+    tail_start: int
+    tail: memoryview
+
+    def read(self, start: int, end: int) -> memoryview:
+        if start >= self.tail_start:
+            return self.tail[start - self.tail_start : end - self.tail_start]
+        data = self.storage.read_range(self.path, start, end - start)
+        return memoryview(data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trailer:
+    file_info_offset: int
+    load_on_open_offset: int
+    data_index_count: int
+    entry_count: int
+    codec: Codec
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Where the data blocks are; `first_keys` are no greater than the first key of each."""
+
+    first_keys: pa.BinaryArray
+    offsets: Longs
+    sizes: Longs
+
+
+class HFile:
+    """An HFile whose index is at hand; blocks are read when they are asked for."""
+
+    def __init__(self, source: _Source, size_bytes: int, path: str) -> None:
+        self._source = source
+        self._path = path
+        self._trailer_offset = size_bytes - TRAILER_BYTES
+        if self._trailer_offset < 0:
+            raise corrupt(path, f"{size_bytes} bytes are too few for an HFile")
+        self._trailer = _parse_trailer(self._read(self._trailer_offset, size_bytes), path)
+        start = self._trailer.load_on_open_offset
+        if not start <= self._trailer.file_info_offset < self._trailer_offset:
+            raise corrupt(path, "its trailer points outside of the file")
+        self._index, self.info = self._load_index(start)
+
+    @classmethod
+    def of_bytes(cls, data: bytes | memoryview, *, path: str) -> Self:
+        """Return a file that is in memory; `path` is for errors.
+
+        Raises:
+            CorruptTableError: the bytes are no HFile.
+            UnsupportedError: it has a version, compression or index that this release cannot read.
+        """
+        return cls(_InMemory(memoryview(data)), len(data), path)
+
+    @property
+    def entry_count(self) -> int:
+        return self._trailer.entry_count
+
+    @property
+    def schema(self) -> str | None:
+        """The Avro schema of the values."""
+        text = self.info.get("schema")
+        try:
+            return None if text is None else text.decode()
+        except UnicodeDecodeError as error:
+            raise corrupt(self._path, "its schema is no UTF-8") from error
+
+    def read_all(self) -> HFileEntries:
+        """Load all entries.
+
+        Raises:
+            CorruptTableError: the file is damaged.
+            UnsupportedError: it has more than 2 GiB of entries.
+        """
+        entries = self._read_blocks(np.arange(len(self._index.offsets)))
+        if len(entries.keys) != self.entry_count:
+            raise corrupt(
+                self._path,
+                f"it has {len(entries.keys)} entries, its trailer says {self.entry_count}",
+            )
+        return entries
+
+    def look_up(self, keys: Sequence[str] | pa.StringArray) -> HFileEntries:
+        """Load the entries of some keys, those that are there.
+
+        Raises:
+            CorruptTableError: a block that is needed is damaged.
+        """
+        wanted = keys if isinstance(keys, pa.Array) else pa.array(keys, pa.string())
+        wanted = wanted.cast(pa.string()).drop_null()
+        places = np.unique(self._places(wanted.cast(pa.binary())))
+        found = self._read_blocks(places[places >= 0])
+        return _filtered(found, pc.is_in(found.keys, value_set=wanted))
+
+    def scan_prefix(self, prefix: str) -> HFileEntries:
+        """Load the entries whose keys begin with a text.
+
+        Raises:
+            CorruptTableError: a block that is needed is damaged.
+        """
+        return self.scan_prefixes([prefix])
+
+    def scan_prefixes(self, prefixes: Sequence[str]) -> HFileEntries:
+        """Load the entries whose keys begin with any of some texts.
+
+        Raises:
+            CorruptTableError: a block that is needed is damaged.
+        """
+        if "" in prefixes:
+            return self.read_all()
+        starts = [prefix.encode() for prefix in prefixes]
+        # UTF-8 has no byte 255, so the last byte can be raised.
+        ends = [start[:-1] + bytes([start[-1] + 1]) for start in starts]
+        first = np.maximum(self._places(pa.array(starts, pa.binary())), 0)
+        # A block that begins exactly at an end holds nothing of it; that it is read is rare.
+        last = self._places(pa.array(ends, pa.binary()))
+        is_meant = np.zeros(len(self._index.offsets) + 1, np.int64)
+        np.add.at(is_meant, first, 1)
+        np.add.at(is_meant, last + 1, -1)
+        found = self._read_blocks(np.flatnonzero(np.cumsum(is_meant)[:-1] > 0))
+        return _filtered(found, _has_prefix(found.keys, starts))
+
+    def _read(self, start: int, end: int) -> memoryview:
+        try:
+            data = self._source.read(start, end)
+        except NotFoundError as error:
+            raise corrupt(self._path, "it was deleted while it was read") from error
+        if len(data) != end - start:
+            raise corrupt(self._path, f"it ends before offset {end}")
+        return data
+
+    def _load_index(self, start: int) -> tuple[_Index, Mapping[str, bytes]]:
+        trailer, path = self._trailer, self._path
+        section = self._read(start, self._trailer_offset)
+        root = decode_block(section, Magic.ROOT_INDEX, trailer.codec, path=path, offset=start)
+        index = _parse_index(root.data, trailer.data_index_count, path)
+        if len(index.offsets) and not _lies_before(index, start):
+            raise corrupt(path, "its index points outside of the data blocks")
+        at = trailer.file_info_offset
+        info = decode_block(
+            section[at - start :], Magic.FILE_INFO, trailer.codec, path=path, offset=at
+        )
+        return index, MappingProxyType(_parse_info(bytes(info.data), path))
+
+    def _places(self, keys: pa.BinaryArray) -> Longs:
+        """Return the last block that does not begin behind each key, -1 if all of them do."""
+        blocks = len(self._index.first_keys)
+        # Sorting keeps the order of equals, so a block comes before a key that it begins with.
+        order = pc.sort_indices(pa.concat_arrays([self._index.first_keys, keys])).to_numpy()
+        is_block = order < blocks
+        places = np.empty(len(order), np.int64)
+        places[order] = np.cumsum(is_block) - 1
+        return places[blocks:]
+
+    def _read_blocks(self, blocks: Longs) -> HFileEntries:
+        """Load the entries of some blocks, which are in order."""
+        if not len(blocks):
+            return HFileEntries(pa.array([], pa.string()), pa.array([], pa.binary()))
+        raw: list[bytes | memoryview] = []
+        for group in _grouped(self._index, blocks):
+            start = int(self._index.offsets[group[0]])
+            end = int(self._index.offsets[group[-1]] + self._index.sizes[group[-1]])
+            data = self._read(start, end)
+            raw += [self._data_of(data, start, int(block)) for block in group]
+        entries, firsts = _parse_entries(raw, self._path)
+        self._check_order(entries.keys, firsts, blocks)
+        return entries
+
+    def _data_of(self, data: memoryview, start: int, block: int) -> bytes | memoryview:
+        offset, size = int(self._index.offsets[block]), int(self._index.sizes[block])
+        view = data[offset - start : offset - start + size]
+        decoded = decode_block(
+            view, Magic.DATA, self._trailer.codec, path=self._path, offset=offset
+        )
+        if decoded.size != size:
+            raise corrupt(self._path, f"the block at offset {offset} differs from its index entry")
+        return decoded.data
+
+    def _check_order(self, keys: pa.StringArray, firsts: Longs, blocks: Longs) -> None:
+        """Check that keys ascend, and that each block has the keys that the index says."""
+        rows = keys.cast(pa.binary())
+        if not _all(pc.less(rows[:-1], rows[1:])):
+            raise corrupt(self._path, "its keys are out of order")
+        index_keys = self._index.first_keys
+        is_right = pc.less_equal(index_keys.take(blocks), rows.take(firsts))
+        has_next = blocks + 1 < len(index_keys)
+        lasts = np.append(firsts[1:], len(rows)) - 1
+        is_before_next = pc.less(
+            rows.take(lasts[has_next]), index_keys.take((blocks + 1)[has_next])
+        )
+        if not (_all(is_right) and _all(is_before_next)):
+            raise corrupt(self._path, "its index does not fit its blocks")
+
+
+def open_hfile(storage: Storage, path: str, size_bytes: int | None = None) -> HFile:
+    """Open a file: in one request if it is small, and with its index only if it is not.
+
+    Raises:
+        CorruptTableError: the file is missing or damaged.
+        UnsupportedError: it has a version, compression or index that this release cannot read.
+    """
+    try:
+        if size_bytes is None:
+            start = storage.read_range(path, 0, WHOLE_FILE_BYTES_MAX + 1)
+            if len(start) <= WHOLE_FILE_BYTES_MAX:
+                return HFile.of_bytes(start, path=path)
+            size_bytes = storage.info(path).size_bytes
+        elif size_bytes <= WHOLE_FILE_BYTES_MAX:
+            return HFile.of_bytes(storage.read(path), path=path)
+        tail_start = size_bytes - TAIL_BYTES
+        tail = storage.read_range(path, tail_start, TAIL_BYTES)
+    except NotFoundError as error:
+        raise corrupt(path, "it does not exist") from error
+    source = _InStorage(storage, path, tail_start, memoryview(tail))
+    return HFile(source, size_bytes, path)
+
+
+def _all(claims: pa.BooleanArray) -> bool:
+    return bool(pc.all(claims, min_count=0).as_py())
+
+
+def _filtered(entries: HFileEntries, mask: pa.BooleanArray) -> HFileEntries:
+    return HFileEntries(entries.keys.filter(mask), entries.values.filter(mask))
+
+
+def _has_prefix(keys: pa.StringArray, prefixes: Iterable[bytes]) -> pa.BooleanArray:
+    rows = keys.cast(pa.binary())
+    by_length: dict[int, list[bytes]] = {}
+    for prefix in prefixes:
+        by_length.setdefault(len(prefix), []).append(prefix)
+    mask = pa.array(np.zeros(len(rows), np.bool_))
+    for length, alike in by_length.items():
+        is_alike = pc.is_in(pc.binary_slice(rows, 0, length), pa.array(alike, pa.binary()))
+        mask = pc.or_(mask, is_alike)
+    return mask
+
+
+def _grouped(index: _Index, blocks: Longs) -> list[Longs]:
+    """Split blocks, which are in order, into those that are read in one request each."""
+    starts, ends = index.offsets[blocks], index.offsets[blocks] + index.sizes[blocks]
+    gaps = starts[1:] - ends[:-1]
+    largest = np.argsort(gaps, kind="stable")[::-1][: RANGES_MAX - 1]
+    splits = np.sort(largest[gaps[largest] > GAP_BYTES_MAX]) + 1
+    return np.split(blocks, splits)
+
+
+def _lies_before(index: _Index, end: int) -> bool:
+    ends = index.offsets + index.sizes
+    is_ascending = (index.offsets[1:] >= ends[:-1]).all()
+    return bool(
+        index.offsets[0] >= 0 and (index.sizes > 0).all() and is_ascending and ends[-1] <= end
+    )
+
+
+def _parse_entries(raw: Sequence[bytes | memoryview], path: str) -> tuple[HFileEntries, Longs]:
+    """Return the entries of blocks, and which entry is the first of each block."""
+    sizes = np.fromiter(map(len, raw), np.int64, len(raw))
+    data = raw[0] if len(raw) == 1 else b"".join(raw)
+    if len(data) > _INT32_MAX:
+        raise UnsupportedError(
+            f"{path} has more than 2 GiB of entries, which are not read at once. Look keys up",
+            path=path,
+        )
+    ends = np.cumsum(sizes)
+    begins = ends - sizes
+    if (sizes == 0).any():
+        raise corrupt(path, "a data block is empty")
+    if len(raw) >= LOCK_STEP_BLOCKS_MIN:
+        starts = _walk_in_step(bytes_of(data), begins, ends, path)
+    else:
+        starts = _walk(data, begins, ends, path)
+    return _entries_at(data, starts, path), np.searchsorted(starts, begins)
+
+
+def _walk(data: bytes | memoryview, begins: Longs, ends: Longs, path: str) -> Longs:
+    """Return where each entry begins; the only loop over entries, for few of them."""
+    unpack, width = _TWO_INTS.unpack_from, _TWO_INTS.size
+    starts = []
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        at = begin
+        while at < end:
+            if at > end - width:
+                raise _cut_entry(path)
+            key_length, value_length = unpack(data, at)
+            if key_length < 0 or value_length < 0:
+                raise _cut_entry(path)
+            starts.append(at)
+            at += width + key_length + value_length + 1
+        if at != end:
+            raise _cut_entry(path)
+    return np.array(starts, np.int64)
+
+
+def _walk_in_step(data: Bytes, begins: Longs, ends: Longs, path: str) -> Longs:
+    """Return where each entry begins, one entry of every block at a time."""
+    width = _TWO_INTS.size
+    windows = np.lib.stride_tricks.sliding_window_view(data, width)
+    starts = []
+    at = begins
+    while len(at):
+        if (at > ends - width).any():
+            raise _cut_entry(path)
+        starts.append(at)
+        lengths = windows[at].view(">i4").astype(np.int64)
+        if (lengths < 0).any():
+            raise _cut_entry(path)
+        at = at + lengths.sum(axis=1) + (width + 1)
+        if (at > ends).any():
+            raise _cut_entry(path)
+        is_inside = at < ends
+        at, ends = at[is_inside], ends[is_inside]
+    return np.sort(np.concatenate(starts))
+
+
+def _entries_at(data: bytes | memoryview, starts: Longs, path: str) -> HFileEntries:
+    view = bytes_of(data)
+    ends = np.append(starts[1:], len(view))
+    heads = _windows(view, starts, _ENTRY_HEAD.itemsize, path).view(_ENTRY_HEAD)[:, 0]
+    key_lengths = heads["key"].astype(np.int64)
+    row_lengths = heads["row"].astype(np.int64)
+    value_lengths = heads["value"].astype(np.int64)
+    if (key_lengths != row_lengths + _ROW_LENGTH.size + len(KEY_SUFFIX)).any():
+        raise corrupt(path, "a key has an impossible length")
+    rows_at = starts + _ENTRY_HEAD.itemsize
+    suffixes = _windows(view, rows_at + row_lengths, len(KEY_SUFFIX), path)
+    if (suffixes != np.frombuffer(KEY_SUFFIX, np.uint8)).any() or view[ends - 1].any():
+        raise corrupt(path, "an entry is of another kind than the metadata table has")
+    every = np.ones(len(starts), np.bool_)
+    values_at = starts + _TWO_INTS.size + key_lengths
+    try:
+        keys = take_spans(data, rows_at, row_lengths, every).cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise corrupt(path, "a key is no UTF-8") from error
+    return HFileEntries(keys, take_spans(data, values_at, value_lengths, every))
+
+
+def _windows(data: Bytes, at: Longs, size: int, path: str) -> Bytes:
+    if len(data) < size or (at > len(data) - size).any():
+        raise _cut_entry(path)
+    return np.lib.stride_tricks.sliding_window_view(data, size)[at]
+
+
+def _cut_entry(path: str) -> Exception:
+    return corrupt(path, "an entry goes beyond the end of its block")
+
+
+def _parse_trailer(data: memoryview, path: str) -> _Trailer:
+    magic = Magic.TRAILER.encode()
+    if data[: len(magic)] != magic:
+        raise corrupt(path, "it has no trailer")
+    minor, major = data[-_VERSION_BYTES], int.from_bytes(data[1 - _VERSION_BYTES :])
+    if major != MAJOR_VERSION or minor not in MINOR_VERSIONS:
+        raise corrupt(path, f"its trailer says version {major}.{minor}")
+    try:
+        message, _ = read_with_length(bytes(data[:-_VERSION_BYTES]), len(magic))
+        fields = parse_message(message)
+        numbers = {tag: value for tag, value in fields if isinstance(value, int)}
+        trailer = _Trailer(
+            file_info_offset=numbers[TrailerTag.FILE_INFO_OFFSET],
+            load_on_open_offset=numbers[TrailerTag.LOAD_ON_OPEN_OFFSET],
+            data_index_count=numbers[TrailerTag.DATA_INDEX_COUNT],
+            entry_count=numbers[TrailerTag.ENTRY_COUNT],
+            codec=Codec(numbers[TrailerTag.CODEC]),
+        )
+    except (MalformedProtobufError, KeyError, ValueError) as error:
+        raise corrupt(path, f"its trailer is not understood ({error})") from error
+    levels = numbers.get(TrailerTag.INDEX_LEVELS, 1)
+    if levels != 1:
+        raise UnsupportedError(
+            f"{path} has an index of {levels} levels, which this release cannot read. Let Apache "
+            "Hudi 1.1 or later compact the metadata table",
+            path=path,
+        )
+    return trailer
+
+
+def _parse_index(data: bytes | memoryview, count: int, path: str) -> _Index:
+    raw = bytes(data)
+    keys, offsets, sizes = [], [], []
+    at = 0
+    while at < len(raw):
+        if at + _INDEX_ENTRY.size + 1 > len(raw):
+            raise corrupt(path, "its index is cut short")
+        offset, size = _INDEX_ENTRY.unpack_from(raw, at)
+        row, at = _index_row(raw, at + _INDEX_ENTRY.size, path)
+        keys.append(row)
+        offsets.append(offset)
+        sizes.append(size)
+    if len(keys) != count:
+        raise corrupt(path, f"its index has {len(keys)} blocks, its trailer says {count}")
+    if any(left >= right for left, right in pairwise(keys)):
+        raise corrupt(path, "its index is out of order")
+    return _Index(
+        pa.array(keys, pa.binary()), np.array(offsets, np.int64), np.array(sizes, np.int64)
+    )
+
+
+def _index_row(data: bytes, at: int, path: str) -> tuple[bytes, int]:
+    """Read a length, and behind it a row length, a row, and maybe the suffix of keys."""
+    # The first native writers had the lengths as protobuf has them; the row length tells.
+    for read in (read_vint, read_varint):
+        try:
+            length, start = read(data, at)
+        except MalformedProtobufError:
+            continue
+        if length >= _ROW_LENGTH.size and start + length <= len(data):
+            (row_length,) = _ROW_LENGTH.unpack_from(data, start)
+            if length - row_length - _ROW_LENGTH.size in (0, len(KEY_SUFFIX)):
+                row_at = start + _ROW_LENGTH.size
+                return data[row_at : row_at + row_length], start + length
+    raise corrupt(path, "its index has an impossible key")
+
+
+def _parse_info(data: bytes, path: str) -> dict[str, bytes]:
+    if not data.startswith(INFO_MAGIC):
+        raise corrupt(path, "its file info is not understood")
+    info = {}
+    try:
+        message, _ = read_with_length(data, len(INFO_MAGIC))
+        for _, entry in parse_message(message):
+            pair = dict(parse_message(entry if isinstance(entry, bytes) else b""))
+            name, value = pair.get(1), pair.get(2)
+            if isinstance(name, bytes) and isinstance(value, bytes):
+                info[name.decode()] = value
+    except (MalformedProtobufError, UnicodeDecodeError) as error:
+        raise corrupt(path, f"its file info is not understood ({error})") from error
+    return info

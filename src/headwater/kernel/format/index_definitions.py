@@ -1,0 +1,103 @@
+"""The definitions of a table's indexes, `.hoodie/.index_defs/index.json` (format rule 1.5).
+
+Tables of version 8 have no index versions, which means the first. Since table version 9 a
+definition without one is invalid: the file groups of its keys cannot be told.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, unique
+from typing import Any
+
+from headwater.errors import CorruptTableError, ErrorKind
+
+VERSIONED_SINCE_TABLE_VERSION = 9
+
+
+@unique
+class IndexVersion(IntEnum):
+    V1 = 1
+    V2 = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexDefinition:
+    """One index. Its name is the name of its partition in the metadata table."""
+
+    index_name: str
+    index_type: str
+    index_function: str = ""
+    source_fields: tuple[str, ...] = ()
+    index_options: Mapping[str, str] = field(default_factory=dict)
+    version: IndexVersion = IndexVersion.V1
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether a record index has file groups of its own for each partition of the table."""
+        return self.index_options.get("isPartitioned", "").lower() == "true"
+
+
+def encode_index_definitions(definitions: Mapping[str, IndexDefinition]) -> bytes:
+    """Encode definitions by index name."""
+    content = {
+        "indexDefinitions": {
+            name: {
+                "indexName": each.index_name,
+                "indexType": each.index_type,
+                "indexFunction": each.index_function,
+                "sourceFields": list(each.source_fields),
+                "indexOptions": dict(each.index_options),
+                "version": each.version.name,
+            }
+            for name, each in definitions.items()
+        }
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False).encode()
+
+
+def parse_index_definitions(
+    data: bytes, *, table_version: int, path: str
+) -> dict[str, IndexDefinition]:
+    """Return the definitions by index name; an empty file has none.
+
+    Raises:
+        CorruptTableError: it is no such file, or a definition lacks a version or has an unknown
+            one.
+    """
+    if not data.strip():
+        return {}
+    try:
+        content = json.loads(data)
+        found = content.get("indexDefinitions") or {}
+        return {name: _definition(name, each, table_version, path) for name, each in found.items()}
+    except (ValueError, AttributeError, TypeError, KeyError) as error:
+        raise _corrupt(f"{path} does not define indexes: {error!r}", path) from error
+
+
+def _definition(
+    name: str, content: Mapping[str, Any], table_version: int, path: str
+) -> IndexDefinition:
+    version = content.get("version")
+    if version is None and table_version >= VERSIONED_SINCE_TABLE_VERSION:
+        raise _corrupt(f"The index {name!r} in {path} has no version", path)
+    if version is not None and version not in IndexVersion.__members__:
+        raise _corrupt(f"The index {name!r} in {path} has the unknown version {version!r}", path)
+    return IndexDefinition(
+        index_name=content.get("indexName") or name,
+        index_type=content["indexType"],
+        index_function=content.get("indexFunction") or "",
+        source_fields=tuple(content.get("sourceFields") or ()),
+        index_options=dict(content.get("indexOptions") or {}),
+        version=IndexVersion.V1 if version is None else IndexVersion[version],
+    )
+
+
+def _corrupt(problem: str, path: str) -> CorruptTableError:
+    return CorruptTableError(
+        f"{problem}. Drop the index and create it again",
+        kind=ErrorKind.CORRUPT_METADATA_TABLE,
+        path=path,
+    )

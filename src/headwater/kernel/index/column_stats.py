@@ -1,0 +1,125 @@
+"""Entries of `column_stats` and `partition_stats`: ranges of columns, by file and by partition.
+
+column_stats      one entry for each column and file, logs included. When a file is removed, an
+                  entry that is marked as deleted follows
+partition_stats   one entry for each column and partition. A write widens it by what it added,
+                  since it does not see the other files; only a build makes it tight. Nothing
+                  narrows it in between: it may cover more than there is, never less
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from headwater.kernel.format.column_stats_records import encode_column_stats
+from headwater.kernel.format.metadata_schema import RecordType
+from headwater.kernel.index.column_ranges import ColumnRange, bounds_of, join_ranges
+from headwater.kernel.index.entries import Entries
+from headwater.kernel.index.index_keys import column_stats_keys, partition_id, partition_stats_keys
+from headwater.model.files import DataFile
+
+FileRanges = tuple[DataFile, Sequence[ColumnRange]]
+"""A file with the ranges of its columns."""
+
+
+def column_stats_entries(files: Iterable[FileRanges]) -> Entries:
+    """Return the entries of some files."""
+    return _encode(
+        [(file.partition, file.name, one) for file, ranges in files for one in ranges],
+        RecordType.COLUMN_STATS,
+        is_tight=False,
+    )
+
+
+def removed_column_stats(files: Collection[DataFile], columns: Sequence[str]) -> Entries:
+    """Return the entries by which files of these columns are forgotten."""
+    return _encode(
+        [
+            (file.partition, file.name, ColumnRange(column, pa.null(), None, None, 0, 0))
+            for file in files
+            for column in columns
+        ],
+        RecordType.COLUMN_STATS,
+        is_tight=False,
+        is_deleted=True,
+    )
+
+
+def ranges_by_partition(
+    files: Iterable[FileRanges], schema: pa.Schema
+) -> dict[str, list[ColumnRange]]:
+    """Return the joined ranges of each partition's files.
+
+    Args:
+        schema: the table's data columns.
+    """
+    found: dict[str, list[ColumnRange]] = {}
+    for file, ranges in files:
+        found.setdefault(file.partition, []).extend(ranges)
+    return {partition: join_ranges(ranges, schema) for partition, ranges in found.items()}
+
+
+def partition_stats_entries(
+    ranges: Mapping[str, Sequence[ColumnRange]], *, is_tight: bool
+) -> Entries:
+    """Return the entries of some partitions.
+
+    Args:
+        is_tight: whether the ranges are those of all files of a partition, or widen what is known.
+    """
+    return _encode(
+        [
+            (partition, partition_id(partition), one)
+            for partition, some in ranges.items()
+            for one in some
+            if is_tight or one.value_count  # Nothing widens nothing.
+        ],
+        RecordType.PARTITION_STATS,
+        is_tight=is_tight,
+    )
+
+
+def _encode(
+    rows: Sequence[tuple[str, str, ColumnRange]],
+    record_type: RecordType,
+    *,
+    is_tight: bool,
+    is_deleted: bool = False,
+) -> Entries:
+    """Encode rows of partition, name and range, all of one type at a time."""
+    by_type: dict[pa.DataType, list[tuple[str, str, ColumnRange]]] = {}
+    for row in rows:
+        by_type.setdefault(row[2].type, []).append(row)
+    keys: list[pa.StringArray] = []
+    values: list[pa.BinaryArray] = []
+    for kind, some in by_type.items():
+        partitions, names, ranges = zip(*some, strict=True)
+        columns = pa.array([one.column for one in ranges], pa.string())
+        paths, files = pa.array(partitions, pa.string()), pa.array(names, pa.string())
+        keys.append(
+            column_stats_keys(columns, paths, files)
+            if record_type is RecordType.COLUMN_STATS
+            else partition_stats_keys(columns, paths)
+        )
+        table = pa.table(
+            {
+                "file_name": files,
+                "column_name": columns,
+                "min": bounds_of([one.low for one in ranges], kind),
+                "max": bounds_of([one.high for one in ranges], kind),
+                "value_count": pa.array([one.value_count for one in ranges], pa.int64()),
+                "null_count": pa.array([one.null_count for one in ranges], pa.int64()),
+                "total_size": pa.array([one.size_bytes for one in ranges], pa.int64()),
+                "total_uncompressed_size": pa.array(
+                    [one.uncompressed_bytes for one in ranges], pa.int64()
+                ),
+                "is_deleted": pa.repeat(is_deleted, len(ranges)),
+                "is_tight_bound": pa.repeat(is_tight, len(ranges)),
+            }
+        )
+        values.append(encode_column_stats(table, record_type))
+    if not keys:
+        return Entries.none()
+    return Entries(pa.concat_arrays(keys), pa.concat_arrays(values), pa.array([], pa.string()))

@@ -1,0 +1,185 @@
+"""What an index plan says, and from where on an index is built (RFC-45).
+
+A plan P names the partitions of the metadata table that it will build, over how many file groups
+each of them is spread, and what it will contain. Two times matter:
+
+- P's own requested time. The plan is requested under the table lock, so whatever completed before
+  it could not know of the plan, and whatever completes later tells the new partitions (M9). The
+  build therefore takes in exactly what completed before P (INV-74).
+- The base instant that the plan's record has a field for: the last completed write before the
+  first pending write (H-53). It is what stock Hudi would build from, and up to where clean and
+  archival keep what the build reads; it is never later than what the build takes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headwater.errors import CorruptTableError, ErrorKind
+from headwater.kernel.format.avro_records import decode_record, encode_record
+from headwater.kernel.timeline.active import Timeline, instant_path
+from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.plans import IndexPartitionInfo, IndexPlan
+from headwater.model.service_metadata import IndexCommitMetadata
+from headwater.seams.storage import Storage
+
+GROUPS_KEY = "headwater.file.groups"
+DEFINITION_KEY = "headwater.index.definition"
+OPERATION = "INDEX"
+
+_BEGINNING = InstantTime("0" * 17)
+
+_TELLING = frozenset(
+    {
+        Action.COMMIT,
+        Action.DELTA_COMMIT,
+        Action.REPLACE_COMMIT,
+        Action.COMPACTION,
+        Action.LOG_COMPACTION,
+        Action.CLUSTERING,
+        Action.CLEAN,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedIndex:
+    """One partition of the metadata table that a plan builds."""
+
+    partition: str
+    group_count: int
+    definition: str = ""
+    """The index's entry in the definitions file, as text; empty for `files`, which has none."""
+    up_to: InstantTime | None = None
+    """The instant that the plan's record names: what clean and archival keep the table for."""
+
+
+def encode_index_plan(planned: Iterable[PlannedIndex], base: InstantTime) -> bytes:
+    """Encode the request of an index plan."""
+    return encode_record(IndexPlan(index_partition_infos=_infos(planned, base)))
+
+
+def decode_index_plan(data: bytes, *, path: str) -> tuple[PlannedIndex, ...]:
+    """Return what a plan builds, in its order.
+
+    A plan of another engine says nothing of file groups; their number is 0 then.
+
+    Raises:
+        CorruptTableError: the bytes are no index plan.
+    """
+    infos = decode_record(IndexPlan, data, path=path).index_partition_infos or ()
+    return tuple(_planned(info, path) for info in infos if info.metadata_partition_path)
+
+
+def encode_index_result(finished: Iterable[PlannedIndex], caught_up_to: InstantTime) -> bytes:
+    """Encode the completed record of an index plan: the partitions that can be used."""
+    infos = _infos(finished, caught_up_to)
+    return encode_record(IndexCommitMetadata(operation_type=OPERATION, index_partition_infos=infos))
+
+
+def decode_index_result(data: bytes, *, path: str) -> frozenset[str]:
+    """Return the partitions that a completed plan has built.
+
+    Raises:
+        CorruptTableError: the bytes are no record of an index build.
+    """
+    infos = decode_record(IndexCommitMetadata, data, path=path).index_partition_infos or ()
+    return frozenset(info.metadata_partition_path or "" for info in infos) - {""}
+
+
+def pending_indexings(timeline: Timeline) -> tuple[Instant, ...]:
+    return tuple(i for i in timeline.pending if i.action is Action.INDEXING)
+
+
+def load_pending_plans(
+    storage: Storage, folder: str, timeline: Timeline
+) -> dict[InstantTime, tuple[PlannedIndex, ...]]:
+    """Return what the pending plans of a timeline build; `folder` is the timeline's.
+
+    A plan that was cancelled since the timeline was listed is passed over: no writer or reader
+    fails because of an index, and a commit asks again under the lock (N-37).
+
+    Raises:
+        CorruptTableError: a plan is damaged.
+    """
+    pending = pending_indexings(timeline)
+    paths = [instant_path(folder, instant, State.REQUESTED) for instant in pending]
+    contents = storage.read_many(paths) if paths else ()
+    return {
+        instant.requested_time: decode_index_plan(data, path=path)
+        for instant, path, data in zip(pending, paths, contents, strict=True)
+        if data is not None
+    }
+
+
+def base_instant(timeline: Timeline) -> InstantTime:
+    """Return the last completed write before the first pending write (H-53).
+
+    A write is whatever completes as a commit: a compaction that is only planned is one, a clean is
+    none. Zeros stand for the beginning of time.
+    """
+    pending = [i.requested_time for i in timeline.pending if _is_write(i)]
+    end = min(pending, default=None)
+    done = (i.requested_time for i in timeline.completed if _is_write(i))
+    return max((time for time in done if end is None or time < end), default=_BEGINNING)
+
+
+def tells_indexes(instant: Instant) -> bool:
+    """Whether an instant changes files, so that indexes must hear of it."""
+    return instant.action in _TELLING
+
+
+def taken_in(timeline: Timeline, plan: InstantTime) -> tuple[Instant, ...]:
+    """Return the completed instants that a build of this plan takes in, by completion time."""
+    return timeline.completed_within_open_closed(None, plan)
+
+
+def completed_since(timeline: Timeline, plan: InstantTime) -> tuple[Instant, ...]:
+    """Return the instants that a build of this plan does not take in, and that are completed.
+
+    These must have told the planned partitions themselves.
+    """
+    later = timeline.completed_within_open_closed(plan, None)
+    return tuple(instant for instant in later if tells_indexes(instant))
+
+
+def pending_before(timeline: Timeline, plan: InstantTime) -> tuple[Instant, ...]:
+    """Return the instants that were requested before the plan and have not ended."""
+    return tuple(i for i in timeline.pending if i.requested_time < plan and tells_indexes(i))
+
+
+def _is_write(instant: Instant) -> bool:
+    return instant.action.completed_name.is_ingestion
+
+
+def _infos(planned: Iterable[PlannedIndex], up_to: InstantTime) -> tuple[IndexPartitionInfo, ...]:
+    return tuple(
+        IndexPartitionInfo(
+            metadata_partition_path=each.partition,
+            index_upto_instant=up_to,
+            extra_metadata={
+                GROUPS_KEY: str(each.group_count),
+                **({DEFINITION_KEY: each.definition} if each.definition else {}),
+            },
+        )
+        for each in planned
+    )
+
+
+def _planned(info: IndexPartitionInfo, path: str) -> PlannedIndex:
+    extra = info.extra_metadata or {}
+    count = extra.get(GROUPS_KEY, "0")
+    if not count.isdecimal():
+        raise CorruptTableError(
+            f"The index plan {path} gives {count!r} for the number of file groups of "
+            f"{info.metadata_partition_path}. Cancel it and schedule the index again",
+            kind=ErrorKind.CORRUPT_TIMELINE,
+            path=path,
+        )
+    return PlannedIndex(
+        partition=info.metadata_partition_path or "",
+        group_count=int(count),
+        definition=extra.get(DEFINITION_KEY, ""),
+        up_to=InstantTime(info.index_upto_instant) if info.index_upto_instant else None,
+    )

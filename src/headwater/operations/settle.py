@@ -1,0 +1,173 @@
+"""One place for each key of the whole table, before its rows are written.
+
+In a table whose index is one of the whole table, rows of one key may claim different partitions,
+among themselves and other than the one where the record is. All of them have come to one task, by
+the number of the slice that holds the key, or by the key itself if it is new. The task settles
+
+1. which one of several rows of a key counts, whatever partitions they claim;
+2. in a plan that moves records, whether the record goes elsewhere. The row and the record are
+   merged first: one that loses, because its ordering value is the smaller one, moves nothing. If it
+   does, the merged record is an insert into its new partition, and its key is deleted in the slice
+   that had it. Both files are this task's and of one commit.
+
+What was settled goes through a buffer again, because the rows of one partition are written
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.kernel.arrow.fold import fold_logs
+from headwater.kernel.arrow.keys import KeyGenerator
+from headwater.kernel.arrow.log_parts import DataPart
+from headwater.kernel.arrow.merge import merge_batches
+from headwater.kernel.arrow.merge_rule import merge_rule_of
+from headwater.kernel.arrow.meta_columns import (
+    RECORD_KEY,
+    add_meta_columns,
+    schema_with_meta_columns,
+)
+from headwater.kernel.arrow.ordering import Mask
+from headwater.kernel.arrow.record_marks import deleted_rows
+from headwater.kernel.arrow.reduce import reduce_batch
+from headwater.kernel.arrow.schema_evolution import project_batch
+from headwater.kernel.format.base_file import open_base_file
+from headwater.kernel.format.log_blocks import read_log_parts
+from headwater.model.files import FileSlice
+from headwater.operations.home_partitions import with_home_columns
+from headwater.operations.partition_rows import rows_by_partition
+from headwater.operations.plan import INSERTS, WritePlan
+from headwater.operations.route import GroupKey
+from headwater.seams.storage import Storage
+
+IS_LEAVING = "__headwater_leaving"
+"""The column that says which rows of a slice are there for their keys alone, to be deleted."""
+
+
+class Settler:
+    """Settles the rows of one task."""
+
+    def __init__(self, plan: WritePlan, storage: Storage, keys: KeyGenerator) -> None:
+        self._plan = plan
+        self._storage = storage
+        self._keys = keys
+        self._rule = merge_rule_of(plan.config, custom=plan.files.merge_function)
+        self._schema = schema_with_meta_columns(plan.schema)
+
+    def settle(self, group: GroupKey, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
+        """Give the rows of one slice, or of some new keys, by the groups that they go to.
+
+        Raises:
+            InvalidInputError: a column is missing or does not fit.
+            CorruptTableError: a file to merge with is missing or damaged.
+        """
+        if group.number < 0:
+            yield from self._new(reduce_batch(rows, self._keys.record_keys(rows), self._rule))
+        elif self._plan.moves_records:
+            rows = reduce_batch(rows, self._keys.record_keys(rows), self._rule)
+            yield from self._moved(group, rows)
+        else:
+            yield group, rows
+
+    def _new(self, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
+        """Give new records by partition. A partial write may lack columns, moved records do not."""
+        for partition, numbers in rows_by_partition(self._keys.partition_dictionary(rows)):
+            some = rows.take(pa.array(numbers))
+            yield GroupKey(partition, INSERTS), project_batch(some, self._plan.schema)
+
+    def _moved(self, group: GroupKey, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
+        is_away = ~_is_in_partition(self._keys, rows, group.partition)
+        is_away &= ~deleted_rows(rows, self._rule)
+        if not is_away.any():
+            yield group, self._staying(group, rows)
+            return
+        away = rows.filter(pa.array(is_away))
+        old = self._records(group, self._keys.record_keys(away))
+        merged = self._merged(old, away)
+        moved = merged.filter(pa.array(~_is_in_partition(self._keys, merged, group.partition)))
+        yield from self._new(moved.select(self._plan.schema.names))
+        keys = self._keys.record_keys(rows)
+        is_moved = pc.is_in(keys, value_set=moved[RECORD_KEY].combine_chunks().cast(pa.string()))
+        staying = rows.filter(pc.invert(is_moved))
+        if staying.num_rows:
+            yield group, self._staying(group, staying)
+        # A key that is not there any more, as an index may have it, need not be deleted.
+        is_leaving = pc.and_(is_moved, pc.is_in(keys, value_set=old[RECORD_KEY].combine_chunks()))
+        leaving = rows.filter(is_leaving)
+        if leaving.num_rows:
+            yield group, _marked(leaving, is_leaving=True)
+
+    def _staying(self, group: GroupKey, rows: pa.Table) -> pa.Table:
+        """Return rows of records that stay, with the partition columns of where they are."""
+        whole = rows.combine_chunks()
+        home = pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(rows.num_rows, np.int32)), pa.array([group.partition])
+        )
+        batches = [with_home_columns(self._keys, batch, home) for batch in whole.to_batches()]
+        return _marked(pa.Table.from_batches(batches, rows.schema), is_leaving=False)
+
+    def _records(self, group: GroupKey, keys: pa.StringArray) -> pa.Table:
+        """Load the records of some keys from the slice of a group."""
+        file_slice = self._plan.slices[group.partition][group.number]
+        parts = read_log_parts(
+            self._storage,
+            file_slice.logs,
+            columns=None,
+            is_visible_instant=lambda _: True,  # The view has left out what is not.
+        )
+        folded = fold_logs(parts, self._rule, self._schema)
+        base = self._base_rows(file_slice, keys)
+        merged = merge_batches(base, folded, self._rule, schema=self._schema)
+        found = (one.filter(pc.is_in(one[RECORD_KEY], value_set=keys)) for one in merged)
+        return pa.Table.from_batches(found, self._schema)
+
+    def _base_rows(self, file_slice: FileSlice, keys: pa.StringArray) -> Iterator[pa.RecordBatch]:
+        if file_slice.base is None:
+            return
+        with open_base_file(self._storage, file_slice.base) as file:
+            for batch in file.iter_batches():
+                some = batch.filter(pc.is_in(batch[RECORD_KEY], value_set=keys))
+                yield project_batch(some, self._schema)
+
+    def _merged(self, old: pa.Table, rows: pa.Table) -> pa.Table:
+        """Return the records that rows become together with the older ones; keys are unique."""
+        written = add_meta_columns(
+            rows,
+            instant_time=self._plan.instant_time,
+            task=0,
+            first_row=0,
+            record_keys=self._keys.record_keys(rows),
+            partition_path="",
+            file_name="",
+            encodes_constants=False,
+        )
+        part = DataPart(self._plan.instant_time, written, self._plan.is_partial)
+        folded = fold_logs([part], self._rule, self._schema)
+        merged = merge_batches(old.to_batches(), folded, self._rule, schema=self._schema)
+        return pa.Table.from_batches(merged, self._schema)
+
+
+def split_leaving(rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+    """Return the rows to write and those whose keys leave their slice; see `IS_LEAVING`."""
+    if IS_LEAVING not in rows.column_names:
+        return rows, None
+    is_leaving = rows[IS_LEAVING]
+    rows = rows.drop_columns([IS_LEAVING])
+    return rows.filter(pc.invert(is_leaving)), rows.filter(is_leaving)
+
+
+def _is_in_partition(keys: KeyGenerator, rows: pa.Table, partition: str) -> Mask:
+    paths = keys.partition_dictionary(rows)
+    is_it = np.array([path == partition for path in paths.dictionary.to_pylist()], np.bool_)
+    codes = paths.indices.to_numpy(zero_copy_only=False)
+    found: Mask = is_it[codes]
+    return found
+
+
+def _marked(rows: pa.Table, *, is_leaving: bool) -> pa.Table:
+    return rows.append_column(IS_LEAVING, pa.repeat(pa.scalar(is_leaving), rows.num_rows))

@@ -1,0 +1,310 @@
+"""Indexes built beside four writer processes that commit once a second, and table services.
+
+HEADWATER_TEST_INDEXED_FILES sets how many base files the table has; the default keeps the suite
+short, and `make test-indexing` takes the full number. How long the commits took before, beside and
+after the build is printed, and written as JSON to HEADWATER_TEST_LATENCIES if that names a file.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hudi import HudiTableBuilder
+
+import headwater as hw
+from headwater.model.instant import State
+from headwater.testing.hudi_rs import location_for_hudi_rs
+
+FILES = int(os.environ.get("HEADWATER_TEST_INDEXED_FILES", "200"))
+IS_FULL = FILES >= 2_000
+QUIET_S = 20.0 if IS_FULL else 2.0
+"""How long the writers are alone before the build, for the sake of comparison."""
+BUILT_WITHIN_S = 600
+KILLS = 5 if IS_FULL else 2
+BUILDS_MAX = 15
+"""How often the builder may be started: it may be done before its time to die has come."""
+JOB = Path(__file__).with_name("indexing_job.py")
+SERVICES = ("_compact", "_clean")
+FULL_ONLY = pytest.mark.skipif(not IS_FULL, reason="part of make test-indexing")
+
+pytestmark = pytest.mark.timeout(1_800)
+
+
+def _load_job() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("indexing_job", JOB)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+JOB_MODULE = _load_job()
+WRITERS = tuple(str(number) for number in range(JOB_MODULE.WRITERS))
+
+
+class Site:
+    """One table, and the processes that work on it."""
+
+    def __init__(self, folder: Path, control: str) -> None:
+        self._folder = folder
+        self._control = control
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.partitions = JOB_MODULE.partition_count(control, FILES)
+        self.table: hw.Table = JOB_MODULE.create(folder / "table", control, FILES)
+
+    def start(self, *kinds: str) -> None:
+        for kind in kinds:
+            self._running[kind] = self._popen(kind)
+
+    def start_builder(self) -> subprocess.Popen[bytes]:
+        """Start the builder and return when it has begun."""
+        builder = self._popen("build")
+        assert builder.stdout is not None
+        if builder.stdout.readline() != b"begun\n":
+            _, problems = builder.communicate()
+            pytest.fail(f"the builder did not begin:\n{problems.decode()[-4000:]}")
+        return builder
+
+    def _popen(self, kind: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(JOB), self.table.uri, self._control, kind]
+        return subprocess.Popen(
+            [*command, str(self.notes(kind))],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "INDEXING_JOB_PARTITIONS": str(self.partitions)},
+        )
+
+    def notes(self, kind: str) -> Path:
+        return self._folder / f"{kind}.txt"
+
+    def acknowledged(self, writer: str) -> list[tuple[int, float, float]]:
+        """Return number, end and milliseconds of the commits that a writer was told of."""
+        notes = self.notes(writer)
+        whole, _, _ = (notes.read_text() if notes.exists() else "").rpartition("\n")
+        parted = (line.split() for line in whole.splitlines())
+        return [(int(number), float(end), float(ms)) for number, end, ms in parted]
+
+    def wait_for_commits(self, count: int) -> None:
+        """Wait until every writer that runs has made so many commits more."""
+        wanted = {
+            kind: len(self.acknowledged(kind)) + count for kind in self._running if kind in WRITERS
+        }
+        while any(len(self.acknowledged(kind)) < number for kind, number in wanted.items()):
+            self.check_alive()
+            time.sleep(0.1)
+
+    @contextmanager
+    def rest(self) -> Iterator[None]:
+        """Have all processes finish what they do and wait."""
+        told = self._folder / "rest"
+        told.touch()
+        said = [self.notes(kind).with_suffix(".rests") for kind in self._running]
+        while not all(path.exists() for path in said):
+            self.check_alive()
+            time.sleep(0.05)
+        yield
+        told.unlink()
+        for path in said:
+            path.unlink()
+
+    def check_alive(self) -> None:
+        for kind, process in self._running.items():
+            if process.poll() is not None:
+                _, problems = process.communicate()
+                pytest.fail(f"{kind} ended by itself:\n{problems.decode()[-4000:]}")
+
+    def kill(self, kind: str) -> None:
+        process = self._running.pop(kind)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+    def stop(self) -> None:
+        """Let all processes finish what they do; none may have failed."""
+        for process in self._running.values():
+            process.send_signal(signal.SIGTERM)
+        ended = {kind: (one.communicate(timeout=120), one) for kind, one in self._running.items()}
+        self._running.clear()
+        for kind, ((_, problems), process) in ended.items():
+            # One that is still starting does not know yet how to stop.
+            is_stopped = process.returncode in (0, -signal.SIGTERM)
+            assert is_stopped, f"{kind}: {problems.decode()[-4000:]}"
+
+    def end(self) -> None:
+        """Leave no process behind, whatever the test found."""
+        for kind in list(self._running):
+            self.kill(kind)
+
+
+def _finish(builder: subprocess.Popen[bytes]) -> None:
+    _, problems = builder.communicate(timeout=BUILT_WITHIN_S)
+    assert builder.returncode == 0, f"the build failed:\n{problems.decode()[-4000:]}"
+
+
+@pytest.mark.parametrize("control", ["non-blocking", pytest.param("optimistic", marks=FULL_ONLY)])
+def test_indexes_are_built_beside_writers_and_services(
+    tmp_path: Path, control: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = Site(tmp_path, control)
+    site.start(*WRITERS, "services")
+    try:
+        site.wait_for_commits(2)
+        time.sleep(QUIET_S)
+        begun = time.monotonic()
+        _finish(site.start_builder())
+        published = time.monotonic()
+        with site.rest():
+            _check_indexes(site)
+        site.wait_for_commits(JOB_MODULE.DELETES_EVERY)
+        site.stop()
+    finally:
+        site.end()
+    _check_services(site)
+    _check_indexes(site)
+    _check_rows(site)
+    with capsys.disabled():
+        _report(site, control, begun, published)
+
+
+@pytest.mark.parametrize("control", ["optimistic", pytest.param("non-blocking", marks=FULL_ONLY)])
+def test_a_builder_killed_at_random_moments_is_resumed(tmp_path: Path, control: str) -> None:
+    site = Site(tmp_path, control)
+    chance = random.Random(17)
+    site.start(*WRITERS, "services")
+    try:
+        site.wait_for_commits(1)
+        begun = time.monotonic()
+        _finish(site.start_builder())
+        build_s = time.monotonic() - begun
+        _drop_indexes(site)
+        kills = 0
+        for _ in range(BUILDS_MAX):
+            builder = site.start_builder()
+            time.sleep(build_s * chance.random())
+            if builder.poll() is None:
+                builder.send_signal(signal.SIGKILL)
+                kills += 1
+            builder.communicate()
+            if builder.returncode == 0:
+                _drop_indexes(site)
+            assert builder.returncode in (0, -signal.SIGKILL)
+            if kills == KILLS // 2:
+                # A writer dies with the builder: what it had begun must not hold the next one up.
+                site.kill(WRITERS[0])
+                site.start(WRITERS[0])
+            if kills == KILLS:
+                break
+        assert kills == KILLS, (
+            f"{BUILDS_MAX} builds took too little time to be killed {KILLS} times"
+        )
+        _finish(site.start_builder())
+        site.wait_for_commits(2)
+        site.stop()
+    finally:
+        site.end()
+    site.table.services.rollback_failed_writes(wait=True)
+    _check_services(site)
+    _check_indexes(site)
+    _check_rows(site)
+
+
+def _drop_indexes(site: Site) -> None:
+    for name in JOB_MODULE.INDEXES:
+        site.table.indexes.drop(name)
+
+
+def _check_indexes(site: Site) -> None:
+    table = site.table.reload()
+    assert {"files", *JOB_MODULE.INDEXES} <= set(table.config.metadata_partitions)
+    problems = [
+        row for row in table.inspect.validate_metadata().to_pylist() if row["problem"] != "stale"
+    ]
+    assert not problems, problems[:20]
+    pending = [
+        row
+        for row in table.inspect.timeline().to_pylist()
+        if row["action"] == "indexing" and row["state"] in (State.REQUESTED, State.INFLIGHT)
+    ]
+    assert not pending, pending
+
+
+def _check_services(site: Site) -> None:
+    noted = site.notes("services").read_text().splitlines()
+    expected = {f"{name} {what}" for name in SERVICES for what in ("done", "left to another")}
+    wrong = [line for line in noted if line not in expected]
+    assert not wrong, "a service failed:\n" + "\n".join(wrong[-60:])
+    for name in SERVICES:
+        assert f"{name} done" in noted, f"{name} never got through"
+
+
+def _check_rows(site: Site) -> None:
+    """Compare the table with what its writers were told, and with what another reader finds."""
+    possible: dict[str, set[int | None]] = {
+        row["id"]: {row["number"]} for row in JOB_MODULE.first_rows(site.partitions).to_pylist()
+    }
+    for writer in WRITERS:
+        done = {number for number, _, _ in site.acknowledged(writer)}
+        for number in range(max(done) + 2):
+            is_delete = JOB_MODULE.is_delete(number)
+            for key in JOB_MODULE.batch(int(writer), number, site.partitions)["id"].to_pylist():
+                before = possible.get(key, {None})
+                possible[key] = {None if is_delete else number}
+                if number not in done:
+                    possible[key] |= before
+    table = site.table.reload()
+    rows = table.read_arrow().to_pylist()
+    found = {row["id"]: row["number"] for row in rows}
+    assert len(found) == len(rows), "a key is there twice"
+    wrong = {
+        key: (found.get(key), values)
+        for key, values in possible.items()
+        if found.get(key) not in values
+    }
+    assert not wrong, f"{len(wrong)} keys are wrong, such as {list(wrong.items())[:5]}"
+    assert found.keys() <= possible.keys()
+    for key in random.Random(3).sample(sorted(possible), 5):
+        by_key = table.read_arrow(where=f"id = '{key}'").to_pylist()
+        assert {row["id"]: row["number"] for row in by_key} == (
+            {key: found[key]} if key in found else {}
+        )
+    theirs = HudiTableBuilder.from_base_uri(location_for_hudi_rs(table)).build().read()
+    assert {row["id"]: row["number"] for rows in theirs for row in rows.to_pylist()} == found
+
+
+def _report(site: Site, control: str, begun: float, published: float) -> None:
+    """Say how long commits took alone, beside the build and with all indexes to be kept."""
+    commits = [one for writer in WRITERS for one in site.acknowledged(writer)]
+    phases: dict[str, list[float]] = {"alone": [], "beside": [], "indexed": []}
+    for number, end, ms in commits:
+        phase = "alone" if end < begun else "beside" if end - ms / 1000 < published else "indexed"
+        if number > 0:  # The first of a process has modules to load.
+            phases[phase].append(ms)
+    figures: dict[str, Any] = {
+        "control": control,
+        "files": FILES,
+        "build_s": round(published - begun, 2),
+        **{
+            f"{phase}_ms": {"count": len(all_ms), "median": statistics.median(all_ms)}
+            for phase, all_ms in phases.items()
+            if all_ms
+        },
+    }
+    print(f"\n{json.dumps(figures)}")
+    path = os.environ.get("HEADWATER_TEST_LATENCIES")
+    if path is not None:
+        with Path(path).open("a") as out:
+            out.write(f"{json.dumps(figures)}\n")

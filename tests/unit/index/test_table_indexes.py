@@ -1,0 +1,311 @@
+"""`t.indexes`: real indexes of a real table, by the names users give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headwater as hw
+from headwater.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedError,
+)
+from headwater.indexes.indexing import IndexProgress, Stage
+from headwater.kernel.format.avro_records import decode_record, encode_record
+from headwater.kernel.layout import METADATA, METADATA_TIMELINE
+from headwater.kernel.timeline.active import instant_path, load_active
+from headwater.kernel.txn.metadata_commit import COVERED_KEY
+from headwater.model.commit_metadata import CommitMetadata
+from headwater.table import Table
+
+OPTIONS = {
+    "hoodie.write.lock.provider": "in_process",
+    "hoodie.clean.commits.retained": "1",
+    "headwater.storage.fsync": "false",
+}
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("city", pa.string()),
+        pa.field("value", pa.int64()),
+    ]
+)
+EVERY = ["column_stats", "partition_stats", "bloom_filters", "record_index", "secondary_index_v"]
+
+
+def rows(*keys: int, value: int = 0) -> pa.Table:
+    return pa.table(
+        {
+            "id": [str(key) for key in keys],
+            "city": [("sf", "la")[key % 2] for key in keys],
+            "value": [key + value for key in keys],
+        },
+        SCHEMA,
+    )
+
+
+def new_table(
+    path: Path, options: Mapping[str, Any] | None = None, *, table_type: str = "COPY_ON_WRITE"
+) -> Table:
+    table = hw.create_table(
+        str(path),
+        schema=SCHEMA,
+        record_key="id",
+        partition_by=["city"],
+        options={**OPTIONS, **(options or {})},
+        table_type=table_type,
+    )
+    table.upsert(rows(*range(20)))
+    table.upsert(rows(3, 21, value=100))
+    return table
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return new_table(tmp_path / "t")
+
+
+def again(table: Table) -> Table:
+    """Open the table anew: a Table has the config of when it was opened."""
+    return hw.open_table(table.uri, OPTIONS)
+
+
+def check_valid(table: Table) -> None:
+    """Check that every index holds what the files say."""
+    found = again(table).inspect.validate_metadata().to_pylist()
+    assert [row for row in found if row["problem"] != "stale"] == []
+
+
+def states(table: Table) -> dict[str, str]:
+    listed = table.indexes.list()
+    return dict(zip(listed["index"].to_pylist(), listed["state"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_every_index_is_built_kept_and_right(tmp_path: Path, table_type: str) -> None:
+    table = new_table(tmp_path / "t", table_type=table_type)
+    reports: list[IndexProgress] = []
+    columns = {"secondary_index_v": ["value"]}
+    done = table.indexes.create(EVERY, columns=columns, progress=reports.append)
+    assert done is not None
+    assert done.finished == set(EVERY)
+    assert states(table) == {**dict.fromkeys(EVERY, "usable"), "files": "usable"}
+    check_valid(table)
+    assert {report.partition for report in reports if report.stage is Stage.BUILDING} == set(EVERY)
+    assert max(report.rows for report in reports) == 21
+    table.upsert(rows(1, 22, value=500))
+    table.delete(rows(2))
+    check_valid(table)
+    assert again(table).read_arrow(where="id = '22'").num_rows == 1
+
+
+def test_what_is_planned_is_told_by_writers_and_built_later(table: Table) -> None:
+    plan = table.indexes.schedule(["record_index", "column_stats"])
+    assert plan is not None
+    assert states(table) == {
+        "files": "usable",
+        "record_index": "planned",
+        "column_stats": "planned",
+    }
+    table.upsert(rows(30, 31))
+    (row,) = [r for r in table.inspect.indexes().to_pylist() if r["index"] == "record_index"]
+    assert (row["plan"], row["owner"], row["file_groups"], row["file_groups_built"]) == (
+        plan,
+        None,
+        10,
+        0,
+    )
+    assert row["logs_unfolded"] > 0
+    (done,) = table.indexes.run()
+    assert done.finished == {"record_index", "column_stats"}
+    check_valid(table)
+    assert table.indexes.run() == []
+    assert table.indexes.create(["record_index", "column_stats"]) is None
+
+
+def test_a_table_without_a_metadata_table_gets_one_with_its_first_index(tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t", {"hoodie.metadata.enable": "false"})
+    assert table.indexes.list().num_rows == 0
+    table.indexes.create("bloom_filters")
+    assert states(table) == {"files": "usable", "bloom_filters": "usable"}
+    check_valid(table)
+    again(table).upsert(rows(40))
+    check_valid(table)
+
+
+def test_the_columns_of_statistics_are_chosen(table: Table) -> None:
+    table.indexes.create("column_stats", columns=["value"])
+    listed = table.indexes.list().to_pylist()
+    columns = next(row["columns"] for row in listed if row["index"] == "column_stats")
+    assert [column for column in columns if not column.startswith("_hoodie")] == ["value"]
+    check_valid(table)
+    assert table.indexes.create("column_stats", columns=["value"]) is None
+    with pytest.raises(AlreadyExistsError) as raised:
+        table.indexes.create("column_stats", columns=["id"])
+    assert raised.value.kind is ErrorKind.INDEX_EXISTS
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "message"),
+    [
+        ("colum_stats", None, "no partition of a metadata table"),
+        ([], None, "No index"),
+        ("secondary_index_v", ["value"], "record_index"),
+        (["record_index", "secondary_index_v"], None, "one column"),
+        (["record_index", "secondary_index_v"], ["nothing"], "no column 'nothing'"),
+        (["record_index", "secondary_index_v"], ["id", "value"], "one column"),
+        (["record_index", "secondary_index_"], ["value"], "needs a name"),
+        ("record_index", ["id"], "have columns"),
+        ("record_index", {"record_index": ["id"]}, "no columns to choose"),
+        ("column_stats", {"record_index": ["id"]}, "no index is named"),
+        ("column_stats", ["value.x"], "no column 'value.x'"),
+        ("partition_stats", None, "column_stats"),
+        ("column_stats", "value", "list of columns"),
+    ],
+)
+def test_bad_wishes_are_refused_and_nothing_changes(
+    table: Table, names: Any, columns: Any, message: str
+) -> None:
+    before = table.inspect.timeline()
+    with pytest.raises(InvalidInputError, match=message) as raised:
+        table.indexes.create(names, columns=columns)
+    assert raised.value.kind is ErrorKind.INVALID_INDEX
+    assert table.inspect.timeline() == before
+    assert states(table) == {"files": "usable"}
+
+
+def test_partition_statistics_need_partitions(tmp_path: Path) -> None:
+    table = hw.create_table(str(tmp_path / "t"), schema=SCHEMA, record_key="id", options=OPTIONS)
+    with pytest.raises(InvalidInputError, match="not partitioned"):
+        table.indexes.create(["column_stats", "partition_stats"])
+
+
+def test_expression_indexes_are_not_supported(table: Table) -> None:
+    with pytest.raises(UnsupportedError, match="expression"):
+        table.indexes.create("expr_index_day")
+
+
+def test_without_a_lock_provider_the_error_says_what_to_set(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    new_table(path)
+    table = hw.open_table(str(path))
+    for call in (
+        lambda: table.indexes.create("record_index"),
+        lambda: table.indexes.schedule("record_index"),
+        lambda: table.indexes.run(),
+        lambda: table.indexes.drop("files"),
+        lambda: table.indexes.cancel("20260101000000000"),
+    ):
+        with pytest.raises(InvalidInputError, match=r"hoodie\.write\.lock\.provider") as raised:
+            call()
+        assert raised.value.kind is ErrorKind.NO_LOCK_PROVIDER
+    assert states(table) == {"files": "usable"}
+
+
+def test_an_index_that_is_planned_is_cancelled_and_not_dropped(table: Table) -> None:
+    columns = {"secondary_index_v": ["value"]}
+    plan = table.indexes.schedule(["record_index", "secondary_index_v"], columns=columns)
+    assert plan is not None
+    with pytest.raises(ConflictError, match="cancel"):
+        table.indexes.drop("record_index")
+    table.indexes.cancel(plan)
+    assert states(table) == {"files": "usable"}
+    with pytest.raises(NotFoundError):
+        table.indexes.cancel(plan)
+    table.upsert(rows(50))
+    check_valid(table)
+    table.indexes.create("record_index")
+    check_valid(table)
+
+
+def test_what_others_need_is_not_dropped(table: Table) -> None:
+    table.indexes.create(
+        ["record_index", "secondary_index_v"], columns={"secondary_index_v": ["value"]}
+    )
+    for name in ("record_index", "files"):
+        with pytest.raises(InvalidInputError, match="drop them first") as raised:
+            table.indexes.drop(name)
+        assert raised.value.kind is ErrorKind.INVALID_INDEX
+    table.indexes.drop("secondary_index_v")
+    table.indexes.drop("record_index")
+    assert states(table) == {"files": "usable"}
+    with pytest.raises(NotFoundError) as missing:
+        table.indexes.drop("record_index")
+    assert missing.value.kind is ErrorKind.INDEX_NOT_FOUND
+    again(table).upsert(rows(60))
+    check_valid(table)
+
+
+def test_files_can_be_dropped_last_and_built_again(table: Table) -> None:
+    table.indexes.drop("files")
+    assert table.indexes.list().num_rows == 0
+    reopened = again(table)
+    reopened.upsert(rows(70))
+    reopened.services.clean()
+    reopened.indexes.create("files")
+    assert states(table) == {"files": "usable"}
+    check_valid(table)
+    assert again(table).read_arrow().num_rows == 22
+
+
+def test_services_beside_a_planned_index_tell_it(tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
+    table.indexes.schedule(EVERY, columns={"secondary_index_v": ["value"]})
+    table.upsert(rows(3, 80, value=7))
+    table.services.compact()
+    table.services.cluster()
+    table.services.clean()
+    table.indexes.run()
+    check_valid(table)
+    table.services.clean()
+    check_valid(table)
+    assert again(table).read_arrow().num_rows == 22
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_h_48_a_write_of_another_engine_that_told_no_planned_index_is_told_for_it(
+    tmp_path: Path, table_type: str
+) -> None:
+    table = new_table(tmp_path / "t", table_type=table_type)
+    table.indexes.schedule(EVERY, columns={"secondary_index_v": ["value"]})
+    times = [table.upsert(rows(5, 90, value=300)).instant, table.delete(rows(6)).instant]
+    times += [clean.instant for clean in table.services.clean()]
+    for time in times:
+        tell_only_files(table, time)
+    (done,) = table.indexes.run()
+    assert done.finished == set(EVERY)
+    check_valid(table)
+    assert again(table).read_arrow(where="id = '90'").num_rows == 1
+    table.upsert(rows(5, 91, value=400))
+    check_valid(table)
+
+
+def tell_only_files(table: Table, time: str) -> None:
+    """Make a commit look like one whose writer has missed the plan: it told `files` alone."""
+    storage = table.storage
+    (own,) = (
+        instant
+        for instant in load_active(storage, METADATA_TIMELINE).completed
+        if instant.requested_time == time
+    )
+    path = instant_path(METADATA_TIMELINE, own)
+    metadata = decode_record(CommitMetadata, storage.read(path), path=path)
+    stats = metadata.partition_to_write_stats or {}
+    told = replace(
+        metadata,
+        partition_to_write_stats={"files": stats["files"]},
+        extra_metadata={**(metadata.extra_metadata or {}), COVERED_KEY: "files"},
+    )
+    storage.put(path, encode_record(told))
+    for info in storage.list_tree(METADATA):
+        if f"_{time}.log" in info.path and not info.path.startswith(f"{METADATA}/files/"):
+            storage.delete(info.path)
