@@ -454,6 +454,9 @@ class WrappedRows:
         self.schema = self._rows.schema
         self.driver_host = self._rows.driver_host
 
+    def held(self) -> None:
+        """Say that the rows are not here."""
+
     def run(self, route: Route, task: RowsTask[Any]) -> list[Any]:
         return self._rows.run(route, self._wrap(task))
 
