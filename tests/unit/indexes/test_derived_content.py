@@ -205,7 +205,7 @@ def test_replaced_groups_leave_and_cleaned_files_are_forgotten(mor: Table) -> No
 
 
 def test_a_record_that_came_back_after_a_plan_stays(mor: Table) -> None:
-    """D9: a compaction does not remove what was told since it was planned."""
+    """A compaction does not remove what was told since it was planned."""
     mor.upsert(trips(("a", "sf", 1, "x"), ("b", "sf", 1, "x")))
     mor.delete(keys(("a", "sf")))
     plan = mor.services.schedule_compaction()
