@@ -24,6 +24,10 @@ from headwater.queries.row_filter import bind_predicate, filter_rows, understood
 from headwater.queries.slice_reader import SliceQuery
 from headwater.seams.storage import Storage
 
+_FEW_SLICES = 4
+"""So few slices, in which records were located, are read at once: asking an index for their
+statistics costs more than their footers, which say the same."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
@@ -119,6 +123,8 @@ def _matching_slices(
     if located is not None:
         slices = [each for each in slices if each.group in located]
     slices = prune_slices(slices, where, view.config, schema)
+    if located is not None and len(slices) <= _FEW_SLICES:
+        return slices
     return skip_slices(view, slices, where, schema)
 
 
