@@ -13,7 +13,6 @@ from headwater.indexes.derive import Deriver
 from headwater.indexes.update import MetadataUpdate, change_of_clean, change_of_commit
 from headwater.kernel.format.avro_schema import parse_avro_schema
 from headwater.kernel.index.definitions import load_index_definitions
-from headwater.kernel.index.entries import Entries, EntriesApart
 from headwater.kernel.index.partition_kinds import PartitionKind, kind_of
 from headwater.kernel.index.table_change import Inputs, TableChange
 from headwater.kernel.load_view import load_view
@@ -65,8 +64,7 @@ class IndexKeeper:
             change,
             attempt.attempt,
             load_index_partitions(storage, self.components.clock, layout, timeline),
-            partial(self._derive, schema),
-            partial(load_index_definitions, storage, self.config),
+            partial(self._deriver, schema),
             self._load_in_use,
             timeline,
         )
@@ -75,10 +73,8 @@ class IndexKeeper:
         config = load_table_config(self.components.storage, self.components.clock)
         return config.metadata_partitions
 
-    def _derive(
-        self, schema: str | None, partition: str, change: TableChange
-    ) -> Entries | EntriesApart:
-        """Derive from the definitions of now: an index may have come since the last time."""
+    def _deriver(self, schema: str | None) -> Deriver:
+        """Derive by the definitions of now: an index may have come since the last time."""
         storage = self.components.storage
         config = replace(
             load_table_config(storage, self.components.clock),
@@ -86,7 +82,7 @@ class IndexKeeper:
             index_type=self.config.index_type,
             bucket_count=self.config.bucket_count,
         )
-        deriver = Deriver(
+        return Deriver(
             storage=storage,
             config=config,
             schema=(
@@ -97,7 +93,6 @@ class IndexKeeper:
             storage_options=self.storage_options,
             merge_function=self.merge_function,
         )
-        return deriver.told_by(partition, change)
 
 
 def check_indexes_kept(config: TableConfig) -> None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from headwater.errors import (
     FencedError,
@@ -58,8 +59,16 @@ from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
 
-Derive = Callable[[str, TableChange], Entries | EntriesApart]
-"""Say what a change of the table means to a partition of the metadata table other than `files`."""
+
+class Derivation(Protocol):
+    """What changes of the table mean to its indexes, by the definitions of one moment."""
+
+    @property
+    def definitions(self) -> Mapping[str, IndexDefinition]: ...
+
+    def told_by(self, partition: str, change: TableChange) -> Entries | EntriesApart:
+        """Say what a change means to a partition of the metadata table other than `files`."""
+        ...
 
 
 class MetadataUpdate:
@@ -72,8 +81,7 @@ class MetadataUpdate:
         change: TableChange,
         attempt: int,
         seen: Iterable[str],
-        derive: Derive,
-        load_definitions: Callable[[], Mapping[str, IndexDefinition]] = dict,
+        begin: Callable[[], Derivation],
         load_in_use: Callable[[], Collection[str]] | None = None,
         timeline: Timeline | None = None,
     ) -> None:
@@ -82,6 +90,7 @@ class MetadataUpdate:
         Args:
             storage: the data table's.
             seen: the partitions that there seem to be now.
+            begin: reads what the indexes are now; asked once for each preparation.
             load_in_use: reads from table config which of them are in use; None stands for all.
             timeline: the data table's, if it was listed right before.
         """
@@ -90,8 +99,7 @@ class MetadataUpdate:
         self._change = change
         self._attempt = attempt
         self._seen = frozenset(seen)
-        self._derive = derive
-        self._load_definitions = load_definitions
+        self._begin = begin
         self._load_in_use = load_in_use
         self._timeline = timeline
         self._paths: set[str] = set()
@@ -116,16 +124,22 @@ class MetadataUpdate:
         # Before anything is derived, so that whatever comes later is noticed in the transaction.
         timeline = self._timeline or load_active(self._storage, self._layout.timeline)
         self._timeline = None  # A second call has to look again.
+        # Once for all of them: it reads table config and definitions.
+        derivation = self._begin() if partitions - {FILES} else None
         stats: list[WriteStat] = []
         covered: list[str] = []
         for partition in sorted(partitions):
             groups = list_groups(self._storage, partition)
+            definition = None if derivation is None else derivation.definitions.get(partition)
+            if not groups and (definition is None or not definition.is_partitioned):
+                self._warn(partition, "it has no file groups")
+                continue
             try:
-                definition = self._definition(partition)
-                if not groups and (definition is None or not definition.is_partitioned):
-                    self._warn(partition, "it has no file groups")
-                    continue
-                stats += self._write(partition, groups, definition)
+                if derivation is None or partition == FILES:
+                    entries: Entries | EntriesApart = file_entries(self._change)
+                else:
+                    entries = derivation.told_by(partition, self._change)
+                stats += self._write(partition, groups, definition, entries)
             except (FencedError, StorageError):
                 raise
             except HeadwaterError as error:
@@ -163,19 +177,15 @@ class MetadataUpdate:
             "nothing is told to an index index=%s instant=%s reason=%s", partition, time, reason
         )
 
-    def _definition(self, partition: str) -> IndexDefinition | None:
-        return None if partition == FILES else self._load_definitions().get(partition)
-
     def _write(
-        self, partition: str, groups: Sequence[str], definition: IndexDefinition | None
+        self,
+        partition: str,
+        groups: Sequence[str],
+        definition: IndexDefinition | None,
+        entries: Entries | EntriesApart,
     ) -> list[WriteStat]:
-        derived = (
-            file_entries(self._change)
-            if partition == FILES
-            else self._derive(partition, self._change)
-        )
         version = IndexVersion.V2 if definition is None else definition.version
-        shares = share_out(partition, derived, groups, version)
+        shares = share_out(partition, entries, groups, version)
         return [self._put(partition, file_id, n, part) for file_id, n, part in shares]
 
     def _put(self, partition: str, file_id: str, group: int, entries: Entries) -> WriteStat:

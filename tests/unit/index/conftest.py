@@ -13,8 +13,9 @@ from headwater.config.table import TableConfig
 from headwater.indexes.update import MetadataUpdate
 from headwater.indexes.upkeep import MetadataUpkeep
 from headwater.kernel.format.avro_records import encode_record
+from headwater.kernel.format.index_definitions import IndexDefinition
 from headwater.kernel.index.bootstrap import create_metadata_table
-from headwater.kernel.index.entries import Entries
+from headwater.kernel.index.entries import Entries, EntriesApart
 from headwater.kernel.index.files import MetadataFiles
 from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
 from headwater.kernel.index.table_change import TableChange
@@ -50,6 +51,17 @@ def entries(told: Told) -> Entries:
         pa.array(list(kept.values()), pa.binary()),
         pa.array([key for key in told if key not in kept], pa.string()),
     )
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Says the same to every index."""
+
+    entries: Callable[[], Entries | EntriesApart]
+    definitions: Mapping[str, IndexDefinition] = field(default_factory=dict)
+
+    def told_by(self, partition: str, change: TableChange) -> Entries | EntriesApart:
+        return self.entries()
 
 
 @dataclass
@@ -99,7 +111,7 @@ class Process:
             change,
             write.attempt.attempt if attempt is None else attempt,
             self.config.metadata_partitions if seen is None else seen,
-            lambda partition, _: entries(told or {}),
+            lambda: Derived(lambda: entries(told or {})),
         )
 
     def commit(self, write: InflightWrite | None = None, **said: Any) -> Instant:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,18 @@ from headwater.model.instant import Action
 from headwater.seams.counting import CountingStorage
 
 MetadataBench = Any  # In conftest.py, which cannot be imported.
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Says the same to every index."""
+
+    entries: Callable[[], Entries | EntriesApart]
+    definitions: Mapping[str, IndexDefinition] = field(default_factory=dict)
+
+    def told_by(self, partition: str, change: TableChange) -> Entries | EntriesApart:
+        return self.entries()
+
 
 A = "city=sf/a-0_0-1-0_{T}.parquet"
 B = "city=ny/b-0_0-1-0_{T}.parquet"
@@ -134,14 +147,16 @@ def test_an_index_that_cannot_be_told_fails_only_who_relies_on_it(
     """N-37: the definition of a planned index may go with its plan at any moment."""
     write = metadata.process().begin()
 
-    def fail(partition: str, change: TableChange) -> Entries:
+    def fail() -> Entries:
         raise InvalidInputError("no definition")
 
     def update(in_use: list[str]) -> MetadataUpdate:
         change = TableChange(instant_time=write.instant_time, action=Action.COMMIT)
         seen = ["files", "record_index"]
         storage, layout = metadata.storage, metadata.layout
-        return MetadataUpdate(storage, layout, change, 1, seen, fail, load_in_use=lambda: in_use)
+        return MetadataUpdate(
+            storage, layout, change, 1, seen, lambda: Derived(fail), load_in_use=lambda: in_use
+        )
 
     planned = update(["files"])
     prepared = planned.prepare(planned.seen)
@@ -173,8 +188,7 @@ def test_an_index_that_is_kept_apart_by_partitions_begins_groups_under_known_nam
         change,
         1,
         ["record_index"],
-        lambda *_: told,
-        lambda: {"record_index": apart},
+        lambda: Derived(lambda: told, {"record_index": apart}),
     )
     update.prepare(update.seen)
     names = [path.rpartition("/")[2] for path in metadata.paths(write.instant_time)]

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headwater.errors import UnsupportedError
 from headwater.kernel.arrow.log_parts import DataPart, LogPart
 from headwater.kernel.arrow.meta_columns import (
     COMMIT_TIME,
@@ -323,8 +324,14 @@ def _range_of_part(column: str, kind: pa.DataType, part: DataPart) -> ColumnRang
     if values.type != kind:
         try:
             values = values.cast(kind)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return nothing._replace(value_count=count)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            # Bounds that are left out would let other engines skip the file.
+            raise UnsupportedError(
+                f"Column {column} is {kind} in the table, and {values.type} in a log of instant "
+                f"{part.instant_time} with values that are none: {error}. There can be no "
+                "statistics of it; compact the file group, or leave the column out of them",
+                instant=part.instant_time,
+            ) from error
     return _range_of_values(column, values)
 
 
