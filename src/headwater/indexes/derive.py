@@ -175,6 +175,10 @@ class Deriver:
     engine_for: EngineFor = inline_engine
     storage_options: Mapping[str, str] = field(default_factory=dict)
     merge_function: str | None = None
+    _ranges_of: dict[InstantTime, tuple[FileRanges, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What was found out about the files of a change: two indexes ask for it."""
 
     def is_apart(self, partition: str) -> bool:
         """Whether a partition is a record index that is kept apart by partitions of the table."""
@@ -214,11 +218,11 @@ class Deriver:
             case PartitionKind.COLUMN_STATS:
                 columns = self.stats_columns()
                 return _joined(
-                    column_stats_entries(self._ranges(added, columns)),
+                    column_stats_entries(self._added_ranges(change, added)),
                     removed_column_stats(removed, columns),
                 )
             case PartitionKind.PARTITION_STATS:
-                ranges = ranges_by_partition(self._ranges(added, self.stats_columns()), self.schema)
+                ranges = ranges_by_partition(self._added_ranges(change, added), self.schema)
                 return partition_stats_entries(ranges, is_tight=False)
             case PartitionKind.BLOOM_FILTERS:
                 return _joined(
@@ -308,6 +312,16 @@ class Deriver:
             column=column,
             has_meta_fields=self.config.has_meta_fields,
         )
+
+    def _added_ranges(
+        self, change: TableChange, added: Sequence[DataFile]
+    ) -> tuple[FileRanges, ...]:
+        known = self._ranges_of.get(change.instant_time)
+        if known is None:
+            known = tuple(self._ranges(added, self.stats_columns()))
+            self._ranges_of.clear()  # One change at a time; a build tells many.
+            self._ranges_of[change.instant_time] = known
+        return known
 
     def _ranges(self, files: Sequence[DataFile], columns: tuple[str, ...]) -> Iterator[FileRanges]:
         # Many files at a time: what they have in common is looked at once.
