@@ -22,7 +22,7 @@ from headwater.model.files import LogFile, parse_data_file
 from headwater.model.instant import InstantTime
 from headwater.seams.memory import MemoryStorage
 
-PATH = "record_index/.record-index-0000-0_20240101000000000.log.1_0-0-0"
+PATH = "secondary_index_a/.secondary-index-a-0000-0_20240101000000000.log.1_0-0-0"
 INSTANT = InstantTime("20240101000000000")
 KEYS = st.lists(st.text(max_size=10), unique=True, max_size=8)
 
@@ -34,7 +34,7 @@ def entries_of(keys: list[str], removed: list[str]) -> Entries:
 
 
 def encode(entries: Entries) -> bytes:
-    return encode_metadata_log(entries, "record_index", INSTANT, METADATA_SCHEMA)
+    return encode_metadata_log(entries, "secondary_index_a", INSTANT, METADATA_SCHEMA)
 
 
 @given(KEYS, KEYS)
@@ -107,8 +107,8 @@ def test_rows_of_a_table_are_no_records_of_the_metadata_table() -> None:
 
 
 def log(time: str) -> LogFile:
-    name = f".record-index-0000-0_{time}.log.1_0-0-0"
-    found = parse_data_file(f"record_index/{name}")
+    name = f".secondary-index-a-0000-0_{time}.log.1_0-0-0"
+    found = parse_data_file(f"secondary_index_a/{name}")
     assert isinstance(found, LogFile)
     return found
 
@@ -118,7 +118,7 @@ def test_the_logs_of_a_slice_are_loaded_in_order_without_those_that_do_not_count
     times = [f"2024010100000000{number}" for number in range(3)]
     for number, time in enumerate(times):
         entries = entries_of([f"key-{number}"], [])
-        data = encode_metadata_log(entries, "record_index", InstantTime(time), METADATA_SCHEMA)
+        data = encode_metadata_log(entries, "secondary_index_a", InstantTime(time), METADATA_SCHEMA)
         storage.put(log(time).path, data)
     logs = [log(time) for time in times]
     found = load_metadata_logs(storage, logs, is_visible_instant=lambda time: time != times[1])

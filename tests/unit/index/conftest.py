@@ -14,6 +14,8 @@ from headwater.indexes.update import MetadataUpdate
 from headwater.indexes.upkeep import MetadataUpkeep
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.format.index_definitions import IndexDefinition
+from headwater.kernel.format.metadata_records import record_start
+from headwater.kernel.format.metadata_schema import RecordType
 from headwater.kernel.index.bootstrap import create_metadata_table
 from headwater.kernel.index.entries import Entries, EntriesApart
 from headwater.kernel.index.files import MetadataFiles
@@ -41,16 +43,25 @@ PARTITIONS = (("files", 1), ("record_index", 3))
 INTERVAL_MS = 1_000
 
 Told = Mapping[str, bytes | None]
-"""Keys of the record index with their values; None removes a key. Nobody looks into the values."""
+"""Keys of the record index with their values; None removes a key.
+
+Nobody looks further into a value than for its type.
+"""
+_TYPE = record_start(RecordType.RECORD_INDEX)
 
 
 def entries(told: Told) -> Entries:
     kept = {key: value for key, value in told.items() if value is not None}
     return Entries(
         pa.array(list(kept), pa.string()),
-        pa.array(list(kept.values()), pa.binary()),
+        pa.array([_TYPE + value for value in kept.values()], pa.binary()),
         pa.array([key for key in told if key not in kept], pa.string()),
     )
+
+
+def told(found: Entries) -> dict[str, bytes]:
+    values = [value.removeprefix(_TYPE) for value in found.values.to_pylist()]
+    return dict(zip(found.keys.to_pylist(), values, strict=True))
 
 
 @dataclass(frozen=True)
@@ -195,10 +206,13 @@ class MetadataBench:
     def files(self) -> list[str]:
         return sorted(file.path for file in MetadataFiles(self.table()).list_data_files())
 
+    entries = staticmethod(entries)
+    told = staticmethod(told)
+
     def keys(self) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
         for group in self.table().read("record_index"):
-            found |= dict(zip(group.keys.to_pylist(), group.values.to_pylist(), strict=True))
+            found |= told(group)
         return found
 
     def paths(self, time: InstantTime | str = "") -> list[str]:

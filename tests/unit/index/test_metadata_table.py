@@ -10,14 +10,16 @@ import pytest
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.format.metadata_log import encode_metadata_log
-from headwater.kernel.format.metadata_schema import METADATA_SCHEMA
+from headwater.kernel.format.metadata_records import record_start
+from headwater.kernel.format.metadata_schema import METADATA_SCHEMA, RecordType
 from headwater.kernel.index.bootstrap import (
     create_metadata_table,
     drop_partition,
     initialise_partition,
     write_base_files,
 )
-from headwater.kernel.index.files import MetadataFiles, entries_of_files, file_entries
+from headwater.kernel.index.entries import Entries
+from headwater.kernel.index.files import MetadataFiles, file_entries
 from headwater.kernel.index.group_entries import split_by_group
 from headwater.kernel.index.partition_files import (
     BULK_INSERT,
@@ -136,10 +138,7 @@ def test_look_ups_and_scans_agree_with_reading_all(metadata: MetadataBench) -> N
     assert metadata.keys() == expected
     table = metadata.table()
     found = table.look_up("record_index", ["a3", "a4", "b4", "b4", "nowhere"])
-    assert dict(zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True)) == {
-        "a4": b"v",
-        "b4": b"new",
-    }
+    assert metadata.told(found) == {"a4": b"v", "b4": b"new"}
     scanned = table.scan("record_index", "a")
     assert sorted(scanned.keys.to_pylist()) == sorted(key for key in expected if key[0] == "a")
     assert sorted(table.scan("record_index", ["a1", "b4"]).keys.to_pylist()) == sorted(
@@ -155,8 +154,8 @@ def test_an_index_is_built_and_dropped(metadata: MetadataBench) -> None:
     time = InstantTime("0" * 16 + "2")
     initialise_partition(storage, "record_index", 2, time)
     content = [
-        _entries({"a": b"1", "b": b"2"}),
-        _entries({"c": b"3"}),
+        metadata.entries({"a": b"1", "b": b"2"}),
+        metadata.entries({"c": b"3"}),
     ]
     stats = write_base_files(storage, "record_index", time, 1, content, 2)
     assert len(stats) == 2
@@ -170,15 +169,6 @@ def test_an_index_is_built_and_dropped(metadata: MetadataBench) -> None:
     assert metadata.paths("record-index") == []
 
 
-def _entries(told: dict[str, bytes]) -> Any:
-    from_change = entries_of_files([], [])
-    return type(from_change)(
-        pa.array(list(told), pa.string()),
-        pa.array(list(told.values()), pa.binary()),
-        pa.array([], pa.string()),
-    )
-
-
 def test_a_record_index_kept_apart_by_partitions_is_asked_for_one_of_them(
     metadata: MetadataBench,
 ) -> None:
@@ -189,7 +179,7 @@ def test_a_record_index_kept_apart_by_partitions_is_asked_for_one_of_them(
     time = done.requested_time
     for data_partition, group_total in (("city=sf", 1), ("city=ny", 2)):
         told = {f"k{number}": data_partition.encode() for number in range(6)}
-        shared = split_by_group("record_index", _entries(told), group_total)
+        shared = split_by_group("record_index", metadata.entries(told), group_total)
         for group in range(group_total):
             name = file_id("record_index", group, data_partition)
             log = encode_metadata_log(shared[group], "record_index", time, METADATA_SCHEMA)
@@ -198,10 +188,10 @@ def test_a_record_index_kept_apart_by_partitions_is_asked_for_one_of_them(
     table = metadata.table()
     assert table.group_count("record_index") == 3
     one = table.look_up("record_index", ["k1", "k5"], data_partition="city=ny")
-    assert sorted(one.keys.to_pylist()) == ["k1", "k5"]
-    assert set(one.values.to_pylist()) == {b"city=ny"}
+    assert metadata.told(one) == {"k1": b"city=ny", "k5": b"city=ny"}
     both = table.look_up("record_index", ["k1"])
-    assert sorted(both.values.to_pylist()) == [b"city=ny", b"city=sf"]
+    assert both.keys.to_pylist() == ["k1", "k1"]
+    assert len(set(both.values.to_pylist())) == 2
     assert len(table.look_up("record_index", ["k1"], data_partition="city=la").keys) == 0
 
 
@@ -309,6 +299,27 @@ def test_a_record_that_is_no_list_is_noticed(metadata: MetadataBench) -> None:
     process = metadata.process()
     time = process.commit(added=[A]).requested_time
     (path,) = [path for path in metadata.paths(time) if ".log." in path]
-    log = encode_metadata_log(_entries({"city=sf": b"junk"}), "files", time, METADATA_SCHEMA)
-    metadata.storage.put(path, log)
+    for junk in (b"junk", record_start(RecordType.FILE_LIST) + b"junk"):
+        entries = Entries(
+            pa.array(["city=sf"]), pa.array([junk], pa.binary()), pa.array([], pa.string())
+        )
+        metadata.storage.put(path, encode_metadata_log(entries, "files", time, METADATA_SCHEMA))
+        assert answer_of(metadata) is DAMAGED
+
+
+def test_a_file_of_another_partition_is_noticed(metadata: MetadataBench) -> None:
+    time = metadata.process().commit(added=[A], told={"k": b"1"}).requested_time
+    paths = [path for path in metadata.paths(time) if ".log." in path]
+    (listed,) = [path for path in paths if "/files/" in path]
+    (indexed,) = [path for path in paths if "/record_index/" in path]
+    metadata.storage.put(listed, metadata.storage.read(indexed))
+    assert answer_of(metadata) is DAMAGED
+
+
+def test_removed_keys_of_another_partition_are_noticed(metadata: MetadataBench) -> None:
+    time = metadata.process().commit(added=[A]).requested_time
+    (listed,) = [path for path in metadata.paths(time) if ".log." in path]
+    removed = metadata.entries({"k": None})
+    log = encode_metadata_log(removed, "record_index", time, METADATA_SCHEMA)
+    metadata.storage.put(listed, log)
     assert answer_of(metadata) is DAMAGED

@@ -441,7 +441,7 @@ def test_look_ups_equal_a_dict(
         table = metadata.table()
         assert table.is_behind is None
         found = table.look_up("record_index", [*KEYS, "late"])
-        assert dict(zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True)) == keys
+        assert metadata.told(found) == keys
         assert metadata.files() == sorted(files)
     assert metadata.keys() == keys
 

@@ -144,7 +144,7 @@ class HFile:
 
     def __init__(self, source: _Source, size_bytes: int, path: str) -> None:
         self._source = source
-        self._path = path
+        self.path = path
         self._trailer_offset = size_bytes - TRAILER_BYTES
         if self._trailer_offset < 0:
             raise corrupt(path, f"{size_bytes} bytes are too few for an HFile")
@@ -175,7 +175,7 @@ class HFile:
         try:
             return None if text is None else text.decode()
         except UnicodeDecodeError as error:
-            raise corrupt(self._path, "its schema is no UTF-8") from error
+            raise corrupt(self.path, "its schema is no UTF-8") from error
 
     def read_all(self) -> HFileEntries:
         """Load all entries.
@@ -187,10 +187,14 @@ class HFile:
         entries = self._read_blocks(np.arange(len(self._index.offsets)))
         if len(entries.keys) != self.entry_count:
             raise corrupt(
-                self._path,
+                self.path,
                 f"it has {len(entries.keys)} entries, its trailer says {self.entry_count}",
             )
         return entries
+
+    def first_values(self) -> pa.BinaryArray:
+        """Load the values of the first block, those of the smallest keys."""
+        return self._read_blocks(np.arange(len(self._index.offsets))[:1]).values
 
     def look_up(self, keys: Sequence[str] | pa.StringArray) -> HFileEntries:
         """Load the entries of some keys, those that are there.
@@ -236,13 +240,13 @@ class HFile:
         try:
             data = self._source.read(start, end)
         except NotFoundError as error:
-            raise corrupt(self._path, "it was deleted while it was read") from error
+            raise corrupt(self.path, "it was deleted while it was read") from error
         if len(data) != end - start:
-            raise corrupt(self._path, f"it ends before offset {end}")
+            raise corrupt(self.path, f"it ends before offset {end}")
         return data
 
     def _load_index(self, start: int) -> tuple[_Index, Mapping[str, bytes]]:
-        trailer, path = self._trailer, self._path
+        trailer, path = self._trailer, self.path
         section = self._read(start, self._trailer_offset)
         root = decode_block(section, Magic.ROOT_INDEX, trailer.codec, path=path, offset=start)
         index = _parse_index(root.data, trailer.data_index_count, path)
@@ -274,7 +278,7 @@ class HFile:
             end = int(self._index.offsets[group[-1]] + self._index.sizes[group[-1]])
             data = self._read(start, end)
             raw += [self._data_of(data, start, int(block)) for block in group]
-        entries, firsts = _parse_entries(raw, self._path)
+        entries, firsts = _parse_entries(raw, self.path)
         self._check_order(entries.keys, firsts, blocks)
         return entries
 
@@ -282,17 +286,17 @@ class HFile:
         offset, size = int(self._index.offsets[block]), int(self._index.sizes[block])
         view = data[offset - start : offset - start + size]
         decoded = decode_block(
-            view, Magic.DATA, self._trailer.codec, path=self._path, offset=offset
+            view, Magic.DATA, self._trailer.codec, path=self.path, offset=offset
         )
         if decoded.size != size:
-            raise corrupt(self._path, f"the block at offset {offset} differs from its index entry")
+            raise corrupt(self.path, f"the block at offset {offset} differs from its index entry")
         return decoded.data
 
     def _check_order(self, keys: pa.StringArray, firsts: Longs, blocks: Longs) -> None:
         """Check that keys ascend, and that each block has the keys that the index says."""
         rows = keys.cast(pa.binary())
         if not _all(pc.less(rows[:-1], rows[1:])):
-            raise corrupt(self._path, "its keys are out of order")
+            raise corrupt(self.path, "its keys are out of order")
         index_keys = self._index.first_keys
         is_right = pc.less_equal(index_keys.take(blocks), rows.take(firsts))
         has_next = blocks + 1 < len(index_keys)
@@ -301,7 +305,7 @@ class HFile:
             rows.take(lasts[has_next]), index_keys.take((blocks + 1)[has_next])
         )
         if not (_all(is_right) and _all(is_before_next)):
-            raise corrupt(self._path, "its index does not fit its blocks")
+            raise corrupt(self.path, "its index does not fit its blocks")
 
 
 def open_hfile(storage: Storage, path: str, size_bytes: int | None = None) -> HFile:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from headwater.kernel.arrow.log_parts import DeletePart
-from headwater.kernel.format.avro_binary import MalformedAvroError
 from headwater.kernel.format.hfile import HFile
 from headwater.kernel.format.hfile_blocks import Codec, corrupt
 from headwater.kernel.format.hfile_writer import encode_hfile, sort_entries
@@ -28,8 +27,9 @@ from headwater.kernel.format.log_file import (
     encode_block,
     iter_blocks,
 )
-from headwater.kernel.format.metadata_schema import as_current
 from headwater.kernel.index.entries import Entries
+from headwater.kernel.index.hfile_entries import entries_of_hfile
+from headwater.kernel.index.partition_kinds import partition_of
 from headwater.model.files import LogFile
 from headwater.model.instant import InstantTime
 from headwater.seams.storage import Storage
@@ -119,13 +119,11 @@ def load_metadata_logs(
 def _entries_of(block: LogBlock, path: str) -> Entries:
     if block.type is BlockType.HFILE_DATA:
         hfile = HFile.of_bytes(block.content, path=path)
-        keys, values = hfile.read_all()
-        try:
-            values = as_current(values, hfile.schema)
-        except MalformedAvroError as error:
-            raise corrupt(path, f"a record is malformed ({error})") from error
-        return Entries(keys, values, pa.array([], pa.string()))
+        return entries_of_hfile(hfile, hfile.read_all())
     part = decode_part(block, path=path)
     if not isinstance(part, DeletePart):
         raise corrupt(path, f"a {block.type.name} block at offset {block.offset}")
+    strange = set(part.partition_paths.to_pylist()) - {partition_of(path)}
+    if strange:
+        raise corrupt(path, f"it removes keys of {strange.pop()!r}")
     return Entries(pa.array([], pa.string()), pa.array([], pa.binary()), part.record_keys)

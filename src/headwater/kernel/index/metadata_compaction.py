@@ -25,9 +25,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.kernel.format.hfile import open_hfile
-from headwater.kernel.format.metadata_schema import as_current
 from headwater.kernel.index.bootstrap import encode_base_file
-from headwater.kernel.index.entries import Entries
+from headwater.kernel.index.hfile_entries import entries_of_hfile
 from headwater.kernel.index.merge_entries import load_logged, merge_entries
 from headwater.kernel.index.metadata_slices import MetadataSlice
 from headwater.kernel.index.partition_files import base_stat, is_initial_log, is_own
@@ -117,8 +116,7 @@ def fold(
     held = None
     if before is not None:
         opened = open_hfile(storage, before.path)
-        keys, values = opened.read_all()
-        held = Entries(keys, as_current(values, opened.schema), Entries.none().removed)
+        held = entries_of_hfile(opened, opened.read_all())
     entries = merge_entries(partition, logged, base=held)
     file = BaseFile(partition, file_id, write_token(task, attempt, 0), time)
     file, data = encode_base_file(file, entries)

@@ -39,11 +39,11 @@ from headwater.errors import (
 )
 from headwater.kernel.format.avro_binary import MalformedAvroError
 from headwater.kernel.format.avro_records import decode_record
-from headwater.kernel.format.hfile import HFile, HFileEntries, open_hfile
+from headwater.kernel.format.hfile import HFile, open_hfile
 from headwater.kernel.format.index_definitions import IndexDefinition, IndexVersion
-from headwater.kernel.format.metadata_schema import as_current
 from headwater.kernel.index.definitions import load_index_definitions
 from headwater.kernel.index.entries import Entries
+from headwater.kernel.index.hfile_entries import entries_of_hfile
 from headwater.kernel.index.index_plan import (
     load_pending_plans,
     tells_indexes,
@@ -307,7 +307,9 @@ class MetadataTable:
                 said = self._load_logged(partition, one)
                 parts = [_with_prefixes(part, prefixes) for part in said]
                 base = self._open_base(one)
-                held = None if base is None else _of_base(base.scan_prefixes(prefixes), base)
+                held = (
+                    None if base is None else entries_of_hfile(base, base.scan_prefixes(prefixes))
+                )
                 found.append(merge_entries(partition, parts, base=held))
         return _joined(found)
 
@@ -332,7 +334,7 @@ class MetadataTable:
             parts, held = self._load_logged(partition, one), None
             if one.base is not None:
                 base = open_hfile(self._storage, one.base.path, one.base.size_bytes)
-                held = _of_base(base.read_all(), base)
+                held = entries_of_hfile(base, base.read_all())
             return merge_entries(partition, parts, base=held)
 
     # What is visible -------------------------------------------------------------------------
@@ -501,7 +503,7 @@ class MetadataTable:
         with _damage_told(self._storage):
             parts = [_with_keys(said, keys) for said in self._load_logged(partition, one)]
             base = self._open_base(one)
-            held = None if base is None else _of_base(base.look_up(keys), base)
+            held = None if base is None else entries_of_hfile(base, base.look_up(keys))
             return merge_entries(partition, parts, base=held)
 
     def _open_base(self, one: MetadataSlice) -> HFile | None:
@@ -533,10 +535,6 @@ def _is_beside_attempts(file: DataFile) -> bool:
 def _attempt_text(file: DataFile) -> str:
     number = attempt_of(file.write_token)
     return file.write_token if number is None else str(number)
-
-
-def _of_base(held: HFileEntries, base: HFile) -> Entries:
-    return Entries(held.keys, as_current(held.values, base.schema), pa.array([], pa.string()))
 
 
 def _with_keys(said: Entries, keys: pa.StringArray) -> Entries:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError
 from headwater.kernel.arrow.java_hash import string_hashes
 from headwater.kernel.format.index_definitions import IndexVersion
+from headwater.kernel.format.metadata_schema import RecordType
 from headwater.kernel.index.index_keys import secondary_hash_texts
 
 FILES = "files"
@@ -53,6 +54,20 @@ _FILE_ID_PREFIXES: Mapping[PartitionKind, str] = MappingProxyType(
         PartitionKind.BLOOM_FILTERS: "bloom-filters-",
         PartitionKind.RECORD_INDEX: "record-index-",
         PartitionKind.PARTITION_STATS: "partition-stats-",
+    }
+)
+
+_RECORD_TYPES: Mapping[PartitionKind, frozenset[RecordType]] = MappingProxyType(
+    {
+        PartitionKind.FILES: frozenset([RecordType.PARTITION_LIST, RecordType.FILE_LIST]),
+        PartitionKind.COLUMN_STATS: frozenset([RecordType.COLUMN_STATS]),
+        PartitionKind.BLOOM_FILTERS: frozenset([RecordType.BLOOM_FILTER]),
+        PartitionKind.RECORD_INDEX: frozenset([RecordType.RECORD_INDEX]),
+        PartitionKind.PARTITION_STATS: frozenset([RecordType.PARTITION_STATS]),
+        PartitionKind.SECONDARY_INDEX: frozenset([RecordType.SECONDARY_INDEX]),
+        PartitionKind.EXPRESSION_INDEX: frozenset(
+            [RecordType.COLUMN_STATS, RecordType.PARTITION_STATS, RecordType.BLOOM_FILTER]
+        ),
     }
 )
 
@@ -90,6 +105,16 @@ def file_id_prefix(partition: str, data_partition: str | None = None) -> str:
 def file_id(partition: str, group: int, data_partition: str | None = None) -> str:
     """Return the file id of one file group of a partition."""
     return f"{file_id_prefix(partition, data_partition)}{group:04d}-0"
+
+
+def partition_of(path: str) -> str:
+    """Return the partition that a file is in: the name of its folder."""
+    return path.rpartition("/")[0].rpartition("/")[2]
+
+
+def record_types(partition: str) -> frozenset[RecordType]:
+    """Return which types the records of a partition may have."""
+    return _RECORD_TYPES[kind_of(partition)]
 
 
 def group_number(file_id: str) -> int:

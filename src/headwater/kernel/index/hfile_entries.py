@@ -1,0 +1,36 @@
+"""Entries of an HFile of the metadata table, be it a base file or a block of a log.
+
+A file that got the content of another one is whole by all its checksums. Its folder is the
+partition that it belongs to, and every record says of what type it is, so a file of another
+partition is found out: taken as it is, it would say that nothing is known of any key.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headwater.kernel.format.avro_binary import MalformedAvroError
+from headwater.kernel.format.hfile import HFile, HFileEntries
+from headwater.kernel.format.hfile_blocks import corrupt
+from headwater.kernel.format.metadata_schema import as_current, read_record_types
+from headwater.kernel.index.entries import Entries
+from headwater.kernel.index.partition_kinds import partition_of, record_types
+
+
+def entries_of_hfile(file: HFile, held: HFileEntries) -> Entries:
+    """Return what was read of a file, as records of the current schema.
+
+    Raises:
+        CorruptTableError: a record is malformed, or the file is one of another partition.
+    """
+    try:
+        # One writer wrote all of it, so one record tells.
+        sample = held.values[:1] if len(held.values) else file.first_values()[:1]
+        types = set(read_record_types(sample).tolist())
+        values = as_current(held.values, file.schema)
+    except MalformedAvroError as error:
+        raise corrupt(file.path, f"a record is malformed ({error})") from error
+    partition = partition_of(file.path)
+    if not types <= record_types(partition):
+        raise corrupt(file.path, f"it has records of type {types.pop()}, as no {partition} has")
+    return Entries(held.keys, values, pa.array([], pa.string()))
