@@ -45,7 +45,7 @@ FIELDS = (
 )
 
 BOUNDED = settings(
-    max_examples=6,
+    max_examples=settings().max_examples // 25,
     stateful_step_count=12,
     deadline=None,
     derandomize=True,
@@ -327,6 +327,7 @@ def by_key(machine: TableMachine, table: pa.Table) -> dict[Key, Row]:
     return found
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("ordering", [None, "ts"], ids=["commit-time", "event-time"])
 @pytest.mark.parametrize("is_partitioned", [True, False], ids=["partitioned", "unpartitioned"])
 @pytest.mark.parametrize("table_type", list(TableType))

@@ -127,8 +127,9 @@ class TableIndexes:
         return stats
 
     def tell(self, partitions: frozenset[str], instant: Instant) -> None:
-        change = self._change_of(instant)
+        change, time = self._change_of(instant), instant.requested_time
         deriver = self._deriver(load_listed_view(self.storage, self.config))
+        logs: dict[str, bytes] = {}
         for partition in sorted(partitions):
             groups = list_groups(self.storage, partition)
             entries = (
@@ -138,10 +139,10 @@ class TableIndexes:
             # Also where there is nothing to say: the log shows that somebody has looked.
             somewhere = groups[0] if groups else file_id(partition, 0, "")
             for name, number, part in shares or [(somewhere, 0, Entries.none())]:
-                time = instant.requested_time
                 log = LogFile(partition, name, time, FIRST_LOG_VERSION, told_token(number))
                 data = encode_metadata_log(part, partition, time, METADATA_SCHEMA)
-                self.storage.put(f"{METADATA}/{log.path}", data)
+                logs[f"{METADATA}/{log.path}"] = data
+        self.storage.put_many(logs)
 
     def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
         return encode_metadata_commit(stats, BULK_INSERT, covered=covered)

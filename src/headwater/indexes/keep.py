@@ -22,9 +22,13 @@ from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.metadata_commit import load_index_partitions
 from headwater.kernel.view.commits import Commit
 from headwater.model.commit_metadata import CommitMetadata
-from headwater.model.files import DataFile
+from headwater.model.files import DataFile, LogFile
 from headwater.model.instant import Action, Instant, State
 from headwater.seams.components import Components
+from headwater.seams.fetched import FetchedStorage
+
+FETCHED_BYTES_MAX = 16 * 1024 * 1024
+"""The logs of a commit are kept in memory while they tell the indexes, if they are no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,7 @@ class IndexKeeper:
             change,
             attempt.attempt,
             load_index_partitions(storage, self.components.clock, layout, timeline),
-            partial(self._deriver, schema),
+            partial(self._deriver, change, schema),
             self._load_in_use,
             timeline,
         )
@@ -73,9 +77,13 @@ class IndexKeeper:
         config = load_table_config(self.components.storage, self.components.clock)
         return config.metadata_partitions
 
-    def _deriver(self, schema: str | None) -> Deriver:
+    def _deriver(self, change: TableChange, schema: str | None) -> Deriver:
         """Derive by the definitions of now: an index may have come since the last time."""
         storage = self.components.storage
+        logs = [file for file in change.added if isinstance(file, LogFile)]
+        if sum(file.size_bytes for file in logs) <= FETCHED_BYTES_MAX:
+            # Statistics, records and secondary values all come from them.
+            storage = FetchedStorage(storage, [file.path for file in logs])
         config = replace(
             load_table_config(storage, self.components.clock),
             # A table of another engine may not say by which index its records are found.

@@ -1,7 +1,8 @@
 """What one instant tells the indexes of its table, written before the instant completes.
 
 1. `prepare` derives the entries of each partition of the metadata table from the files that the
-   instant added and removed, and writes one log file for each file group that is concerned;
+   instant added and removed, and writes one log file for each file group that is concerned, all
+   of them together;
 2. the transaction that completes the instant compares the partitions with those that the table has
    by then (M9), and puts the delta commit on the metadata table's timeline right before the
    instant's own completed file;
@@ -55,6 +56,7 @@ from headwater.kernel.view.commits import Commit
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import DataFile, FileGroupId, LogFile, write_token
 from headwater.model.instant import Action, Instant, InstantTime
+from headwater.seams.gathered import GatheredPuts
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -126,6 +128,7 @@ class MetadataUpdate:
         self._timeline = None  # A second call has to look again.
         # Once for all of them: it reads table config and definitions.
         derivation = self._begin() if partitions - {FILES} else None
+        puts = GatheredPuts(self._storage)
         stats: list[WriteStat] = []
         covered: list[str] = []
         for partition in sorted(partitions):
@@ -139,7 +142,7 @@ class MetadataUpdate:
                     entries: Entries | EntriesApart = file_entries(self._change)
                 else:
                     entries = derivation.told_by(partition, self._change)
-                stats += self._write(partition, groups, definition, entries)
+                stats += self._write(partition, groups, definition, entries, puts)
             except (FencedError, StorageError):
                 raise
             except HeadwaterError as error:
@@ -150,6 +153,7 @@ class MetadataUpdate:
                 self._warn(partition, str(error))
             else:
                 covered.append(partition)
+        puts.flush()
         self._delete_except(f"{METADATA}/{stat.path}" for stat in stats)
         newest = timeline.completed[-1].completion_time if timeline.completed else InstantTime("")
         return MetadataCommit(
@@ -183,12 +187,15 @@ class MetadataUpdate:
         groups: Sequence[str],
         definition: IndexDefinition | None,
         entries: Entries | EntriesApart,
+        puts: GatheredPuts,
     ) -> list[WriteStat]:
         version = IndexVersion.V2 if definition is None else definition.version
         shares = share_out(partition, entries, groups, version)
-        return [self._put(partition, file_id, n, part) for file_id, n, part in shares]
+        return [self._put(partition, file_id, n, part, puts) for file_id, n, part in shares]
 
-    def _put(self, partition: str, file_id: str, group: int, entries: Entries) -> WriteStat:
+    def _put(
+        self, partition: str, file_id: str, group: int, entries: Entries, puts: GatheredPuts
+    ) -> WriteStat:
         time = self._change.instant_time
         data = encode_metadata_log(entries, partition, time, METADATA_SCHEMA)
         file = LogFile(
@@ -202,7 +209,7 @@ class MetadataUpdate:
         path = f"{METADATA}/{file.path}"
         self._paths.add(path)
         # A log under this name is one of this very attempt, from an earlier call.
-        self._storage.put(path, data)
+        puts.add(path, data)
         return log_stat(file, written=len(entries.keys), deleted=len(entries.removed))
 
     def _delete_except(self, paths: Iterable[str]) -> None:

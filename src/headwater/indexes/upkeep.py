@@ -7,7 +7,8 @@ the metadata table's timeline until there is something to do:
    once enough commits have told the indexes (`hoodie.metadata.compact.max.delta.commits`), under
    the table lock, on the timelines as they are then. `kernel.index.metadata_compaction` says under
    which time, and what it waits for;
-2. file groups are folded one by one, each into a new base file; the compaction completes;
+2. file groups are folded one by one, each into a new base file, and these are written together;
+   the compaction completes;
 3. files that only readers from before the last `SLICES_KEPT` compactions can need are deleted;
 4. instants whose files are gone move to the metadata table's archived timeline.
 
@@ -72,6 +73,7 @@ from headwater.model.files import DataFile, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan
 from headwater.seams.components import Components
+from headwater.seams.gathered import GatheredPuts
 from headwater.seams.storage import Storage
 from headwater.seams.sub_storage import SubStorage
 
@@ -267,14 +269,19 @@ class _Fold:
             for partition in sorted({operation.partition_path or "" for operation in operations})
         }
         stats: list[WriteStat] = []
+        puts = GatheredPuts(self.storage)
         for task, operation in enumerate(operations):
             heartbeat.check()
-            if names[operation.partition_path or ""].issuperset(input_names(operation)):
-                stats.append(fold(self.storage, operation, time, attempt.attempt, task))
-            else:
+            if not names[operation.partition_path or ""].issuperset(input_names(operation)):
                 # The index was dropped since, or the table taken back to before; its logs, if it
                 # has any, are the next compaction's.
                 log.info("file group is not folded: its files are gone group=%s", operation.file_id)
+                continue
+            path, data, stat = fold(self.storage, operation, time, attempt.attempt, task)
+            # A file under this name is one of the same attempt, whose reply got lost.
+            puts.add(path, data)
+            stats.append(stat)
+        puts.flush()
         return encode_metadata_commit(stats, COMPACT)
 
     def _load_plan(self, time: InstantTime) -> CompactionPlan:

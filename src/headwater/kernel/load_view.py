@@ -212,6 +212,6 @@ class _IndexElseListing:
             MetadataFiles(table),
             self._start.reader,
             self._start.timeline,
-            self._start.commit_instants(),
+            self._start.commit_instants,
             is_merge_on_read=self._is_merge_on_read,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from headwater.errors import InvalidInputError
 from headwater.kernel.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
 from headwater.kernel.load_view import IndexedView, load_view
 from headwater.kernel.view.as_of import parse_as_of
-from headwater.kernel.view.table_view import TableView
+from headwater.kernel.view.slicing import without_logs
 from headwater.model.files import FileSlice
 from headwater.queries.data_skipping import readable_partitions, skip_slices
 from headwater.queries.located_groups import located_groups
@@ -77,24 +77,20 @@ def plan_snapshot(
         storage_options=storage_options,
         config=config,
         schema=schema,
-        columns=_columns(view, request.columns),
+        columns=_columns(config, schema, request.columns),
         merge_function=merge_function,
         where=where,
     )
     if isinstance(where, Predicate) and where.conditions:
         slices = _matching_slices(view, where, schema, request, storage_options)
     else:
-        slices = _slices(view, None, request)
+        slices = _as_asked(view.slices(), request)
     view.check_complete(slices)
     return SnapshotPlan(query, tuple(slices))
 
 
-def _slices(
-    view: TableView, partitions: Collection[str] | None, request: ReadRequest
-) -> list[FileSlice]:
-    if request.is_read_optimized:
-        return view.read_optimized_slices(partitions)
-    return view.slices(partitions)
+def _as_asked(slices: list[FileSlice], request: ReadRequest) -> list[FileSlice]:
+    return without_logs(slices) if request.is_read_optimized else slices
 
 
 def _matching_slices(
@@ -112,17 +108,15 @@ def _matching_slices(
     is_newest = request.as_of is None
     located = located_groups(view, where, schema, options) if is_newest else None
     if located is not None:
-        partitions: Collection[str] | None = {group.partition for group in located}
+        slices = view.slices_of(located)
     else:
         partitions = view.known_partitions()
         if partitions is not None:
             partitions = prune_partitions(partitions, where, view.config, schema)
             if is_newest:
                 partitions = readable_partitions(view, partitions, where, schema)
-    slices = _slices(view, partitions, request)
-    if located is not None:
-        slices = [each for each in slices if each.group in located]
-    slices = prune_slices(slices, where, view.config, schema)
+        slices = view.slices(partitions)
+    slices = prune_slices(_as_asked(slices, request), where, view.config, schema)
     if located is not None and len(slices) <= _FEW_SLICES:
         return slices
     return skip_slices(view, slices, where, schema)
@@ -145,14 +139,15 @@ def _row_filter(request: ReadRequest, schema: pa.Schema) -> Predicate | pc.Expre
     return request.where
 
 
-def _columns(view: TableView, asked: Sequence[str] | None) -> tuple[str, ...]:
-    names = view.schema().names
+def _columns(
+    config: TableConfig, schema: pa.Schema, asked: Sequence[str] | None
+) -> tuple[str, ...]:
+    names = schema.names
     if asked is None:
         return tuple(names)
     unknown = [name for name in asked if name not in names and name not in META_COLUMNS]
     if unknown:
         raise InvalidInputError(
-            f"Table {view.config.name} has no column {', '.join(unknown)}; it has "
-            f"{', '.join(names)}"
+            f"Table {config.name} has no column {', '.join(unknown)}; it has {', '.join(names)}"
         )
     return tuple(asked)

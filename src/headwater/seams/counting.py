@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import BinaryIO
 
@@ -14,9 +14,9 @@ from headwater.seams.storage import ObjectInfo, Storage, StoredObject
 class CountingStorage:
     """Passes every call on and counts it under the name of its method, failed calls included.
 
-    `read_many` counts once for each path, as each is a request to an object store. `open_input` and
-    `open_output` count once, whatever is then read or written through the file. With
-    `keep_trace`, `trace` holds (method, path) of every call in the order in which they began.
+    `read_many` and `put_many` count once for each path, as each is a request to an object store.
+    `open_input` and `open_output` count once, whatever is then read or written through the file.
+    With `keep_trace`, `trace` holds (method, path) of every call in the order in which they began.
     """
 
     def __init__(self, inner: Storage, *, keep_trace: bool = False) -> None:
@@ -96,6 +96,10 @@ class CountingStorage:
     def put(self, path: str, data: bytes) -> None:
         self._note("put", path)
         self._inner.put(path, data)
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        self._note("put_many", *objects)
+        self._inner.put_many(objects)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         self._note("put_if_absent", path)

@@ -38,7 +38,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -55,6 +55,7 @@ from headwater.errors import (
     Retry,
     StorageError,
 )
+from headwater.seams.at_once import at_once
 from headwater.seams.folder_lock import hold_folder
 from headwater.seams.staged_file import HIDDEN_PREFIX, StagedFile, stage, stage_empty
 from headwater.seams.storage import ObjectInfo, StoredObject
@@ -67,6 +68,10 @@ _SECOND_NS = 1_000_000_000
 
 # Two passes agree unless a writer comes in between; five in a row mean that one always does.
 _PASSES_MAX = 5
+
+# A journal takes in at once what several writers wait for. With four, fourteen small files took
+# 11 ms where they took 90 one after the other, on a busy disk; with more it was no faster.
+_WRITES_AT_ONCE = 4
 
 # How often a writer recreates its folder before it says that somebody keeps removing it.
 _FOLDER_ATTEMPTS_MAX = 100
@@ -189,6 +194,11 @@ class LocalStorage:
                 staged.replace(name)
 
         self._write(path, data, publish)
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        # Only waiting is worth a thread.
+        width = _WRITES_AT_ONCE if self._fsync else 1
+        at_once(lambda each: self.put(*each), [*objects.items()], width=width)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         def publish(staged: StagedFile, folder: int, name: str) -> None:

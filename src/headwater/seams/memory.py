@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from io import BytesIO
 from typing import BinaryIO
@@ -91,6 +91,10 @@ class MemoryStorage:
         check_path(path)
         with self._lock:
             self._store(path, data)
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        for path, data in objects.items():
+            self.put(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         check_path(path)

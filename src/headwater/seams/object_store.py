@@ -16,8 +16,7 @@ for them. `list_names` does not show them; `list_tree` shows one as an empty obj
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
@@ -34,6 +33,7 @@ from headwater.errors import (
     StorageError,
     UnsupportedError,
 )
+from headwater.seams.at_once import at_once
 from headwater.seams.buffered_output import buffered_output
 from headwater.seams.range_input import RangeInput
 from headwater.seams.storage import ObjectInfo, StoredObject
@@ -51,7 +51,7 @@ ConditionalStore = AzureStore | GCSStore | MemoryStore | S3Store
 PAGE_SIZE = 1000
 
 # Enough to hide the latency of a request, and few enough not to be told to slow down.
-_READS_AT_ONCE = 16
+_REQUESTS_AT_ONCE = 16
 
 # A query may hold a signature, which has no business in a message.
 _QUERY = re.compile(r"\?\S*")
@@ -115,13 +115,7 @@ class ObjectStorage:
         return self._call("read", path, get_range)
 
     def read_many(self, paths: Iterable[str]) -> list[bytes | None]:
-        wanted = list(paths)
-        if len(wanted) < 2:
-            return [self._read_or_none(path) for path in wanted]
-        with ThreadPoolExecutor(
-            min(len(wanted), _READS_AT_ONCE), thread_name_prefix="headwater-read"
-        ) as pool:
-            return list(pool.map(self._read_or_none, wanted))
+        return at_once(self._read_or_none, [*paths], width=_REQUESTS_AT_ONCE)
 
     def open_input(self, path: str) -> BinaryIO:
         size_bytes = self.info(path).size_bytes
@@ -151,6 +145,9 @@ class ObjectStorage:
     def put(self, path: str, data: bytes) -> None:
         check_path(path)
         self._call("write", path, lambda: self._store.put(path, data))
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        at_once(lambda each: self.put(*each), [*objects.items()], width=_REQUESTS_AT_ONCE)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         check_path(path)

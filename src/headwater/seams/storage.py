@@ -29,7 +29,7 @@ it may have landed, and it may still land (see `txn.write_once`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import BinaryIO, NamedTuple, Protocol
 
@@ -95,6 +95,14 @@ class Storage(Protocol):
 
     def put(self, path: str, data: bytes) -> None:
         """Create or overwrite."""
+        ...
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        """Put several objects, by their paths; concurrently where that helps, in no order.
+
+        Each is put as `put` does, and all are there when this returns. After an error any of them
+        may be there.
+        """
         ...
 
     def put_if_absent(self, path: str, data: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import BinaryIO
 
@@ -64,6 +64,9 @@ class SubStorage:
 
     def put(self, path: str, data: bytes) -> None:
         self._storage.put(self._whole(path), data)
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        self._storage.put_many({self._whole(path): data for path, data in objects.items()})
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         self._storage.put_if_absent(self._whole(path), data)

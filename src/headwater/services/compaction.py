@@ -301,6 +301,16 @@ def _pending_since(view: TableView) -> InstantTime:
     return min(writes, default=view.instant or InstantTime(""))
 
 
+def _is_rewritten(view: TableView, one: FileSlice) -> bool:
+    """Whether a table service made the base file, as far as the active timeline knows.
+
+    A write that begins a file group leaves its deletes beside its base file, too, and those have
+    not been through a compaction yet.
+    """
+    found = view.timeline.find(one.base_instant)
+    return found is not None and found.action is not Action.DELTA_COMMIT
+
+
 def _work(target: RewriteTarget) -> RewriteWork:
     return RewriteWork(target.storage, partial(_execute, target))
 
@@ -313,7 +323,8 @@ def _load_inputs(target: RewriteTarget, time: InstantTime) -> Inputs:
 
 def _execute(target: RewriteTarget, attempt: Attempt, poll: Poll) -> CommitMetadata:
     plan = target.load_compaction_plan(attempt.instant, Action.COMPACTION)
-    job = target.job(target.load_view(), attempt)
+    view = target.load_view()
+    job = target.job(view, attempt)
     since = (plan.extra_metadata or {}).get(PENDING_SINCE_KEY, "")
     tasks = []
     for operation in plan.operations or ():
@@ -323,7 +334,7 @@ def _execute(target: RewriteTarget, attempt: Attempt, poll: Poll) -> CommitMetad
                 job=job,
                 slice=one,
                 log_bytes=int((operation.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)),
-                drops_old_deletes=one.base_instant < since,
+                drops_old_deletes=one.base_instant < since and _is_rewritten(view, one),
             )
         )
     engine = target.engine_for(planned_bytes(one.metrics for one in plan.operations or ()))

@@ -70,7 +70,7 @@ from headwater.testing.scenarios.unknown import (
 from headwater.testing.shrink import shrink
 from headwater.testing.simulation import Scenario, Violation
 
-Extent = Literal["quick", "short", "sim", "full"]
+Extent = Literal["short", "sim", "full"]
 
 MUTANTS: tuple[Mutant, ...] = (
     *guard_mutants.MUTANTS,
@@ -148,20 +148,24 @@ class Proof:
 
 def proofs(extent: Extent) -> list[Proof]:
     """Return the searches of an extent; each larger one contains what the smaller ones prove."""
-    return list({"quick": _quick, "short": _short, "sim": _sim, "full": _full}[extent]())
+    return list({"short": _short, "sim": _sim, "full": _full}[extent]())
 
 
-def _quick() -> Iterator[Proof]:
-    for after, suffix in ((False, ""), (True, " after death")):
-        yield _guard_2(f"guard_2{suffix}: lost reply", after, lost_replies=1)
-    yield _guard_2("guard_2: crash, tick", False, crashes=1, ticks=1)
+def _short() -> Iterator[Proof]:
+    yield _guard_2("guard_2: crash, tick, lost reply", False, crashes=1, ticks=1, lost_replies=1)
+    yield _guard_2("guard_2: crash, restart", False, crashes=1, restarts=1)
+    yield _guard_2("guard_2, exact clocks: tick", False, False, ticks=1)
+    yield _guard_2("guard_2 after death: lost reply", True, lost_replies=1)
+    yield _guard_2("guard_2 after death: crash, tick", True, crashes=1, ticks=1)
     yield Proof(label="guard_3: no fault", build=lambda: guard_3(Faults()))
-    yield _unknown("unknown: 1 lost reply", lost_replies=1)
+    yield from _skews(_drop(ticks=1), clock_steps=1)
+    yield _unknown("unknown: 2 lost replies", lost_replies=2)
     yield Proof(label="unknown_exhausted", build=unknown_exhausted, preemptions_max=0)
     yield _rollback("rollback_two: crash, tick", rollback_two, preemptions_max=0)
     yield _rollback("rollback_own: crash, tick", rollback_own, preemptions_max=0)
-    yield _ecd(DetectionStrategy.DIRECT, 2, preemptions_max=1)
-    yield _ecd(DetectionStrategy.BLOOM_ASYNC, 2, preemptions_max=1)
+    for strategy in DetectionStrategy:
+        yield _ecd(strategy, 2, preemptions_max=1, crashes=1)
+        yield _ecd(strategy, 3, preemptions_max=0)
     yield _occ_3("occ_3: no fault", preemptions_max=1)
     yield _nbcc_slice("nbcc_slice: no fault", preemptions_max=1)
     for by in REPLACERS:
@@ -179,19 +183,6 @@ def _quick() -> Iterator[Proof]:
     yield _index(index_clean, "crash", preemptions_max=0, crashes=1)
     yield _index(index_hole, "no fault", preemptions_max=0)
     yield _index(index_used, "crash", crashes=1)
-
-
-def _short() -> Iterator[Proof]:
-    yield from _quick()
-    yield _guard_2("guard_2: crash, tick, lost reply", False, crashes=1, ticks=1, lost_replies=1)
-    yield _guard_2("guard_2: crash, restart", False, crashes=1, restarts=1)
-    yield _guard_2("guard_2, exact clocks: tick", False, False, ticks=1)
-    yield _guard_2("guard_2 after death: crash, tick", True, crashes=1, ticks=1)
-    yield from _skews(_drop(ticks=1), clock_steps=1)
-    yield _unknown("unknown: 2 lost replies", lost_replies=2)
-    for strategy in DetectionStrategy:
-        yield _ecd(strategy, 2, preemptions_max=1, crashes=1)
-        yield _ecd(strategy, 3, preemptions_max=0)
 
 
 def _sim() -> Iterator[Proof]:

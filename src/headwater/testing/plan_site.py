@@ -7,7 +7,7 @@ nothing it does later reaches storage.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -73,6 +73,10 @@ class DyingStorage:
     def __init__(self, storage: Storage, *, writes_left: int) -> None:
         self._storage = storage
         self._writes_left = writes_left
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        for path, data in objects.items():
+            self.put(path, data)
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._storage, name)

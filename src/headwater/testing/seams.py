@@ -6,7 +6,7 @@ Outside, it may apply the operation to a world directly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -80,6 +80,11 @@ class SimStorage:
 
     def put(self, path: str, data: bytes) -> None:
         self.call(Op(Kind.PUT, path, data))
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        # One call per object: a process may die between any two.
+        for path, data in objects.items():
+            self.put(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         self.call(Op(Kind.PUT_IF_ABSENT, path, data))

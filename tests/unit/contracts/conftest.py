@@ -21,6 +21,7 @@ from obstore.store import MemoryStore
 from werkzeug.serving import make_server
 
 from headwater.seams.counting import CountingStorage
+from headwater.seams.fetched import FetchedStorage
 from headwater.seams.local import LocalStorage
 from headwater.seams.memory import MemoryStorage
 from headwater.seams.object_store import ObjectStorage
@@ -154,6 +155,10 @@ def _folder(request: pytest.FixtureRequest) -> Path:
     return folder
 
 
+def _fetched(request: pytest.FixtureRequest) -> Storage:
+    return FetchedStorage(MemoryStorage(), ["an object that nobody here reads"])
+
+
 STORAGES: dict[str, Callable[[pytest.FixtureRequest], Storage]] = {
     "local": _local,
     "local-fsync": _local_fsync,
@@ -161,6 +166,7 @@ STORAGES: dict[str, Callable[[pytest.FixtureRequest], Storage]] = {
     "local-without-links": _local_without_links,
     "memory": _memory,
     "counting": _counting,
+    "fetched": _fetched,
     "obstore-memory": _obstore_memory,
     "s3": _s3,
     "simulated": _simulated,

@@ -117,6 +117,25 @@ class TestPut:
         assert [info.path for info in storage.list_tree(name)] == [f"{name}/object"]
 
 
+class TestPutMany:
+    def test_all_are_there_and_overwrite(self, storage: Storage) -> None:
+        storage.put("a/0", b"a longer first version")
+        objects = {f"{folder}/{number}": b"%d" % number for folder in "abc" for number in range(6)}
+        storage.put_many(objects)
+        assert storage.read_many(objects) == [*objects.values()]
+        assert [info.path for info in storage.list_tree("")] == sorted(objects)
+
+    def test_nothing_is_put_of_nothing(self, storage: Storage) -> None:
+        storage.put_many({})
+        assert storage.list_tree("") == []
+
+    def test_one_that_cannot_be_put_is_an_error(self, real_storage: Storage) -> None:
+        objects = {**{f"{number}": b"1" for number in range(6)}, "../outside": b"1"}
+        with pytest.raises(InvalidInputError, match="outside"):
+            real_storage.put_many(objects)
+        assert {*real_storage.list_names("")} <= {*objects}
+
+
 class TestPutIfAbsent:
     def test_it_creates(self, storage: Storage) -> None:
         storage.put_if_absent("a/b/object", b"first")
@@ -504,6 +523,7 @@ class TestRefusals:
             lambda: real_storage.read_many([path]),
             lambda: real_storage.info(path),
             lambda: real_storage.put(path, b""),
+            lambda: real_storage.put_many({path: b""}),
             lambda: real_storage.put_if_absent(path, b""),
             lambda: real_storage.replace(path, b"", version="any"),
             lambda: real_storage.delete(path),

@@ -338,17 +338,27 @@ def entries_block(entries: list[tuple[bytes, bytes]]) -> bytes:
     )
 
 
-def by_hand(block: bytes, *, count: int = 2, index_row: bytes = b"a") -> bytes:
+def index_entry(row: bytes, size: int, offset: int = 0) -> bytes:
+    head = Struct(">qi").pack(offset, size)
+    return head + encode_vint(len(row) + 2) + len(row).to_bytes(2) + row
+
+
+def by_hand(
+    block: bytes,
+    *,
+    count: int = 2,
+    index_row: bytes = b"a",
+    index_data: bytes | None = None,
+    index_count: int = 1,
+) -> bytes:
     """Return a file of one data block."""
     data = encode_block(Magic.DATA, block, Codec.NONE)
-    entry = Struct(">qi").pack(0, len(data)) + encode_vint(len(index_row) + 2)
-    index = encode_block(
-        Magic.ROOT_INDEX, entry + len(index_row).to_bytes(2) + index_row, Codec.NONE
-    )
+    entries = index_entry(index_row, len(data)) if index_data is None else index_data
+    index = encode_block(Magic.ROOT_INDEX, entries, Codec.NONE)
     meta = encode_block(Magic.ROOT_INDEX, b"", Codec.NONE)
     info = encode_block(Magic.FILE_INFO, b"PBUF\0", Codec.NONE)
     body = data + index + meta
-    fields = {1: len(body), 2: len(data), 5: 1, 7: count, 8: 1, 12: 2}
+    fields = {1: len(body), 2: len(data), 5: index_count, 7: count, 8: 1, 12: 2}
     message = b"".join(encode_field(tag, value) for tag, value in fields.items())
     trailer = Magic.TRAILER.encode() + encode_with_length(message)
     return body + info + trailer + bytes(TRAILER_BYTES - 4 - len(trailer)) + b"\0\0\0\x03"
@@ -375,6 +385,34 @@ def test_what_is_made_by_hand_is_read() -> None:
 def test_entries_that_break_the_format_are_named(data: bytes, problem: str) -> None:
     with pytest.raises(CorruptTableError, match=problem):
         read(data)
+
+
+PAIR = entries_block([(b"a", b"1"), (b"b", b"2")])
+ENTRY = index_entry(b"a", len(encode_block(Magic.DATA, PAIR, Codec.NONE)))
+
+
+@pytest.mark.parametrize(
+    ("index_data", "index_count", "problem"),
+    [
+        (ENTRY, 2, "has 1 blocks, its trailer says 2"),
+        (ENTRY + ENTRY[:12], 1, "cut short"),
+        (ENTRY + ENTRY[:-1], 2, "cut short"),
+        (ENTRY + index_entry(b"a", 40), 2, "out of order"),
+        (ENTRY + index_entry(b"A", 40), 2, "out of order"),
+        (ENTRY + index_entry(b"b", 40), 2, "outside of the data blocks"),
+        (index_entry(b"a", 0), 1, "outside of the data blocks"),
+        (ENTRY[:12] + b"\4\0\1ab", 1, "impossible key"),
+        (ENTRY[:12] + b"\3\0\2a", 1, "impossible key"),
+        (ENTRY[:12] + b"\xff\0\1a", 1, "impossible key"),
+        (ENTRY[:12] + b"\0", 1, "beyond the end"),
+    ],
+)
+def test_an_index_that_breaks_the_format_is_named(
+    index_data: bytes, index_count: int, problem: str
+) -> None:
+    assert read(by_hand(PAIR, index_data=ENTRY)) == {"a": b"1", "b": b"2"}
+    with pytest.raises(CorruptTableError, match=problem):
+        read(by_hand(PAIR, index_data=index_data, index_count=index_count))
 
 
 def with_checksums(data: bytes, kind: Checksum, *, crc: int) -> bytes:

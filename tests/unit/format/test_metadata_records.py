@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from io import BytesIO
+from itertools import product
 from typing import Any
 
 import fastavro
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
+from headwater.kernel.format import metadata_records
 from headwater.kernel.format.avro_binary import MalformedAvroError
 from headwater.kernel.format.metadata_records import (
     FileInfo,
@@ -116,6 +119,8 @@ def test_file_maps_merge_by_format_rule_8_6() -> None:
 
 # Record locations -----------------------------------------------------------------------------
 
+Decode = Callable[[pa.BinaryArray], pa.Table]
+
 UUIDS = st.uuids().map(str)
 FILE_IDS = st.one_of(
     UUIDS,
@@ -127,16 +132,27 @@ FILE_IDS = st.one_of(
 LOCATIONS = st.lists(st.tuples(st.text(max_size=9), FILE_IDS, LONGS), min_size=1, max_size=12)
 
 
-@given(LOCATIONS)
+def decode_at_once(values: pa.BinaryArray) -> pa.Table:
+    """Decode few locations as many are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata_records, "ONE_BY_ONE_MAX", -1)
+        return decode_record_locations(values)
+
+
+both_ways = pytest.mark.parametrize("decode", [decode_record_locations, decode_at_once])
+
+
+@both_ways
+@given(rows=LOCATIONS)
 @settings(deadline=None)
-def test_record_locations_come_back(rows: list[tuple[str, str, int]]) -> None:
+def test_record_locations_come_back(decode: Decode, rows: list[tuple[str, str, int]]) -> None:
     partitions, file_ids, times = (list(column) for column in zip(*rows, strict=True))
     values = encode_record_locations(
         pa.array(partitions, pa.string()),
         pa.array(file_ids, pa.string()).dictionary_encode(),
         pa.array(times, pa.int64()),
     )
-    found = decode_record_locations(values)
+    found = decode(values)
     assert found["partition_path"].to_pylist() == partitions
     assert found["file_id"].to_pylist() == file_ids
     assert found["instant_ms"].to_pylist() == times
@@ -162,13 +178,15 @@ def test_a_uuid_file_id_is_two_numbers_and_an_index() -> None:
     assert (info["fileId"], info["fileIdEncoding"]) == ("00000003-bucket", 1)
 
 
-def test_a_position_is_read() -> None:
+@both_ways
+def test_a_position_is_read(decode: Decode) -> None:
     info = {"partitionName": "p", "fileId": "x", "fileIdEncoding": 1, "instantTime": 5}
     value = encoded({"type": 5, "recordIndexMetadata": {**info, "position": 9}})
-    (row,) = decode_record_locations(pa.array([value])).to_pylist()
+    (row,) = decode(pa.array([value])).to_pylist()
     assert row == {"partition_path": "p", "file_id": "x", "instant_ms": 5, "position": 9}
 
 
+@both_ways
 @pytest.mark.parametrize(
     "info",
     [
@@ -179,10 +197,30 @@ def test_a_position_is_read() -> None:
         {"partitionName": "p", "fileId": "x", "fileIdEncoding": 1},
     ],
 )
-def test_a_location_that_leads_nowhere_is_malformed(info: dict[str, Any]) -> None:
+def test_a_location_that_leads_nowhere_is_malformed(decode: Decode, info: dict[str, Any]) -> None:
     value = encoded({"type": 5, "recordIndexMetadata": info})
     with pytest.raises(MalformedAvroError):
-        decode_record_locations(pa.array([value]))
+        decode(pa.array([value]))
+
+
+@both_ways
+def test_no_changed_byte_of_a_location_raises_anything_else(decode: Decode) -> None:
+    file_id = "8aa68f7e-afd6-4c94-b86c-8a886552e08d-3"
+    (value,) = encode_record_locations("p", pa.array([file_id]), 7).to_pylist()
+    outcomes = set()
+    for at, byte in product(range(len(value)), (0, 1, 2, 3, 0x7F, 0x80, 0xFF)):
+        changed = value[:at] + bytes([byte]) + value[at + 1 :]
+        try:
+            outcomes.add(decode(pa.array([changed])).num_rows)
+        except MalformedAvroError:
+            outcomes.add(0)
+    assert outcomes == {0, 1}
+
+
+def test_other_records_are_no_locations() -> None:
+    for value in (encode_secondary(1)[0].as_py(), encode_files({}, RecordType.FILE_LIST), b"\6"):
+        with pytest.raises(MalformedAvroError):
+            decode_record_locations(pa.array([value]))
 
 
 def test_locations_need_columns_of_one_length_without_nulls() -> None:
@@ -232,6 +270,7 @@ def test_cut_records_are_malformed(data: st.DataObject) -> None:
     values = {
         decode_bloom_filters: encode_bloom_filters(pa.array([b"abc"]), "SIMPLE", "1"),
         decode_record_locations: encode_record_locations("p", pa.array(["file"]), 1),
+        decode_at_once: encode_record_locations("p", pa.array(["file"]), 1),
         decode_secondary: encode_secondary(1),
     }
     decode = data.draw(st.sampled_from(list(values)))

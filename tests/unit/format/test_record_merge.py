@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headwater.kernel.format.column_stats_records import (
     decode_column_stats,
@@ -22,8 +24,9 @@ from headwater.kernel.format.metadata_records import (
     encode_secondary,
 )
 from headwater.kernel.format.metadata_schema import RecordType, Wrapper, read_record_types
-from headwater.kernel.format.record_merge import deleted_mask, merge_column_stats, widen_stats
+from headwater.kernel.format.record_merge import standing_of, widen_column_stats, widen_stats
 from headwater.kernel.format.wrapped_values import ValueType
+from headwater.testing.statistics import encode_typed_stats
 
 # Arrow type, smaller value, larger value.
 TYPES: list[tuple[pa.DataType, Any, Any]] = [
@@ -63,7 +66,7 @@ def stats(lower: pa.Array, upper: pa.Array, **columns: Any) -> pa.Table:
 
 def decoded(lower: Any, upper: Any, arrow: pa.DataType, **columns: Any) -> pa.Table:
     made = stats(pa.array([lower], arrow), pa.array([upper], arrow), **columns)
-    return decode_column_stats(encode_column_stats(made))
+    return decode_column_stats(encode_typed_stats(made))
 
 
 @pytest.mark.parametrize("row", TYPES, ids=lambda row: str(row[0]))
@@ -107,10 +110,11 @@ def test_a_side_without_values_says_nothing() -> None:
 
 
 def test_bounds_are_unknown_if_one_of_them_is() -> None:
-    values, unknown = decoded(1, 9, pa.int32()), decoded(None, 20, pa.int32())
-    for merged in (widen_stats(values, unknown), widen_stats(unknown, values)):
-        lower, upper = typed_bounds(merged, pa.int32())
-        assert (lower.to_pylist(), upper.to_pylist()) == ([None], [None])
+    for now in (pa.int32(), pa.float64()):
+        values, unknown = decoded(1, 9, now), decoded(None, 20, now)
+        for merged in (widen_stats(values, unknown), widen_stats(unknown, values)):
+            lower, upper = typed_bounds(merged, now)
+            assert (lower.to_pylist(), upper.to_pylist()) == ([None], [None])
 
 
 def test_bounds_of_a_widened_column_have_the_wider_type() -> None:
@@ -159,28 +163,38 @@ def test_negative_decimals_compare_as_numbers() -> None:
 # Records --------------------------------------------------------------------------------------
 
 
-def test_records_merge_where_there_is_an_older_one() -> None:
-    lows, highs = pa.array([1, 5, 3], pa.int32()), pa.array([9, 6, 4], pa.int32())
-    newer = encode_column_stats(stats(lows, highs), RecordType.PARTITION_STATS)
-    older_rows = stats(pa.array([4, 4, 4], pa.int32()), pa.array([10, 10, 10], pa.int32()))
-    whole = encode_column_stats(older_rows, RecordType.PARTITION_STATS)
-    older = pa.array([whole[0].as_py(), None, whole[2].as_py()], pa.binary())
-    merged = merge_column_stats(older, newer)
-    assert set(read_record_types(merged).tolist()) == {RecordType.PARTITION_STATS}
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(-9, 9), min_size=1, max_size=7), max_size=5))
+def test_records_of_a_subject_are_widened_into_one(of_subjects: list[list[int]]) -> None:
+    numbers = pa.array([number for some in of_subjects for number in some], pa.int32())
+    subjects = np.repeat(np.arange(len(of_subjects)), [len(some) for some in of_subjects])
+    values = encode_typed_stats(stats(numbers, numbers), RecordType.PARTITION_STATS)
+    merged = widen_column_stats(values, subjects)
+    assert set(read_record_types(merged).tolist()) <= {RecordType.PARTITION_STATS}
     found = decode_column_stats(merged)
     lower, upper = typed_bounds(found, pa.int32())
-    assert (lower.to_pylist(), upper.to_pylist()) == ([1, 5, 3], [10, 6, 10])
-    assert found["value_count"].to_pylist() == [20, 10, 20]
-    assert merge_column_stats(pa.nulls(3, pa.binary()), newer).equals(newer)
-    none = pa.array([], pa.binary())
-    assert merge_column_stats(none, none).equals(none)
+    assert lower.to_pylist() == [min(some) for some in of_subjects]
+    assert upper.to_pylist() == [max(some) for some in of_subjects]
+    assert found["value_count"].to_pylist() == [10 * len(some) for some in of_subjects]
 
 
-def test_records_of_any_type_say_whether_they_are_deleted() -> None:
-    one = pa.array([1, 2], pa.int32())
+def test_widened_records_have_the_type_of_the_newest() -> None:
+    types = [pa.int32(), pa.int64(), pa.int32(), pa.string(), pa.string()]
+    values = [encode_typed_stats(stats(*[pa.array(["7"]).cast(each)] * 2)) for each in types]
+    merged = widen_column_stats(pa.concat_arrays(values[:3]), np.zeros(3, np.int64))
+    assert decode_column_stats(merged)["value_type"].to_pylist() == [ValueType.LONG]
+    merged = widen_column_stats(pa.concat_arrays(values), np.zeros(5, np.int64))
+    found = decode_column_stats(merged)
+    assert found["value_type"].to_pylist() == [ValueType.STRING]
+    assert found["min"].to_pylist()[0]["branch"] == Wrapper.NULL
+
+
+def test_records_of_any_type_say_how_they_stand_to_older_ones() -> None:
+    one = pa.array([1, 2, 3], pa.int32())
+    is_deleted, is_tight = [True, False, False], [False, False, True]
     values = pa.concat_arrays(
         [
-            encode_column_stats(stats(one, one, is_deleted=[True, False])),
+            encode_typed_stats(stats(one, one, is_deleted=is_deleted, is_tight_bound=is_tight)),
             encode_bloom_filters(pa.array([b""]), "", "1", is_deleted=True),
             encode_bloom_filters(pa.array([b"x"]), "SIMPLE", "1"),
             encode_secondary(1),
@@ -189,6 +203,7 @@ def test_records_of_any_type_say_whether_they_are_deleted() -> None:
             pa.array([encode_files({}, RecordType.FILE_LIST)]),
         ]
     )
-    expected = [True, False, True, False, False, True, False, False]
-    assert deleted_mask(values).to_pylist() == expected
-    assert deleted_mask(pa.array([], pa.binary())).to_pylist() == []
+    found = standing_of(values)
+    assert found.is_gone.tolist() == [True, False, False, True, False, False, True, False, False]
+    assert found.replaces.tolist() == [True, False, True, True, True, True, True, True, True]
+    assert [len(mask) for mask in standing_of(pa.array([], pa.binary()))] == [0, 0]

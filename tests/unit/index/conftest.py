@@ -244,6 +244,10 @@ class DyingStorage:
         self._storage = storage
         self._writes_left = writes_left
 
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        for path, data in objects.items():
+            self.put(path, data)
+
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._storage, name)
         if not callable(call):

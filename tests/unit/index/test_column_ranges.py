@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.kernel.arrow.meta_columns import META_COLUMNS
 from headwater.kernel.format.base_file import open_base_file, write_base_file
+from headwater.kernel.format.column_stats_records import decode_column_stats, typed_bounds
 from headwater.kernel.index.column_ranges import (
     ColumnRange,
-    bounds_of,
     indexed_columns,
     join_ranges,
     leaf_type,
     ranges_of_base_file,
     ranges_of_log,
 )
+from headwater.kernel.index.column_stats import column_stats_entries
 from headwater.model.files import BaseFile
 from headwater.model.instant import InstantTime
 from headwater.seams.memory import MemoryStorage
@@ -83,8 +84,10 @@ def logged(*parts: LogPart, schema: pa.Schema, columns: list[str]) -> list[Colum
 
 
 def bounds(one: ColumnRange) -> tuple[Any, Any]:
-    array = bounds_of([one.low, one.high], one.type)
-    return array[0], array[1]
+    """Return the bounds in the type of their column, as readers of the index get them."""
+    record = column_stats_entries([(FILE, [one])]).values
+    lower, upper = typed_bounds(decode_column_stats(record), one.type)
+    return lower[0], upper[0]
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -226,7 +229,6 @@ def test_a_log_of_deletes_has_ranges_over_nothing() -> None:
     deletes = DeletePart(T, pa.array(["a"]), pa.array([""]))
     (one,) = logged(deletes, schema=pa.schema([("n", pa.int32())]), columns=["n"])
     assert one == ColumnRange("n", pa.null(), None, None, 0, 0)
-    assert bounds_of([None], pa.null()).type == pa.null()
 
 
 def test_rows_of_an_older_schema_are_null_and_partial_ones_say_nothing() -> None:

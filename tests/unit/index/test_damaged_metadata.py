@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -59,8 +58,8 @@ TIMELINE = f"{METADATA}/.hoodie/timeline"
 DEFINITIONS = ".hoodie/.index_defs/index.json"
 WARNING = "not used"
 
-EXAMPLES = int(os.environ.get("HEADWATER_TEST_DAMAGES", "12"))
-"""How many files to damage in each of the tests that try any; with 100 or more, lose every file."""
+EXAMPLES = settings().max_examples // 10
+"""How many files to damage in each of the tests that try any."""
 
 
 def rows(fares: Mapping[str, int], ts: int) -> pa.Table:
@@ -225,6 +224,15 @@ def test_files_with_the_content_of_others(trips: Trips, data: st.DataObject) -> 
             check_no_row_is_lost(trips)
 
 
+def test_an_empty_file_in_place_of_the_list_of_files(
+    copy: Trips, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is whole, and has no record that could tell which partition it belongs to."""
+    empty = copy.metadata_files("bloom_filters/*_00000000000000001.hfile")[0]
+    copy.metadata_files("files/*.hfile")[-1].write_bytes(empty.read_bytes())
+    check_answers_by_listing(copy, caplog)
+
+
 def data_files(trips: Trips) -> list[Path]:
     """Return the base files and logs of the metadata table that are not empty."""
     found = [*trips.metadata_files("*/*.hfile"), *trips.metadata_files("*/.*.log.*")]
@@ -238,12 +246,15 @@ def commits(trips: Trips) -> list[Path]:
 # Missing files ---------------------------------------------------------------------------------
 
 
-def test_any_file_is_missing(trips: Trips) -> None:
+@pytest.mark.parametrize(
+    "are_all_tried", [False, pytest.param(True, marks=pytest.mark.long)], ids=["newest", "all"]
+)
+def test_any_file_is_missing(trips: Trips, are_all_tried: bool) -> None:
     files = trips.metadata_files()
     assert len(files) > 20
     # The newest of each kind; an older one may be folded into it already.
     newest = {(file.parent, file.suffix, ".log." in file.name): file for file in files}
-    for file in files if EXAMPLES >= 100 else newest.values():
+    for file in files if are_all_tried else newest.values():
         content = file.read_bytes()
         file.unlink()
         try:

@@ -16,6 +16,7 @@ from headwater.kernel.index.index_keys import (
     column_prefix,
     column_stats_keys,
     h64,
+    h64_texts,
     md5_texts,
     partition_id,
     partition_path_of,
@@ -83,6 +84,13 @@ def naive_xxhash64(data: bytes, seed: int) -> int:
 def test_xxhash64_is_that_of_one_text_at_a_time(texts: list[str], seed: int) -> None:
     expected = [naive_xxhash64(text.encode(), seed) for text in texts]
     assert xxhash64(pa.array(texts, pa.string()), seed).tolist() == expected
+
+
+def test_few_texts_have_the_hashes_that_many_have() -> None:
+    texts = [f"column-{number}" for number in range(200)]
+    many = h64_texts(pa.array(texts)).to_pylist()
+    assert many == [h64(text) for text in texts]
+    assert h64_texts(pa.array([*texts[:3], *texts[:3]])).to_pylist() == many[:3] * 2
 
 
 def test_xxhash64_has_the_published_values() -> None:

@@ -6,6 +6,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.kernel.format.column_stats_records import (
+    decode_column_stats,
+    encode_statistic,
+    typed_bounds,
+)
 from headwater.kernel.format.metadata_records import (
     FileInfo,
     decode_files,
@@ -14,6 +19,7 @@ from headwater.kernel.format.metadata_records import (
     encode_secondary,
 )
 from headwater.kernel.format.metadata_schema import RecordType
+from headwater.kernel.format.wrapped_values import value_kind
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.group_entries import split_by_group
 from headwater.kernel.index.merge_entries import merge_entries
@@ -78,6 +84,61 @@ def test_lists_of_files_are_united_and_what_is_deleted_goes() -> None:
     ]
     found = merge_entries("files", parts[1:], base=parts[0])
     assert decode_files(as_dict(found)["city=sf"]) == {"a": FileInfo(5), "c": FileInfo(3)}
+
+
+# A range of statistics, and whether it is tight. None stands for a key that is removed, an empty
+# range for a record that says that it is deleted.
+Range = tuple[int, int, bool] | tuple[()] | None
+ranges = st.builds(
+    lambda a, b, tight: (min(a, b), max(a, b), tight), *[st.integers(0, 9)] * 2, st.booleans()
+)
+told_ranges = st.dictionaries(st.sampled_from("abc"), st.none() | st.just(()) | ranges, max_size=3)
+
+
+def stats_entries(told: dict[str, Range]) -> Entries:
+    return entries({key: None if one is None else stats_record(one) for key, one in told.items()})
+
+
+def stats_record(one: tuple[int, int, bool] | tuple[()]) -> bytes:
+    low, high, is_tight = one or (None, None, False)
+    return encode_statistic(
+        RecordType.COLUMN_STATS,
+        "file",
+        "column",
+        value_kind(pa.int64()),
+        (low, high),
+        (1, 0, 0, 0),
+        is_deleted=not one,
+        is_tight=is_tight,
+    )
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from("abc"), ranges), st.lists(told_ranges, max_size=5))
+def test_statistics_are_widened_unless_something_replaces_them(
+    base: dict[str, tuple[int, int, bool]], parts: list[dict[str, Range]]
+) -> None:
+    expected: dict[str, tuple[int, int, int]] = {}
+    told: list[dict[str, Range]] = [{**base}, *parts]
+    for part in told:
+        for key, one in part.items():
+            if not one:
+                expected.pop(key, None)
+                continue
+            low, high, is_tight = one
+            before = expected.get(key)
+            if before is not None and not is_tight:
+                low, high = min(low, before[0]), max(high, before[1])
+            count = 1 if before is None or is_tight else before[2] + 1
+            expected[key] = (low, high, count)
+    logged = [stats_entries(part) for part in parts]
+    found = merge_entries("column_stats", logged, base=stats_entries({**base}))
+    decoded = decode_column_stats(found.values)
+    lower, upper = typed_bounds(decoded, pa.int64())
+    rows = zip(
+        lower.to_pylist(), upper.to_pylist(), decoded["value_count"].to_pylist(), strict=True
+    )
+    assert dict(zip(as_dict(found), rows, strict=True)) == expected
 
 
 def test_a_record_that_says_that_it_is_deleted_removes_its_key() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
@@ -288,6 +288,10 @@ def test_two_processes_compact_at_once(metadata: MetadataBench) -> None:
     class Meddling:
         """Storage of a process that another one overtakes at every write."""
 
+        def put_many(self, objects: Mapping[str, bytes]) -> None:
+            for path, data in objects.items():
+                self.put(path, data)
+
         def __getattr__(self, name: str) -> Any:
             call = getattr(metadata.storage, name)
             if name not in ("put", "put_if_absent") or not callable(call):
@@ -452,6 +456,10 @@ def test_a_released_attempt_is_taken_over_at_once(metadata: MetadataBench) -> No
 
     class Failing:
         """Storage that takes no base files."""
+
+        def put_many(self, objects: Mapping[str, bytes]) -> None:
+            for path, data in objects.items():
+                self.put(path, data)
 
         def __getattr__(self, name: str) -> Any:
             call = getattr(metadata.storage, name)

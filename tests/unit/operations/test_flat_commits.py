@@ -72,7 +72,7 @@ def test_a_small_write_does_not_grow_with_the_table(
         tmp_path / "small", table_type, index, partitions=1, commits=8
     )
     large, more_logs = calls_of_a_small_write(
-        tmp_path / "large", table_type, index, partitions=12, commits=15
+        tmp_path / "large", table_type, index, partitions=6, commits=15
     )
     assert large == small
     assert max(logs, more_logs) <= METADATA_COMPACTION_COMMITS.default + 1

@@ -276,3 +276,32 @@ def test_storage_calls_of_a_small_commit(
     print(f"{lock_calls} calls for the lock, {calls - lock_calls} others")
     assert 0 < lock_calls <= LOCK_CALLS_MAX
     assert 0 < calls - lock_calls - COMMITS_BEFORE <= CALLS_MAX
+
+
+def test_the_logs_of_a_commit_are_read_once_for_all_indexes(tmp_path: Path) -> None:
+    made = hw.create_table(
+        tmp_path / "trips",
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="city",
+        table_type=TableType.MERGE_ON_READ,
+        buckets=4,
+        options={
+            **FAST,
+            "hoodie.metadata.index.column.stats.enable": "true",
+            "hoodie.metadata.global.record.level.index.enable": "true",
+        },
+    )
+    storage = CountingStorage(LocalStorage(made.uri, fsync=False), keep_trace=True)
+    table = Table.load(
+        storage=storage, clock=SystemClock(), ids=SystemIds(), options=check_options(FAST)
+    )
+    many = rows(*((f"k{number}", "sf", number) for number in range(40)))
+    table.upsert(many)
+    storage.reset()
+    table.upsert(many)
+    reads = [at for at, (_, path) in enumerate(storage.trace) if path.startswith("city=sf/.")]
+    assert reads == [*range(reads[0], reads[0] + 4)], "each of the four, and all at once"
+    assert {storage.trace[at][0] for at in reads} == {"read_many"}
+    told = [path for method, path in storage.trace if method == "put_many"]
+    assert len({path.split("/")[2] for path in told}) == 4, "one log or more for each index"

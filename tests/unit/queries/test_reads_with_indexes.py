@@ -23,6 +23,7 @@ from headwater.kernel.index.partition_kinds import COLUMN_STATS, PARTITION_STATS
 from headwater.kernel.load_view import load_view
 from headwater.kernel.view.table_view import load_listed_view
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
+from headwater.seams.counting import CountingStorage
 from headwater.table import Table
 
 SCHEMA = pa.schema(
@@ -261,6 +262,43 @@ class TestWhatIsRead:
         table.insert(rows_with(city="x", id="a", fare=1))
         table.insert(rows_with(city="y", id="a", fare=2))
         assert table.read_arrow(where="id = 'a'").num_rows == 2
+
+
+@pytest.mark.usefixtures("trusted_indexes")
+def test_a_look_up_asks_storage_for_what_it_needs_and_once(tmp_path: Path) -> None:
+    """On object storage requests are what a look-up costs."""
+    options = {**OPTIONS, "hoodie.metadata.global.record.level.index.enable": "false"}
+    table = hw.create_table(tmp_path / "t", schema=SCHEMA, record_key="id", options=options)
+    for number in range(12):
+        table.upsert(rows_with(city="x", id=f"{number}", fare=number))
+    table.indexes.create(RECORD_INDEX)
+    storage = CountingStorage(table.storage, keep_trace=True)
+    request = ReadRequest(where="id = '1'", is_filtered=True)
+    plan = plan_snapshot(storage, table.reload().config, request, storage_options=OPTIONS)
+    assert len(plan.slices) == 1
+    assert len(set(storage.trace)) == len(storage.trace)
+    metadata = ".hoodie/metadata"
+    assert list(dict.fromkeys(map(asked_for, storage.trace))) == [
+        ("list_names", ".hoodie/timeline"),
+        ("read_many", ".hoodie/timeline/"),  # The newest commit, for the schema.
+        ("read", ".hoodie/"),  # Which indexes there are now.
+        ("list_names", f"{metadata}/.hoodie/timeline"),
+        ("list_tree", f"{metadata}/files"),
+        ("list_tree", f"{metadata}/record_index"),
+        ("read", ".hoodie/.index_defs/"),
+        ("read_many", f"{metadata}/.hoodie/timeline/"),  # What the build of the index wrote.
+        ("read", f"{metadata}/record_index/"),
+        ("read_many", f"{metadata}/files/"),
+        ("read", f"{metadata}/files/"),
+    ]
+    logs = len([path for _, path in storage.trace if "/files/.files" in path])
+    assert storage.count() == 10 + logs
+
+
+def asked_for(call: tuple[str, str]) -> tuple[str, str]:
+    """Return a call with the folder in place of the file."""
+    method, path = call
+    return method, path if method.startswith("list") else path.rpartition("/")[0] + "/"
 
 
 class TestWithoutIndexes:

@@ -49,6 +49,12 @@ def test_read_many_counts_once_for_each_path(storage: CountingStorage) -> None:
     assert storage.trace == [("read_many", "a"), ("read_many", "b"), ("read_many", "a")]
 
 
+def test_put_many_counts_once_for_each_path(storage: CountingStorage) -> None:
+    storage.put_many({"a": b"1", "b": b"2"})
+    assert storage.counts == {"put_many": 2}
+    assert storage.read_many("ab") == [b"1", b"2"]
+
+
 def test_a_call_that_fails_counts(storage: CountingStorage) -> None:
     with pytest.raises(NotFoundError):
         storage.read("absent")

@@ -270,6 +270,19 @@ def test_read_many_asks_for_several_objects_at_once() -> None:
     assert storage.read_many(["a", "b", "c", "d"]) == [b"a", b"b", b"c", b"d"]
 
 
+def test_put_many_writes_several_objects_at_once() -> None:
+    together = threading.Barrier(4)
+
+    class WaitingStorage(ObjectStorage):
+        def put(self, path: str, data: bytes) -> None:
+            together.wait(10)  # Returns only if four writes are under way.
+            super().put(path, data)
+
+    storage = WaitingStorage(MemoryStore(), "memory://obstore")
+    storage.put_many({"a": b"1", "b": b"2", "c": b"3", "d": b"4"})
+    assert storage.read_many("abcd") == [b"1", b"2", b"3", b"4"]
+
+
 def test_it_travels_to_another_process() -> None:
     with server_that_answers(200, b"data", HEADERS) as server:
         storage = server.open_s3()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,10 @@ class DyingStorage:
     def __init__(self, storage: Storage, *, writes_left: int) -> None:
         self._storage = storage
         self._writes_left = writes_left
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        for path, data in objects.items():
+            self.put(path, data)
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._storage, name)

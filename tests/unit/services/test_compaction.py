@@ -405,6 +405,19 @@ def test_h_39_deletes_that_have_done_their_duty_are_dropped(
     assert values(table) == {"b": 2}
 
 
+def test_h_39_deletes_of_the_write_that_began_a_group_are_kept_like_any_other(
+    new_table: Callable[..., Table],
+) -> None:
+    table = new_table()
+    table.upsert(rows(("a", "sf", 2, 0, True)))
+    table.upsert(rows(("b", "sf", 1, 1)))
+    plan = table.services.schedule_compaction()
+    table.upsert(rows(("a", "sf", 1, 1)))
+    assert values(table) == {"b": 1}
+    table.services.compact(plan)
+    assert values(table) == {"b": 1}
+
+
 def test_deletes_by_key_alone_leave_nothing_behind(new_table: Callable[..., Table]) -> None:
     table = new_table()
     table.upsert(rows(("a", "sf", 9, 1)))

@@ -6,7 +6,7 @@ to be deleted. Where it stalls with the table lock in its hands, nobody can take
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,10 @@ class Stalling:
         self._before = before
         self._act = act
         self.writes = 0
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        for path, data in objects.items():
+            self.put(path, data)
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._storage, name)

@@ -58,6 +58,12 @@ WRITES = st.one_of(
     ),
 )
 
+BOUNDED = settings(
+    max_examples=settings().max_examples // 50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
 Service = Callable[[Table], object]
 SERVICES: Mapping[str, Service] = {
     "compact": lambda table: table.services.compact(),
@@ -120,9 +126,7 @@ def _in_order(rows: pa.Table) -> list[dict[str, Any]]:
         "copy-on-write bloom",
     ],
 )
-@settings(
-    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@BOUNDED
 @given(
     before=st.lists(WRITES, min_size=4, max_size=7),
     services=st.lists(st.sampled_from(sorted(SERVICES)), min_size=3, max_size=3),
@@ -156,9 +160,7 @@ def test_inv_48_three_services_in_a_row_are_invisible(
 
 
 @pytest.mark.parametrize("ordering", ["ts", None])
-@settings(
-    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@BOUNDED
 @given(
     before=st.lists(WRITES, min_size=2, max_size=4),
     service=st.sampled_from(["compaction", "log_compaction"]),

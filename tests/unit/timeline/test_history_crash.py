@@ -417,7 +417,7 @@ def test_cleaning_spares_a_merged_file_that_its_writer_is_about_to_list(
     assert len(HistoryTimeline(storage, LAYOUT.history).manifest.files) == 1
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=settings().max_examples // 10)
 @given(data=st.data())
 def test_archivers_and_compactions_may_interleave_in_any_way(data: st.DataObject) -> None:
     instants = commits(9)

@@ -23,6 +23,7 @@ from headwater.kernel.timeline.history.write import archive_instants
 from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader
 from headwater.kernel.view.file_index import ListingFileIndex
 from headwater.kernel.view.indexed_files import IndexedFiles
+from headwater.kernel.view.slicing import without_logs
 from headwater.kernel.view.table_view import TableView, load_listed_view, load_view_start
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile
@@ -151,7 +152,7 @@ class Written:
             CommittedIndex(self.storage),
             start.reader,
             start.timeline,
-            start.commit_instants(),
+            start.commit_instants,
             is_merge_on_read=True,
         )
         return TableView(self.config, start, source)
@@ -248,15 +249,26 @@ class TestDemo:
         assert view.slices_up_to(at(500)) == view.slices_before(at(500)) == view.slices()
 
     def test_read_optimized_is_the_newest_base_file(self, demo: Written) -> None:
-        (only,) = demo.view().read_optimized_slices()
+        (only,) = without_logs(demo.view().slices())
         assert (only.base_instant, only.logs) == (at(60), ())
-        (before,) = demo.view(as_of=79).read_optimized_slices()
+        (before,) = without_logs(demo.view(as_of=79).slices())
         assert (before.base_instant, before.logs) == (at(10), ())
 
     def test_groups_of_logs_only_are_not_in_a_read_optimized_view(self, table: Written) -> None:
         table.commit(1, 2, log(1))
-        assert table.view().read_optimized_slices() == []
+        assert without_logs(table.view().slices()) == []
         assert names(table.view()) == paths([log(1)])
+
+    def test_slices_of_some_groups(self, table: Written) -> None:
+        groups = [FileGroupId(partition, f"{n}") for partition in ("p", "q") for n in range(2)]
+        table.commit(1, 2, *(base(1, group) for group in groups))
+        table.commit(3, 4, log(3, groups[-1]))
+        found = table.view().slices()
+        wanted = groups[1::2]
+        absent = FileGroupId("r", "0")
+        assert table.view().slices_of([*wanted[::-1], absent]) == found[1::2]
+        assert [len(file_slice.logs) for file_slice in found[1::2]] == [0, 1]
+        assert table.view().slices_of([absent]) == table.view().slices_of([]) == []
 
     def test_planners_see_all_slices(self, demo: Written) -> None:
         (slices,) = demo.view().all_slices().values()
@@ -689,7 +701,7 @@ class TestCost:
         start = load_view_start(counted, listed.config)
         index = CommittedIndex(listed.storage)
         source = IndexedFiles(
-            index, start.reader, start.timeline, start.commit_instants(), is_merge_on_read=True
+            index, start.reader, start.timeline, start.commit_instants, is_merge_on_read=True
         )
         view = TableView(listed.config, start, source)
         assert [one.group.partition for one in view.slices()] == ["p", "r"]

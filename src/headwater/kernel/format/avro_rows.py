@@ -101,6 +101,8 @@ class RowReader:
     def spans(self, valid: Mask) -> pa.BinaryArray:
         """Read byte sequences of the valid rows; the others become null."""
         rows = np.flatnonzero(valid)
+        if not len(rows):
+            return pa.nulls(len(valid), pa.binary())
         lengths, starts = read_lengths(self._view, self._cursors(rows))
         self._move(rows, starts + lengths)
         return take_spans(self._data, starts, lengths, valid).cast(pa.binary())

@@ -21,6 +21,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _DECIMAL_PRECISION_MAX = 38
 _NESTING_MAX = 64
 """Far beyond any schema of people, and below the depth at which Python's stack gives up."""
+_SCHEMAS_CACHED_MAX = 64
+"""Every block of a log has its schema, and mostly it is that of the block before."""
 
 _PRIMITIVES: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -91,14 +94,22 @@ def parse_avro_schema(schema: str | Mapping[str, Any]) -> pa.Schema:
             has the column's path.
     """
     try:
-        parsed = json.loads(schema) if isinstance(schema, str) else schema
-        if not isinstance(parsed, Mapping) or parsed.get("type") != "record":
-            raise InvalidInputError("The schema must be an Avro record with the table's columns")
-        return pa.schema(list(_AvroReader({}).record(parsed, (), "").fields))
+        return _columns_of_text(schema) if isinstance(schema, str) else _columns_of(schema)
     except json.JSONDecodeError as error:
         raise InvalidInputError(f"The schema is not JSON: {error}") from error
     except RecursionError:
         raise InvalidInputError("The schema is nested too deeply to be read") from None
+
+
+@lru_cache(maxsize=_SCHEMAS_CACHED_MAX)
+def _columns_of_text(schema: str) -> pa.Schema:
+    return _columns_of(json.loads(schema))
+
+
+def _columns_of(schema: object) -> pa.Schema:
+    if not isinstance(schema, Mapping) or schema.get("type") != "record":
+        raise InvalidInputError("The schema must be an Avro record with the table's columns")
+    return pa.schema(list(_AvroReader({}).record(schema, (), "").fields))
 
 
 def _sanitized(table: str) -> str:

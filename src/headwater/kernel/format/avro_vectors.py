@@ -60,17 +60,21 @@ def pieces_of(matrix: Bytes, lengths: Longs | None = None) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), count, buffers)
 
 
+def without_nulls(values: pa.Array, instead: int | bool) -> pa.Array:
+    """Return values with another one for null; most have none, and Arrow would copy them."""
+    return values.fill_null(instead) if values.null_count else values
+
+
 def piece_lengths(pieces: pa.Array) -> Longs:
     """Return the length of each byte string or text, 0 where it is null."""
-    lengths = pc.binary_length(pieces).fill_null(0)
-    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+    return np.asarray(without_nulls(pc.binary_length(pieces), 0)).astype(np.int64)
 
 
 def join_pieces(pieces: Sequence[pa.Array | pa.Scalar]) -> pa.Array:
     """Concatenate pieces row by row; a null piece adds nothing to its row."""
-    separator = pa.scalar(b"", pa.large_binary())
-    wide = [piece.cast(pa.large_binary()) for piece in pieces]
-    return pc.binary_join_element_wise(*wide, separator, null_handling="skip")
+    wanted = pa.large_binary()
+    wide = [piece if piece.type == wanted else piece.cast(wanted) for piece in pieces]
+    return pc.binary_join_element_wise(*wide, pa.scalar(b"", wanted), null_handling="skip")
 
 
 def data_of(joined: pa.Array) -> memoryview:

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, unique
-from itertools import pairwise
 from struct import Struct
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -60,11 +60,13 @@ LOCK_STEP_BLOCKS_MIN = 192
 """From so many blocks on, walking all at once beats a loop over entries, measured."""
 
 _TWO_INTS = Struct(">ii")
-_INDEX_ENTRY = Struct(">qi")
-_ROW_LENGTH = Struct(">H")
+_INDEX_HEAD = np.dtype([("offset", ">i8"), ("size", ">i4")])
+_ROW_LENGTH = np.dtype(">u2")
+_SUFFIX = np.dtype((np.void, len(KEY_SUFFIX)))
 _ENTRY_HEAD = np.dtype([("key", ">i4"), ("value", ">i4"), ("row", ">u2")])
 _INT32_MAX = 2**31 - 1
 _VERSION_BYTES = 4
+_ONE_BYTE_MAX = 127
 
 
 @unique
@@ -285,9 +287,7 @@ class HFile:
     def _data_of(self, data: memoryview, start: int, block: int) -> bytes | memoryview:
         offset, size = int(self._index.offsets[block]), int(self._index.sizes[block])
         view = data[offset - start : offset - start + size]
-        decoded = decode_block(
-            view, Magic.DATA, self._trailer.codec, path=self.path, offset=offset
-        )
+        decoded = decode_block(view, Magic.DATA, self._trailer.codec, path=self.path, offset=offset)
         if decoded.size != size:
             raise corrupt(self.path, f"the block at offset {offset} differs from its index entry")
         return decoded.data
@@ -332,7 +332,7 @@ def open_hfile(storage: Storage, path: str, size_bytes: int | None = None) -> HF
 
 
 def _all(claims: pa.BooleanArray) -> bool:
-    return bool(pc.all(claims, min_count=0).as_py())
+    return bool(claims.false_count == 0)
 
 
 def _filtered(entries: HFileEntries, mask: pa.BooleanArray) -> HFileEntries:
@@ -431,15 +431,15 @@ def _walk_in_step(data: Bytes, begins: Longs, ends: Longs, path: str) -> Longs:
 def _entries_at(data: bytes | memoryview, starts: Longs, path: str) -> HFileEntries:
     view = bytes_of(data)
     ends = np.append(starts[1:], len(view))
-    heads = _windows(view, starts, _ENTRY_HEAD.itemsize, path).view(_ENTRY_HEAD)[:, 0]
+    heads = _read_at(view, starts, _ENTRY_HEAD, path)
     key_lengths = heads["key"].astype(np.int64)
     row_lengths = heads["row"].astype(np.int64)
     value_lengths = heads["value"].astype(np.int64)
-    if (key_lengths != row_lengths + _ROW_LENGTH.size + len(KEY_SUFFIX)).any():
+    if (key_lengths != row_lengths + _ROW_LENGTH.itemsize + len(KEY_SUFFIX)).any():
         raise corrupt(path, "a key has an impossible length")
     rows_at = starts + _ENTRY_HEAD.itemsize
-    suffixes = _windows(view, rows_at + row_lengths, len(KEY_SUFFIX), path)
-    if (suffixes != np.frombuffer(KEY_SUFFIX, np.uint8)).any() or view[ends - 1].any():
+    suffixes = _read_at(view, rows_at + row_lengths, _SUFFIX, path)
+    if (suffixes != np.void(KEY_SUFFIX)).any() or view[ends - 1].any():
         raise corrupt(path, "an entry is of another kind than the metadata table has")
     every = np.ones(len(starts), np.bool_)
     values_at = starts + _TWO_INTS.size + key_lengths
@@ -450,10 +450,14 @@ def _entries_at(data: bytes | memoryview, starts: Longs, path: str) -> HFileEntr
     return HFileEntries(keys, take_spans(data, values_at, value_lengths, every))
 
 
-def _windows(data: Bytes, at: Longs, size: int, path: str) -> Bytes:
-    if len(data) < size or (at > len(data) - size).any():
+def _read_at(data: Bytes, at: Longs, kind: np.dtype[Any], path: str) -> npt.NDArray[Any]:
+    """Return the values of a type that lie at some places."""
+    places = len(data) - kind.itemsize + 1
+    if (at >= places).any():
         raise _cut_entry(path)
-    return np.lib.stride_tricks.sliding_window_view(data, size)[at]
+    # Bytes without a meaning are gathered twice as fast as fields.
+    everywhere = np.ndarray(max(places, 0), (np.void, kind.itemsize), data, strides=(1,))
+    return everywhere[at].view(kind)
 
 
 def _cut_entry(path: str) -> Exception:
@@ -491,40 +495,60 @@ def _parse_trailer(data: memoryview, path: str) -> _Trailer:
 
 
 def _parse_index(data: bytes | memoryview, count: int, path: str) -> _Index:
-    raw = bytes(data)
-    keys, offsets, sizes = [], [], []
-    at = 0
-    while at < len(raw):
-        if at + _INDEX_ENTRY.size + 1 > len(raw):
-            raise corrupt(path, "its index is cut short")
-        offset, size = _INDEX_ENTRY.unpack_from(raw, at)
-        row, at = _index_row(raw, at + _INDEX_ENTRY.size, path)
-        keys.append(row)
-        offsets.append(offset)
-        sizes.append(size)
-    if len(keys) != count:
-        raise corrupt(path, f"its index has {len(keys)} blocks, its trailer says {count}")
-    if any(left >= right for left, right in pairwise(keys)):
+    keys_at, ends = _walk_index(bytes(data), path)
+    if len(ends) != count:
+        raise corrupt(path, f"its index has {len(ends)} blocks, its trailer says {count}")
+    view = bytes_of(data)
+    heads = _read_at(view, np.append(0, ends)[:-1], _INDEX_HEAD, path)
+    row_lengths = _read_at(view, keys_at, _ROW_LENGTH, path).astype(np.int64)
+    rows_at = keys_at + _ROW_LENGTH.itemsize
+    behind = ends - rows_at - row_lengths
+    if ((behind != 0) & (behind != len(KEY_SUFFIX))).any():
+        raise _impossible_key(path)
+    first_keys = take_spans(data, rows_at, row_lengths, np.ones(count, np.bool_))
+    if not _all(pc.less(first_keys[:-1], first_keys[1:])):
         raise corrupt(path, "its index is out of order")
-    return _Index(
-        pa.array(keys, pa.binary()), np.array(offsets, np.int64), np.array(sizes, np.int64)
-    )
+    return _Index(first_keys, heads["offset"].astype(np.int64), heads["size"].astype(np.int64))
 
 
-def _index_row(data: bytes, at: int, path: str) -> tuple[bytes, int]:
-    """Read a length, and behind it a row length, a row, and maybe the suffix of keys."""
+def _walk_index(data: bytes, path: str) -> tuple[Longs, Longs]:
+    """Return where the key of each entry begins, with the length of its row, and where it ends."""
+    keys_at, ends = [], []
+    size, head_size = len(data), _INDEX_HEAD.itemsize
+    at = 0
+    while at + head_size < size:
+        at += head_size
+        length = data[at]
+        if length <= _ONE_BYTE_MAX:
+            at += 1
+        else:
+            length, at = _long_length(data, at, path)
+        keys_at.append(at)
+        at += length
+        ends.append(at)
+    if at != size:
+        raise corrupt(path, "its index is cut short")
+    return np.array(keys_at, np.int64), np.array(ends, np.int64)
+
+
+def _long_length(data: bytes, at: int, path: str) -> tuple[int, int]:
+    """Read a length of several bytes, and return where it ends."""
     # The first native writers had the lengths as protobuf has them; the row length tells.
     for read in (read_vint, read_varint):
         try:
             length, start = read(data, at)
         except MalformedProtobufError:
             continue
-        if length >= _ROW_LENGTH.size and start + length <= len(data):
-            (row_length,) = _ROW_LENGTH.unpack_from(data, start)
-            if length - row_length - _ROW_LENGTH.size in (0, len(KEY_SUFFIX)):
-                row_at = start + _ROW_LENGTH.size
-                return data[row_at : row_at + row_length], start + length
-    raise corrupt(path, "its index has an impossible key")
+        row_at = start + _ROW_LENGTH.itemsize
+        if row_at <= start + length <= len(data):
+            row_length = int.from_bytes(data[start:row_at])
+            if start + length - row_at - row_length in (0, len(KEY_SUFFIX)):
+                return length, start
+    raise _impossible_key(path)
+
+
+def _impossible_key(path: str) -> Exception:
+    return corrupt(path, "its index has an impossible key")
 
 
 def _parse_info(data: bytes, path: str) -> dict[str, bytes]:

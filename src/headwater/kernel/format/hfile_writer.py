@@ -50,12 +50,14 @@ _LONG = Struct(">q")
 _ROW_LENGTH = Struct(">H")
 _INDEX_ENTRY = Struct(">qi")
 _KEY_VALUE_VERSION = 1
+_KEY_END = pa.scalar(KEY_SUFFIX, pa.large_binary())
+_ENTRY_END = pa.scalar(b"\x00", pa.large_binary())
 _ENTRY_HEAD = np.dtype([("key", ">i4"), ("value", ">i4"), ("row", ">u2")])
 
 
 def sort_entries(keys: pa.StringArray, values: pa.BinaryArray) -> HFileEntries:
     """Order entries by the bytes of their keys."""
-    order = pc.sort_indices(keys.cast(pa.binary()))
+    order = pc.sort_indices(keys.view(pa.binary()))
     return HFileEntries(keys.take(order), values.take(order))
 
 
@@ -77,11 +79,14 @@ def encode_hfile(
         InvalidInputError: keys are out of order, doubled, null or too long, or the codec is neither
             GZ nor NONE.
     """
-    _check_input(keys, values, codec)
+    if codec not in (Codec.GZ, Codec.NONE):
+        raise InvalidInputError(f"HFiles are written with GZ or NONE, not {codec.name}")
+    rows = keys.view(pa.binary())
+    row_lengths, value_lengths = piece_lengths(rows), piece_lengths(values)
+    _check_input(rows, values, row_lengths)
     out = bytearray()
     index = bytearray()
-    rows = keys.cast(pa.binary())
-    entries, sizes = _encode_entries(rows, values)
+    entries, sizes = _encode_entries(rows, values, row_lengths, value_lengths)
     previous = first_offset = NO_PREVIOUS_BLOCK
     block_count = 0
     ends = np.cumsum(sizes)
@@ -99,8 +104,14 @@ def encode_hfile(
     out += encode_block(Magic.ROOT_INDEX, bytes(index), codec)
     out += encode_block(Magic.ROOT_INDEX, b"", codec)
     file_info_offset = len(out)
-    info = _file_info(rows, values, schema, is_base_file, create_time_ms)
-    out += encode_block(Magic.FILE_INFO, info, codec)
+    info = {
+        b"schema": schema.encode(),
+        b"hfile.AVG_VALUE_LEN": _INT.pack(_average(value_lengths)),
+        b"hfile.AVG_KEY_LEN": _INT.pack(_average(row_lengths)),
+        b"hfile.CREATE_TIME_TS": _LONG.pack(create_time_ms),
+        **_key_info(rows, is_base_file),
+    }
+    out += encode_block(Magic.FILE_INFO, _encode_info(info), codec)
     out += _trailer(
         {
             TrailerTag.FILE_INFO_OFFSET: file_info_offset,
@@ -119,27 +130,25 @@ def encode_hfile(
     return bytes(out)
 
 
-def _check_input(keys: pa.StringArray, values: pa.BinaryArray, codec: Codec) -> None:
-    if codec not in (Codec.GZ, Codec.NONE):
-        raise InvalidInputError(f"HFiles are written with GZ or NONE, not {codec.name}")
-    if len(keys) != len(values) or keys.null_count or values.null_count:
+def _check_input(rows: pa.BinaryArray, values: pa.BinaryArray, row_lengths: Longs) -> None:
+    if len(rows) != len(values) or rows.null_count or values.null_count:
         raise InvalidInputError(
-            f"An HFile needs a value for each key and no nulls, got {len(keys)} keys and "
-            f"{len(values)} values, with {keys.null_count} and {values.null_count} nulls"
+            f"An HFile needs a value for each key and no nulls, got {len(rows)} keys and "
+            f"{len(values)} values, with {rows.null_count} and {values.null_count} nulls"
         )
-    rows = keys.cast(pa.binary())
     if len(rows) > 1 and not pc.all(pc.less(rows[:-1], rows[1:])).as_py():
         raise InvalidInputError("The keys of an HFile must ascend bytewise, each once. Sort them")
-    longest = pc.max(pc.binary_length(rows)).as_py()
-    if longest is not None and longest > KEY_BYTES_MAX:
+    longest = row_lengths.max(initial=0)
+    if longest > KEY_BYTES_MAX:
         raise InvalidInputError(
             f"A key of the metadata table has at most {KEY_BYTES_MAX} bytes, got {longest}"
         )
 
 
-def _encode_entries(rows: pa.BinaryArray, values: pa.BinaryArray) -> tuple[memoryview, Longs]:
+def _encode_entries(
+    rows: pa.BinaryArray, values: pa.BinaryArray, row_lengths: Longs, value_lengths: Longs
+) -> tuple[memoryview, Longs]:
     """Return the bytes of all entries, and how many each of them has."""
-    row_lengths, value_lengths = piece_lengths(rows), piece_lengths(values)
     heads = np.empty(len(rows), _ENTRY_HEAD)
     heads["row"] = row_lengths
     heads["key"] = row_lengths + (_ROW_LENGTH.size + len(KEY_SUFFIX))
@@ -147,9 +156,9 @@ def _encode_entries(rows: pa.BinaryArray, values: pa.BinaryArray) -> tuple[memor
     pieces = [
         pieces_of(heads.view(np.uint8).reshape(len(rows), _ENTRY_HEAD.itemsize)),
         rows,
-        pa.scalar(KEY_SUFFIX),
+        _KEY_END,
         values,
-        pa.scalar(b"\x00"),
+        _ENTRY_END,
     ]
     sizes = row_lengths + value_lengths + (_ENTRY_HEAD.itemsize + len(KEY_SUFFIX) + 1)
     return data_of(join_pieces(pieces)), sizes
@@ -169,26 +178,18 @@ def _with_length(row: bytes) -> bytes:
     return _ROW_LENGTH.pack(len(row)) + row
 
 
-def _file_info(
-    rows: pa.BinaryArray,
-    values: pa.BinaryArray,
-    schema: str,
-    is_base_file: bool,
-    create_time_ms: int,
-) -> bytes:
-    count = len(rows)
+def _key_info(rows: pa.BinaryArray, is_base_file: bool) -> dict[bytes, bytes]:
+    first, last = (rows[0].as_py(), rows[-1].as_py()) if len(rows) else (b"", b"")
+    info = {b"hfile.LASTKEY": _with_length(last) if len(rows) else b""}
+    return {**info, b"minRecordKey": first, b"maxRecordKey": last} if is_base_file else info
+
+
+def _encode_info(info: Mapping[bytes, bytes]) -> bytes:
     info = {
-        b"schema": schema.encode(),
-        b"hfile.LASTKEY": _with_length(rows[-1].as_py()) if count else b"",
-        b"hfile.AVG_VALUE_LEN": _INT.pack(_average_length(values)),
-        b"hfile.AVG_KEY_LEN": _INT.pack(_average_length(rows)),
+        **info,
         b"KEY_VALUE_VERSION": _INT.pack(_KEY_VALUE_VERSION),
         b"MAX_MEMSTORE_TS_KEY": _LONG.pack(0),
-        b"hfile.CREATE_TIME_TS": _LONG.pack(create_time_ms),
     }
-    if is_base_file:
-        info[b"minRecordKey"] = rows[0].as_py() if count else b""
-        info[b"maxRecordKey"] = rows[-1].as_py() if count else b""
     message = b"".join(
         encode_field(1, encode_field(1, name) + encode_field(2, value))
         for name, value in sorted(info.items())
@@ -196,8 +197,8 @@ def _file_info(
     return INFO_MAGIC + encode_with_length(message)
 
 
-def _average_length(pieces: pa.Array) -> int:
-    return int(piece_lengths(pieces).sum()) // max(len(pieces), 1)
+def _average(lengths: Longs) -> int:
+    return int(lengths.sum()) // max(len(lengths), 1)
 
 
 def _trailer(fields: Mapping[TrailerTag, int | bytes]) -> bytes:

@@ -45,6 +45,8 @@ DELETE_VERSION = 3
 ROLLBACK = "0"
 
 _TWO_INTS = Struct(">ii")
+_THREADS_FROM_BYTES = 1024 * 1024
+"""A smaller block is decoded before other threads have taken up their work."""
 # Version 2 differs in how its footer was meant to be used, not in its records.
 _READABLE_DATA_VERSIONS = (2, 3)
 
@@ -277,7 +279,7 @@ def _parquet_bytes(rows: pa.Table, compression: Compression) -> memoryview:
 def _decode_parquet(block: LogBlock, columns: Collection[str] | None) -> pa.Table:
     with pq.ParquetFile(pa.BufferReader(pa.py_buffer(block.content))) as file:
         names = [name for name in file.schema_arrow.names if columns is None or name in columns]
-        rows = file.read(names)
+        rows = file.read(names, use_threads=len(block.content) >= _THREADS_FROM_BYTES)
     text = block.header.get(HeaderKey.SCHEMA)
     if text is None:
         return rows

@@ -36,6 +36,8 @@ from headwater.kernel.format.avro_vectors import (
 )
 from headwater.kernel.format.metadata_schema import META_COLUMNS, RecordType
 
+ONE_BY_ONE_MAX = 64
+"""Up to so many locations, reading one after the other beats reading all at once, measured."""
 NO_FIELDS = b"\x00" * 5
 """The branches of the last five fields when all are null."""
 _NULL = b"\x00"
@@ -48,6 +50,14 @@ _TEXT_ENCODING = 1
 _NO_FILE_INDEX = -1
 _UUID_GROUPS = (4, 2, 2, 2, 6)
 """Bytes between the dashes of a UUID."""
+_LOCATION_SCHEMA = pa.schema(
+    [
+        ("partition_path", pa.string()),
+        ("file_id", pa.string()),
+        ("instant_ms", pa.int64()),
+        ("position", pa.int64()),
+    ]
+)
 
 
 class FileInfo(NamedTuple):
@@ -60,6 +70,22 @@ class FileInfo(NamedTuple):
 def record_start(record_type: RecordType) -> bytes:
     """Return the bytes before the last five fields: no meta columns, no key, the type."""
     return _NULL * (len(META_COLUMNS) + 1) + bytes([record_type << 1])
+
+
+def read_record_start(value: bytes) -> tuple[int, int]:
+    """Read the type of a record, and return where its last five fields begin.
+
+    Raises:
+        MalformedAvroError: it is no record.
+    """
+    at = 0
+    try:
+        for _ in META_COLUMNS:
+            _, at = _read_optional_text(value, at)
+        _, at = _read_text(value, at)
+        return read_long(value, at)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise MalformedAvroError(f"a record that is cut short: {error}") from error
 
 
 def encode_files(files: Mapping[str, FileInfo], record_type: RecordType) -> bytes:
@@ -86,7 +112,7 @@ def decode_files(value: bytes) -> dict[str, FileInfo]:
         MalformedAvroError: it is no such record.
     """
     try:
-        record_type, at = _read_start(value)
+        record_type, at = read_record_start(value)
         if record_type not in (RecordType.PARTITION_LIST, RecordType.FILE_LIST):
             raise MalformedAvroError(f"a record of type {record_type}, not a list of files")
         files: dict[str, FileInfo] = {}
@@ -132,16 +158,6 @@ def _read_map(value: bytes, at: int, files: dict[str, FileInfo]) -> int:
         files.update(zip(map(bytes.decode, names), infos, strict=True))
         count, at = read_count(value, at)
     return at
-
-
-def _read_start(value: bytes) -> tuple[int, int]:
-    at = 0
-    for _ in META_COLUMNS:
-        branch, at = read_long(value, at)
-        if branch:
-            _, at = read_span(value, at)
-    _, at = read_span(value, at)
-    return read_long(value, at)
 
 
 def merge_files(old: Mapping[str, FileInfo], new: Mapping[str, FileInfo]) -> dict[str, FileInfo]:
@@ -241,11 +257,51 @@ def _append_optional_text(text: str, out: bytearray) -> None:
 def decode_record_locations(values: pa.BinaryArray) -> pa.Table:
     """Decode record locations: `partition_path`, `file_id`, `instant_ms`, `position`.
 
+    Records that came to a file group at one time have one location, which is decoded once.
+
     Raises:
         MalformedAvroError: a value is no such record.
     """
     encoded = values.dictionary_encode()
-    reader = open_records(encoded.dictionary, [RecordType.RECORD_INDEX], nulls_before=3)
+    is_few = len(encoded.dictionary) <= ONE_BY_ONE_MAX
+    read = _read_locations if is_few else _read_locations_at_once
+    return read(encoded.dictionary).take(encoded.indices)
+
+
+def _read_locations(values: pa.BinaryArray) -> pa.Table:
+    try:
+        locations = [_read_location(value) for value in values.to_pylist()]
+    except (IndexError, UnicodeDecodeError) as error:
+        raise MalformedAvroError(f"a record location that is cut short: {error}") from error
+    return pa.Table.from_pylist(locations, _LOCATION_SCHEMA)
+
+
+def _read_location(value: bytes) -> dict[str, str | int | None]:
+    record_type, at = read_record_start(value)
+    before = _NULL * 3 + _VALUE
+    if record_type != RecordType.RECORD_INDEX or not value.startswith(before, at):
+        raise MalformedAvroError(f"a record of type {record_type}, not a record location")
+    partition, at = _read_optional_text(value, at + len(before))
+    high, at = _read_optional_long(value, at)
+    low, at = _read_optional_long(value, at)
+    index, at = _read_optional_long(value, at)
+    text, at = _read_optional_text(value, at)
+    instant_ms, at = _read_optional_long(value, at)
+    encoding, at = read_long(value, at)
+    position, at = _read_optional_long(value, at)
+    if value[at:] != _NULL:
+        raise MalformedAvroError("a record location with something behind it")
+    if encoding not in (_UUID_ENCODING, _TEXT_ENCODING):
+        raise MalformedAvroError("a file id in an unknown encoding")
+    file_id = text if encoding == _TEXT_ENCODING else _uuid_file_id(high, low, index)
+    if partition is None or file_id is None or instant_ms is None:
+        raise MalformedAvroError("a record location without partition, file id or time")
+    columns = (partition, file_id, instant_ms, position)
+    return dict(zip(_LOCATION_SCHEMA.names, columns, strict=True))
+
+
+def _read_locations_at_once(values: pa.BinaryArray) -> pa.Table:
+    reader = open_records(values, [RecordType.RECORD_INDEX], nulls_before=3)
     partitions = reader.optional_texts()
     high, low = reader.optional_longs(), reader.optional_longs()
     indexes = reader.optional_longs()
@@ -261,13 +317,7 @@ def decode_record_locations(values: pa.BinaryArray) -> pa.Table:
     file_ids = pc.if_else(pa.array(is_uuid), _uuid_file_ids(high, low, indexes), texts)
     if partitions.null_count or file_ids.null_count or instants.null_count:
         raise MalformedAvroError("a record location without partition, file id or time")
-    columns = {
-        "partition_path": partitions,
-        "file_id": file_ids,
-        "instant_ms": instants,
-        "position": positions,
-    }
-    return pa.table(columns).take(encoded.indices)
+    return pa.table([partitions, file_ids, instants, positions], schema=_LOCATION_SCHEMA)
 
 
 def _uuid_file_ids(high: pa.Array, low: pa.Array, indexes: pa.Array) -> pa.StringArray:
@@ -286,6 +336,35 @@ def _uuid_file_ids(high: pa.Array, low: pa.Array, indexes: pa.Array) -> pa.Strin
     uuids = pc.if_else(pc.is_valid(high), uuids, None)
     with_index = pc.binary_join_element_wise(uuids, indexes.cast(pa.string()), "-")
     return pc.if_else(pc.equal(indexes, _NO_FILE_INDEX), uuids, with_index)
+
+
+def _uuid_file_id(high: int | None, low: int | None, index: int | None) -> str | None:
+    """Return the same of one location."""
+    if high is None or low is None or index is None:
+        return None
+    digits = f"{high % 2**64:016x}{low % 2**64:016x}"
+    uuid = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    return uuid if index == _NO_FILE_INDEX else f"{uuid}-{index}"
+
+
+def _read_optional_long(value: bytes, at: int) -> tuple[int | None, int]:
+    return read_long(value, at + 1) if _has_value(value, at) else (None, at + 1)
+
+
+def _read_optional_text(value: bytes, at: int) -> tuple[str | None, int]:
+    return _read_text(value, at + 1) if _has_value(value, at) else (None, at + 1)
+
+
+def _read_text(value: bytes, at: int) -> tuple[str, int]:
+    start, end = read_span(value, at)
+    return value[start:end].decode(), end
+
+
+def _has_value(value: bytes, at: int) -> bool:
+    branch = value[at : at + 1]
+    if branch not in (_NULL, _VALUE):
+        raise MalformedAvroError(f"a branch that no union has at offset {at}")
+    return branch == _VALUE
 
 
 def encode_bloom_filters(

@@ -7,12 +7,14 @@ counts added. All other records replace the older one.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.kernel.format.avro_vectors import Mask
+from headwater.kernel.format.avro_vectors import Longs, Mask
 from headwater.kernel.format.column_stats_records import (
     COUNTS,
     STATS_SCHEMA,
@@ -40,46 +42,78 @@ _NUMBERS = (*_WHOLE, *_REAL)
 _STATS = (RecordType.COLUMN_STATS, RecordType.PARTITION_STATS)
 
 
-def merge_column_stats(older: pa.BinaryArray, newer: pa.BinaryArray) -> pa.BinaryArray:
-    """Merge records of column or partition statistics row by row; an older one may be null.
+class Standing(NamedTuple):
+    """How records stand to older ones of the same keys."""
 
-    Raises:
-        MalformedAvroError: a record is damaged, or of another type than the first.
-    """
-    has_older = older.is_valid()
-    if not older.null_count < len(older):
-        return newer
-    pairs = older.filter(has_older), newer.filter(has_older)
-    record_type = RecordType(int(read_record_types(pairs[1].slice(0, 1))[0]))
-    merged = widen_stats(*map(decode_column_stats, pairs))
-    return pc.replace_with_mask(newer, has_older, encode_column_stats(merged, record_type))
+    is_gone: Mask
+    """They say that what they were about is gone; lists and locations never do."""
+    replaces: Mask
+    """Nothing that was said before counts; the others widen it."""
 
 
-def deleted_mask(values: pa.BinaryArray) -> pa.BooleanArray:
-    """Return which records say that what they were about is gone; lists and locations never do.
+def standing_of(values: pa.BinaryArray) -> Standing:
+    """Return how records stand to older ones.
 
     Raises:
         MalformedAvroError: a record is damaged.
     """
     types = read_record_types(values)
-    is_deleted = np.zeros(len(values), np.bool_)
-    for of_types, decode in (
-        (_STATS, _deleted_stats),
-        ((RecordType.BLOOM_FILTER,), _deleted_filters),
-        ((RecordType.SECONDARY_INDEX,), decode_secondary),
+    is_gone = np.zeros(len(values), np.bool_)
+    replaces = np.ones(len(values), np.bool_)
+    rows = np.isin(types, _STATS)
+    if rows.any():
+        stats = decode_column_stats(values.filter(pa.array(rows)))
+        is_gone[rows] = np.asarray(stats["is_deleted"])
+        replaces[rows] = is_gone[rows] | np.asarray(stats["is_tight_bound"])
+    for of_type, decode in (
+        (RecordType.BLOOM_FILTER, _deleted_filters),
+        (RecordType.SECONDARY_INDEX, decode_secondary),
     ):
-        rows = np.isin(types, of_types)
+        rows = types == of_type
         if rows.any():
-            is_deleted[rows] = np.asarray(decode(values.filter(pa.array(rows))))
-    return pa.array(is_deleted)
-
-
-def _deleted_stats(values: pa.BinaryArray) -> pa.BooleanArray:
-    return stats_column(decode_column_stats(values), "is_deleted")
+            is_gone[rows] = np.asarray(decode(values.filter(pa.array(rows))))
+    return Standing(is_gone, replaces)
 
 
 def _deleted_filters(values: pa.BinaryArray) -> pa.BooleanArray:
     return stats_column(decode_bloom_filters(values), "is_deleted")
+
+
+def widen_column_stats(values: pa.BinaryArray, subjects: Longs) -> pa.BinaryArray:
+    """Return one record of column or partition statistics for each subject, over all of its own.
+
+    Args:
+        values: records of which none is deleted, and only the first of a subject may be tight.
+        subjects: what each of them is about, in numbers that ascend from 0 without a gap.
+
+    Raises:
+        MalformedAvroError: a record is damaged, or of another type than the first.
+    """
+    is_alone = np.bincount(subjects)[subjects] == 1
+    if is_alone.all():
+        return values
+    several = values.filter(pa.array(~is_alone))
+    record_type = RecordType(int(read_record_types(several.slice(0, 1))[0]))
+    stats = decode_column_stats(several)
+    about = subjects[~is_alone]
+    # Neighbours are widened two by two, which leaves half of them.
+    while (is_second := _is_second(about)).any():
+        second = np.flatnonzero(is_second)
+        lone = np.setdiff1d(np.arange(len(about)), [second, second - 1])
+        pairs = widen_stats(stats.take(second - 1), stats.take(second))
+        places = np.concatenate([lone, second - 1])
+        order = np.argsort(places)
+        stats = pa.concat_tables([stats.take(lone), pairs]).take(order)
+        about = about[places[order]]
+    order = np.argsort(np.concatenate([subjects[is_alone], about]))
+    widened = [values.filter(pa.array(is_alone)), encode_column_stats(stats, record_type)]
+    return pa.concat_arrays(widened).take(pa.array(order))
+
+
+def _is_second(about: Longs) -> Mask:
+    """Return which rows are the second, fourth and so on of the rows that are about the same."""
+    places = np.arange(len(about)) - np.searchsorted(about, about)
+    return np.asarray(places % 2 == 1)
 
 
 def widen_stats(older: pa.Table, newer: pa.Table) -> pa.Table:
@@ -157,18 +191,17 @@ def _compared(older: pa.Table, newer: pa.Table, name: str) -> tuple[Mask, Mask]:
     is_less = np.zeros(len(old), np.bool_)
     is_comparable = np.zeros(len(old), np.bool_)
     numbers = [np.asarray(each.field("number").fill_null(0)) for each in (old, new)]
+    has_real = [np.isin(each, REAL_BRANCHES) for each in branches]
     reals = [
-        np.where(
-            np.isin(branch, REAL_BRANCHES), np.asarray(each.field("real").fill_null(0)), number
-        )
-        for each, branch, number in zip((old, new), branches, numbers, strict=True)
+        np.where(is_real_bound, np.asarray(each.field("real").fill_null(0)), number)
+        for each, is_real_bound, number in zip((old, new), has_real, numbers, strict=True)
     ]
     is_number = [np.isin(each, NUMBER_BRANCHES) for each in branches]
     both = is_number[0] & is_number[1] & (is_alike | is_widened)
     is_less[both] = (numbers[0] < numbers[1])[both]
     is_comparable |= both
-    some_real = np.isin(branches[0], REAL_BRANCHES) | np.isin(branches[1], REAL_BRANCHES)
-    both = some_real & (is_alike | is_widened)
+    is_known = (has_real[0] | is_number[0]) & (has_real[1] | is_number[1])
+    both = is_known & (has_real[0] | has_real[1]) & (is_alike | is_widened)
     # NaN is the largest.
     is_less[both] = ((reals[0] < reals[1]) | (np.isnan(reals[1]) & ~np.isnan(reals[0])))[both]
     is_comparable |= both

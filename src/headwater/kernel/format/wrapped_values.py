@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum, unique
+from struct import Struct
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,19 +23,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
-from headwater.kernel.format.avro_binary import MalformedAvroError
+from headwater.kernel.format.avro_binary import MalformedAvroError, append_long
 from headwater.kernel.format.avro_rows import RowReader
 from headwater.kernel.format.avro_vectors import (
     Mask,
     bytes_of,
     data_of,
-    decimal_matrix,
     decimals_of,
     piece_lengths,
     pieces_of,
     right_aligned,
-    twos_complement_lengths,
     varint_matrix,
+    without_nulls,
 )
 from headwater.kernel.format.metadata_schema import Wrapper
 
@@ -59,6 +59,12 @@ NUMBER_BRANCHES = (Wrapper.BOOLEAN, *_COUNTED)
 REAL_BRANCHES = (Wrapper.FLOAT, Wrapper.DOUBLE)
 CONTENT_BRANCHES = (Wrapper.BYTES, Wrapper.STRING, Wrapper.DECIMAL)
 
+RawBound: TypeAlias = bool | int | float | bytes
+"""A bound as Parquet stores it: a number for dates and times, the unscaled one for decimals, the
+bytes of texts."""
+
+_FLOAT = Struct("<f")
+_DOUBLE = Struct("<d")
 _BRANCH_BITS = 6
 _V8_DECIMAL = pa.decimal128(30, 15)
 _DECIMAL_PRECISION_MAX = 38
@@ -170,32 +176,6 @@ def value_kind(arrow: pa.DataType) -> ValueKind:
     raise InvalidInputError(f"Columns of type {arrow} have no statistics. Leave them out")
 
 
-def wrap_values(values: pa.Array) -> pa.StructArray:
-    """Return values of one type as column statistics hold them; null stays null.
-
-    Raises:
-        InvalidInputError: columns of this type have no statistics.
-    """
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    wrapper = value_kind(values.type).wrapper
-    count = len(values)
-    number, real = pa.nulls(count, pa.int64()), pa.nulls(count, pa.float64())
-    content = pa.nulls(count, pa.binary())
-    if wrapper in REAL_BRANCHES:
-        real = values.cast(pa.float64())
-    elif wrapper in NUMBER_BRANCHES:
-        number = _as_numbers(values)
-    elif pa.types.is_decimal(values.type):
-        content = _decimal_bytes(values)
-    elif wrapper is not Wrapper.NULL:
-        content = values.cast(pa.binary())
-    branch = pc.if_else(values.is_valid(), pa.scalar(wrapper, pa.int8()), pa.scalar(0, pa.int8()))
-    return wrapped_of(branch, number, real, content)
-
-
 def unwrap_values(
     wrapped: pa.StructArray, value_types: pa.Int32Array, infos: pa.StringArray, arrow: pa.DataType
 ) -> pa.Array:
@@ -221,13 +201,38 @@ def unwrap_values(
     return out
 
 
+def append_bound(kind: ValueKind, bound: RawBound | None, out: bytearray) -> None:
+    """Append one bound as a branch of the union."""
+    if bound is None:
+        out.append(Wrapper.NULL)
+        return
+    out.append(kind.wrapper << 1)
+    if isinstance(bound, bytes):
+        append_long(len(bound), out)
+        out += bound
+        return
+    if kind.wrapper in REAL_BRANCHES:
+        out += (_FLOAT if kind.wrapper is Wrapper.FLOAT else _DOUBLE).pack(bound)
+        return
+    number = int(bound)
+    if kind.wrapper is Wrapper.BYTES:
+        # A decimal: the fewest bytes of a two's complement that has room for the sign.
+        size = (number if number >= 0 else ~number).bit_length() // 8 + 1
+        append_long(size, out)
+        out += number.to_bytes(size, signed=True)
+    elif kind.wrapper is Wrapper.BOOLEAN:
+        out.append(number)
+    else:
+        append_long(number, out)
+
+
 def encode_wrapped(wrapped: pa.StructArray) -> list[pa.Array]:
     """Return the pieces of a union for all rows."""
     branches = np.asarray(wrapped.field("branch")).astype(np.int64)
     pieces = [pieces_of((branches << 1).astype(np.uint8).reshape(len(branches), 1))]
     present = set(np.unique(branches).tolist())
-    numbers = np.asarray(wrapped.field("number").fill_null(0))
-    reals = np.asarray(wrapped.field("real").fill_null(0))
+    numbers = np.asarray(without_nulls(wrapped.field("number"), 0))
+    reals = np.asarray(without_nulls(wrapped.field("real"), 0))
     if Wrapper.BOOLEAN in present:
         matrix = numbers.astype(np.uint8).reshape(len(numbers), 1)
         pieces.append(pieces_of(matrix, (branches == Wrapper.BOOLEAN).astype(np.int64)))
@@ -306,25 +311,6 @@ def scale_of(info: str | None) -> int:
         return int(scale)
     except ValueError as error:
         raise MalformedAvroError(f"a decimal of precision and scale {info!r}") from error
-
-
-def _as_numbers(values: pa.Array) -> pa.Int64Array:
-    arrow = values.type
-    if pa.types.is_boolean(arrow) or pa.types.is_integer(arrow):
-        return values.cast(pa.int64())
-    if pa.types.is_date32(arrow) or pa.types.is_time32(arrow):
-        return values.view(pa.int32()).cast(pa.int64())
-    return values.view(pa.int64())
-
-
-def _decimal_bytes(values: pa.Array) -> pa.BinaryArray:
-    """Return two's complements of the fewest bytes, the most significant first."""
-    wide = values.cast(pa.decimal128(_DECIMAL_PRECISION_MAX, values.type.scale))
-    little = decimal_matrix(wide)
-    lengths = twos_complement_lengths(little)
-    at = lengths[:, None] - 1 - np.arange(little.shape[1])
-    big = np.take_along_axis(little, np.maximum(at, 0), axis=1)
-    return pc.if_else(values.is_valid(), pieces_of(big, lengths).cast(pa.binary()), None)
 
 
 def _real_pieces(reals: npt.NDArray[np.float64], mask: Mask, dtype: str) -> pa.Array:

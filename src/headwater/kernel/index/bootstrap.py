@@ -53,6 +53,7 @@ from headwater.kernel.timeline.names import file_name
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, LogFile, write_token
 from headwater.model.instant import Action, InstantTime, State, instant_time_after
+from headwater.seams.gathered import GatheredPuts
 from headwater.seams.storage import Storage
 from headwater.seams.sub_storage import SubStorage
 
@@ -170,7 +171,7 @@ def write_base_files(
     """Write the first records of a partition, one base file for each of its file groups.
 
     `storage` is the data table's. Each key comes once, in any order, so all entries are held until
-    the last has come; a group is let go once it is written.
+    the last has come; a group is let go once it is encoded.
 
     Args:
         version: that of a secondary index.
@@ -185,6 +186,7 @@ def write_base_files(
         for group, part in split_by_group(partition, one, group_count, version).items():
             pieces.setdefault(group, []).append(part)
     stats = []
+    puts = GatheredPuts(storage)
     for group in range(group_count):
         parts = pieces.pop(group, None) or [Entries.none()]
         whole = Entries(
@@ -196,8 +198,9 @@ def write_base_files(
         file = BaseFile(partition, name, write_token(group, attempt, 0), time)
         file, data = encode_base_file(file, whole)
         # A file under this name is one of the same attempt, whose reply got lost.
-        storage.put(f"{METADATA}/{file.path}", data)
+        puts.add(f"{METADATA}/{file.path}", data)
         stats.append(base_stat(file, written=len(whole)))
+    puts.flush()
     return stats
 
 
@@ -213,6 +216,8 @@ def _put_initial_files(
 ) -> None:
     path = f"{METADATA}/{partition_metadata_path(partition)}"
     storage.put(path, encode_partition_metadata(partition, time))
-    for group in range(group_count):
-        log = LogFile(partition, file_id(partition, group), time, FIRST_LOG_VERSION, INITIAL_TOKEN)
-        storage.put(f"{METADATA}/{log.path}", encode_initial_log(time))
+    logs = (
+        LogFile(partition, file_id(partition, group), time, FIRST_LOG_VERSION, INITIAL_TOKEN)
+        for group in range(group_count)
+    )
+    storage.put_many({f"{METADATA}/{log.path}": encode_initial_log(time) for log in logs})

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import reduce
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,16 +38,13 @@ from headwater.kernel.arrow.meta_columns import (
 from headwater.kernel.format.avro_vectors import decimal_matrix
 from headwater.kernel.format.base_file import BaseFileReader, open_base_file
 from headwater.kernel.format.log_blocks import read_log_parts
+from headwater.kernel.format.wrapped_values import RawBound
 from headwater.model.files import BaseFile, DataFile
 from headwater.seams.storage import Storage
-
-Raw: TypeAlias = bool | int | float | bytes
 
 META_COLUMNS_INDEXED = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 COLUMNS_MAX = 32
 """How many data columns have statistics when nobody names them, as in Hudi."""
-
-_DECIMAL_BYTES = 16
 
 
 class ColumnRange(NamedTuple):
@@ -59,8 +56,8 @@ class ColumnRange(NamedTuple):
     column: str
     type: pa.DataType
     """Null where there are no values."""
-    low: Raw | None
-    high: Raw | None
+    low: RawBound | None
+    high: RawBound | None
     """None where all values are null. With other values they are not known."""
     value_count: int
     """Nulls are counted."""
@@ -244,28 +241,10 @@ def join_ranges(ranges: Sequence[ColumnRange], schema: pa.Schema) -> list[Column
     return joined
 
 
-def bounds_of(raws: Sequence[Raw | None], kind: pa.DataType) -> pa.Array:
-    """Return raw bounds as an array of the column's type."""
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return pa.array(raws, pa.binary()).cast(kind)
-    if pa.types.is_decimal128(kind):
-        blank = bytes(_DECIMAL_BYTES)
-        data = b"".join(
-            blank if raw is None else int(raw).to_bytes(_DECIMAL_BYTES, "little", signed=True)
-            for raw in raws
-        )
-        valid = pa.array([raw is not None for raw in raws]).buffers()[1]
-        return pa.Array.from_buffers(kind, len(raws), [valid, pa.py_buffer(data)])
-    if pa.types.is_temporal(kind):
-        number = pa.int32() if kind.bit_width == 32 else pa.int64()
-        return pa.array(raws, number).view(kind)
-    return pa.array(raws, kind)
-
-
 def _range_of_chunk(column: str, kind: pa.DataType, chunk: pq.ColumnChunkMetaData) -> ColumnRange:
     statistics = chunk.statistics
-    low: Raw | None = None
-    high: Raw | None = None
+    low: RawBound | None = None
+    high: RawBound | None = None
     # Without a count of nulls none is taken for null, so that the column is read.
     null_count = 0
     if statistics is not None:
@@ -288,7 +267,7 @@ def _range_of_chunk(column: str, kind: pa.DataType, chunk: pq.ColumnChunkMetaDat
     )
 
 
-def _raw_of_statistic(raw: Raw, kind: pa.DataType) -> Raw | None:
+def _raw_of_statistic(raw: RawBound, kind: pa.DataType) -> RawBound | None:
     if isinstance(raw, bytes):
         if pa.types.is_decimal(kind):
             return int.from_bytes(raw, "big", signed=True)
@@ -341,13 +320,14 @@ def _range_of_values(column: str, values: pa.Array | None) -> ColumnRange:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     found = pc.min_max(values)
-    low, high = _raw(found["min"], values.type), _raw(found["max"], values.type)
+    low, high = raw_of(found["min"], values.type), raw_of(found["max"], values.type)
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         high = math.nan
     return ColumnRange(column, values.type, low, high, len(values), values.null_count)
 
 
-def _raw(bound: pa.Scalar, kind: pa.DataType) -> Raw | None:
+def raw_of(bound: pa.Scalar, kind: pa.DataType) -> RawBound | None:
+    """Return a bound as Parquet stores it."""
     if not bound.is_valid:
         return None
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -360,7 +340,7 @@ def _raw(bound: pa.Scalar, kind: pa.DataType) -> Raw | None:
     if pa.types.is_temporal(kind):
         number: int = bound.value
         return number
-    value: Raw = bound.as_py()
+    value: RawBound = bound.as_py()
     return value
 
 
@@ -391,7 +371,7 @@ def _joined(one: ColumnRange, other: ColumnRange) -> ColumnRange:
     )
 
 
-def _by_size(raw: Raw) -> tuple[bool, Raw]:
+def _by_size(raw: RawBound) -> tuple[bool, RawBound]:
     """Return what bounds are compared by: NaN, the only value unlike itself, is the largest."""
     return raw != raw, raw
 

@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from headwater.kernel.format.column_stats_records import encode_column_stats
+from headwater.kernel.format.column_stats_records import encode_statistic
 from headwater.kernel.format.metadata_schema import RecordType
-from headwater.kernel.index.column_ranges import ColumnRange, bounds_of, join_ranges
+from headwater.kernel.format.wrapped_values import value_kind
+from headwater.kernel.index.column_ranges import ColumnRange, join_ranges
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.index_keys import column_stats_keys, partition_id, partition_stats_keys
 from headwater.model.files import DataFile
@@ -88,38 +89,29 @@ def _encode(
     is_tight: bool,
     is_deleted: bool = False,
 ) -> Entries:
-    """Encode rows of partition, name and range, all of one type at a time."""
-    by_type: dict[pa.DataType, list[tuple[str, str, ColumnRange]]] = {}
-    for row in rows:
-        by_type.setdefault(row[2].type, []).append(row)
-    keys: list[pa.StringArray] = []
-    values: list[pa.BinaryArray] = []
-    for kind, some in by_type.items():
-        partitions, names, ranges = zip(*some, strict=True)
-        columns = pa.array([one.column for one in ranges], pa.string())
-        paths, files = pa.array(partitions, pa.string()), pa.array(names, pa.string())
-        keys.append(
-            column_stats_keys(columns, paths, files)
-            if record_type is RecordType.COLUMN_STATS
-            else partition_stats_keys(columns, paths)
-        )
-        table = pa.table(
-            {
-                "file_name": files,
-                "column_name": columns,
-                "min": bounds_of([one.low for one in ranges], kind),
-                "max": bounds_of([one.high for one in ranges], kind),
-                "value_count": pa.array([one.value_count for one in ranges], pa.int64()),
-                "null_count": pa.array([one.null_count for one in ranges], pa.int64()),
-                "total_size": pa.array([one.size_bytes for one in ranges], pa.int64()),
-                "total_uncompressed_size": pa.array(
-                    [one.uncompressed_bytes for one in ranges], pa.int64()
-                ),
-                "is_deleted": pa.repeat(is_deleted, len(ranges)),
-                "is_tight_bound": pa.repeat(is_tight, len(ranges)),
-            }
-        )
-        values.append(encode_column_stats(table, record_type))
-    if not keys:
+    """Encode rows of partition, name and range."""
+    if not rows:
         return Entries.none()
-    return Entries(pa.concat_arrays(keys), pa.concat_arrays(values), pa.array([], pa.string()))
+    partitions, names, ranges = zip(*rows, strict=True)
+    columns = pa.array([one.column for one in ranges], pa.string())
+    paths = pa.array(partitions, pa.string())
+    keys = (
+        column_stats_keys(columns, paths, pa.array(names, pa.string()))
+        if record_type is RecordType.COLUMN_STATS
+        else partition_stats_keys(columns, paths)
+    )
+    kinds = {kind: value_kind(kind) for kind in {one.type for one in ranges}}
+    values = [
+        encode_statistic(
+            record_type,
+            name,
+            one.column,
+            kinds[one.type],
+            (one.low, one.high),
+            (one.value_count, one.null_count, one.size_bytes, one.uncompressed_bytes),
+            is_deleted=is_deleted,
+            is_tight=is_tight,
+        )
+        for name, one in zip(names, ranges, strict=True)
+    ]
+    return Entries(keys, pa.array(values, pa.binary()), pa.array([], pa.string()))

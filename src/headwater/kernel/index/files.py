@@ -7,15 +7,16 @@ instants together are what a listing of the table would show of committed files 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.metadata_records import FileInfo, decode_files, encode_files
+from headwater.kernel.format.metadata_records import FileInfo, encode_files
 from headwater.kernel.format.metadata_schema import RecordType
 from headwater.kernel.index.entries import Entries
+from headwater.kernel.index.merge_entries import merge_lists
 from headwater.kernel.index.metadata_table import MetadataTable
 from headwater.kernel.index.partition_kinds import FILES
 from headwater.kernel.index.table_change import TableChange
@@ -71,10 +72,9 @@ class MetadataFiles:
         Raises:
             CorruptTableError: kind CORRUPT_METADATA_TABLE.
         """
-        found = self._table.look_up(FILES, [ALL_PARTITIONS])
-        if not len(found.keys):
+        partitions = self._lists([ALL_PARTITIONS]).get(ALL_PARTITIONS)
+        if partitions is None:
             raise _corrupt(f"{self._table.uri} has no list of partitions")
-        partitions = self._decode(ALL_PARTITIONS, found.values[0].as_py())
         return sorted(_partition_of(key) for key in partitions)
 
     def list_data_files(self, partitions: Iterable[str] | None = None) -> list[DataFile]:
@@ -83,23 +83,19 @@ class MetadataFiles:
         Raises:
             CorruptTableError: kind CORRUPT_METADATA_TABLE.
         """
-        if partitions is None:
-            found = self._table.scan(FILES, "")
-        else:
-            found = self._table.look_up(FILES, [_key_of(one) for one in sorted(set(partitions))])
+        keys = None if partitions is None else [_key_of(one) for one in sorted(set(partitions))]
         files: list[DataFile] = []
         # A hundred thousand tuples at once are all kept, and the collector would look at each.
         with collector_paused():
-            for key, value in zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True):
+            for key, listed in self._lists(keys).items():
                 if key != ALL_PARTITIONS:
-                    files += self._files_of(key, value)
+                    files += self._files_of(_partition_of(key), listed)
         return files
 
-    def _files_of(self, key: str, value: bytes) -> list[DataFile]:
-        partition = _partition_of(key)
+    def _files_of(self, partition: str, listed: Mapping[str, FileInfo]) -> list[DataFile]:
         prefix = f"{partition}/" if partition else ""
         found = []
-        for name, info in self._decode(key, value).items():
+        for name, info in listed.items():
             file = parse_data_file(prefix + name, info.size_bytes)
             if file is None:
                 raise _corrupt(
@@ -109,14 +105,11 @@ class MetadataFiles:
             found.append(file)
         return found
 
-    def _decode(self, key: str, value: bytes) -> dict[str, FileInfo]:
+    def _lists(self, keys: Sequence[str] | None) -> dict[str, dict[str, FileInfo]]:
         try:
-            listed = decode_files(value)
+            return merge_lists(self._table.told(FILES, keys))
         except MalformedAvroError as error:
-            raise _corrupt(
-                f"The files record {key!r} of {self._table.uri} is damaged: {error}"
-            ) from error
-        return {name: info for name, info in listed.items() if not info.is_deleted}
+            raise _corrupt(f"A list of files of {self._table.uri} is damaged: {error}") from error
 
 
 def _entries(partitions: list[str], lists: dict[str, dict[str, FileInfo]]) -> Entries:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,22 +58,32 @@ def split_by_group(
         return {}
     if group_count == 1:
         return {0: entries}
-    kept = _positions(groups_of_keys(partition, entries.keys, group_count, version))
-    gone = _positions(groups_of_keys(partition, entries.removed, group_count, version))
-    nowhere = pa.array([], pa.int64())
+    kept = _runs(groups_of_keys(partition, entries.keys, group_count, version))
+    gone = _runs(groups_of_keys(partition, entries.removed, group_count, version))
+    # Once in the order of the groups; what one of them gets is a part of that.
+    keys, values = entries.keys.take(kept.order), entries.values.take(kept.order)
+    removed = entries.removed.take(gone.order)
+    nowhere = slice(0, 0)
     return {
         group: Entries(
-            entries.keys.take(kept.get(group, nowhere)),
-            entries.values.take(kept.get(group, nowhere)),
-            entries.removed.take(gone.get(group, nowhere)),
+            keys[kept.places.get(group, nowhere)],
+            values[kept.places.get(group, nowhere)],
+            removed[gone.places.get(group, nowhere)],
         )
-        for group in sorted({*kept, *gone})
+        for group in sorted({*kept.places, *gone.places})
     }
 
 
-def _positions(groups: npt.NDArray[np.int64]) -> dict[int, pa.Int64Array]:
-    """Return by group the positions that belong to it, in order."""
+class _Runs(NamedTuple):
+    order: pa.Int64Array
+    """Positions by groups, those of a group in their order."""
+    places: dict[int, slice]
+    """Where each group is in that order."""
+
+
+def _runs(groups: npt.NDArray[np.int64]) -> _Runs:
     order = np.argsort(groups, kind="stable")
     numbers, starts = np.unique(groups[order], return_index=True)
-    parts = np.split(order, starts[1:]) if len(numbers) else []
-    return {int(number): pa.array(part) for number, part in zip(numbers, parts, strict=True)}
+    bounds = pairwise([*starts.tolist(), len(groups)])
+    places = {number: slice(*run) for number, run in zip(numbers.tolist(), bounds, strict=True)}
+    return _Runs(pa.array(order), places)

@@ -12,9 +12,10 @@ import pyarrow as pa
 from headwater.kernel.format.avro_binary import MalformedAvroError
 from headwater.kernel.format.hfile import HFile, HFileEntries
 from headwater.kernel.format.hfile_blocks import corrupt
-from headwater.kernel.format.metadata_schema import as_current, read_record_types
+from headwater.kernel.format.metadata_records import read_record_start
+from headwater.kernel.format.metadata_schema import as_current
 from headwater.kernel.index.entries import Entries
-from headwater.kernel.index.partition_kinds import partition_of, record_types
+from headwater.kernel.index.partition_kinds import FILES, partition_of, record_types
 
 
 def entries_of_hfile(file: HFile, held: HFileEntries) -> Entries:
@@ -26,11 +27,13 @@ def entries_of_hfile(file: HFile, held: HFileEntries) -> Entries:
     try:
         # One writer wrote all of it, so one record tells.
         sample = held.values[:1] if len(held.values) else file.first_values()[:1]
-        types = set(read_record_types(sample).tolist())
+        types = {read_record_start(value)[0] for value in sample.to_pylist()}
         values = as_current(held.values, file.schema)
     except MalformedAvroError as error:
         raise corrupt(file.path, f"a record is malformed ({error})") from error
     partition = partition_of(file.path)
+    if not types and partition == FILES:
+        raise corrupt(file.path, "it is empty, and every table has a list of its partitions")
     if not types <= record_types(partition):
         raise corrupt(file.path, f"it has records of type {types.pop()}, as no {partition} has")
     return Entries(held.keys, values, pa.array([], pa.string()))

@@ -29,6 +29,7 @@ NULL_SECONDARY = "\0"
 SEED = 0xFFFFFFFFDABADABA
 
 _HASHES_CACHED_MAX = 4096
+_FEW_TEXTS = 64
 _MASK = (1 << 64) - 1
 _PRIMES = (
     0x9E3779B185EBCA87,
@@ -114,15 +115,25 @@ def secondary_hash_texts(keys: pa.StringArray) -> pa.StringArray:
 @lru_cache(maxsize=_HASHES_CACHED_MAX)
 def h64(text: str) -> str:
     """Return the base64 text of the xxHash64 of one text."""
-    hashed: str = h64_texts(pa.array([text], pa.string()))[0].as_py()
+    hashed: str = _h64_of_distinct(pa.array([text], pa.string()))[0].as_py()
     return hashed
 
 
 def h64_texts(texts: pa.Array) -> pa.StringArray:
     """Return the base64 text of the xxHash64 of each text."""
     encoded = _dictionary(texts)
-    hashes = xxhash64(encoded.dictionary).astype(">u8").view(np.uint8)
-    return _base64(hashes.reshape(len(encoded.dictionary), 8)).take(encoded.indices)
+    distinct = encoded.dictionary
+    if len(distinct) <= _FEW_TEXTS:
+        # Columns and partitions of a small commit, mostly those of the commit before.
+        hashed = pa.array([h64(text) for text in distinct.to_pylist()], pa.string())
+    else:
+        hashed = _h64_of_distinct(distinct)
+    return hashed.take(encoded.indices)
+
+
+def _h64_of_distinct(texts: pa.StringArray) -> pa.StringArray:
+    hashes = xxhash64(texts).astype(">u8").view(np.uint8)
+    return _base64(hashes.reshape(len(texts), 8))
 
 
 def md5_texts(texts: pa.Array) -> pa.StringArray:

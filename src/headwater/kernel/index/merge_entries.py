@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +21,7 @@ from headwater.kernel.format.metadata_records import (
     merge_files,
 )
 from headwater.kernel.format.metadata_schema import RecordType
-from headwater.kernel.format.record_merge import deleted_mask, merge_column_stats
+from headwater.kernel.format.record_merge import standing_of, widen_column_stats
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.index_keys import ALL_PARTITIONS
 from headwater.kernel.index.partition_kinds import PartitionKind, kind_of
@@ -72,69 +73,86 @@ def merge_entries(
     """
     said = [part for part in logged if len(part)]
     held = Entries.none() if base is None else base
+    if not said:
+        return held
+    # A base file may be large, and little is said about what it holds.
+    is_told = pc.is_in(held.keys, value_set=pa.concat_arrays(_keys_said(said)))
+    told, untold = _filtered(held, is_told), _filtered(held, pc.invert(is_told))
     kind = kind_of(partition)
-    if kind is PartitionKind.FILES:
-        return _merge_lists([held, *said]) if said else held
-    for part in said:
-        newer = _deleted_as_removed(part) if kind in _SAYING_DELETED else part
-        if kind in _STATISTICS:
-            newer = _widened(held, newer)
-        held = _laid_over(held, newer)
-    return held
-
-
-def _laid_over(older: Entries, newer: Entries) -> Entries:
-    said = pa.concat_arrays([newer.keys, newer.removed])
-    is_kept = pc.invert(pc.is_in(older.keys, value_set=said))
+    is_lists = kind is PartitionKind.FILES
+    merged = _united([told, *said]) if is_lists else _merged([told, *said], kind)
     return Entries(
-        pa.concat_arrays([older.keys.filter(is_kept), newer.keys]),
-        pa.concat_arrays([older.values.filter(is_kept), newer.values]),
+        pa.concat_arrays([untold.keys, merged.keys]),
+        pa.concat_arrays([untold.values, merged.values]),
         pa.array([], pa.string()),
     )
 
 
-def _widened(older: Entries, newer: Entries) -> Entries:
-    """Return the newer statistics, widened by those that were known before."""
-    before = older.values.take(pc.index_in(newer.keys, value_set=older.keys))
-    return Entries(newer.keys, merge_column_stats(before, newer.values), newer.removed)
+def merge_lists(said: Iterable[Entries]) -> dict[str, dict[str, FileInfo]]:
+    """Return the lists of the files partition, by key, after all that was said, the oldest first.
 
-
-def _deleted_as_removed(part: Entries) -> Entries:
-    is_deleted = deleted_mask(part.values)
-    if not pc.any(is_deleted).as_py():
-        return part
-    is_kept = pc.invert(is_deleted)
-    return Entries(
-        part.keys.filter(is_kept),
-        part.values.filter(is_kept),
-        pa.concat_arrays([part.removed, part.keys.filter(is_deleted)]),
-    )
-
-
-def _merge_lists(parts: Iterable[Entries]) -> Entries:
-    """Merge lists of files, which are few and long."""
+    Raises:
+        MalformedAvroError: a list is damaged.
+    """
     lists: dict[str, dict[str, FileInfo]] = {}
-    alone: dict[str, bytes] = {}  # Lists that nothing was said about since, as they are.
-    for part in parts:
+    for part in said:
         for key in part.removed.to_pylist():
             lists.pop(key, None)
-            alone.pop(key, None)
         for key, value in zip(part.keys.to_pylist(), part.values.to_pylist(), strict=True):
-            if key in alone:
-                lists[key] = decode_files(alone.pop(key))
-            if key in lists:
-                lists[key] = merge_files(lists[key], decode_files(value))
-            else:
-                alone[key] = value
-    values = dict(alone)
-    for key, files in lists.items():
-        # Everything older is in here, so a file that is gone needs no mention any more.
-        living = {name: info for name, info in files.items() if not info.is_deleted}
-        is_partitions = key == ALL_PARTITIONS
-        record_type = RecordType.PARTITION_LIST if is_partitions else RecordType.FILE_LIST
-        values[key] = encode_files(living, record_type)
+            files = decode_files(value)
+            lists[key] = merge_files(lists[key], files) if key in lists else files
+    # Everything older is in here, so a file that is gone needs no mention any more.
+    return {
+        key: {name: info for name, info in files.items() if not info.is_deleted}
+        for key, files in lists.items()
+    }
+
+
+def _filtered(entries: Entries, mask: pa.BooleanArray) -> Entries:
+    return Entries(entries.keys.filter(mask), entries.values.filter(mask), entries.removed)
+
+
+def _keys_said(parts: Iterable[Entries]) -> list[pa.StringArray]:
+    return [keys for part in parts for keys in (part.removed, part.keys)]
+
+
+def _merged(parts: Sequence[Entries], kind: PartitionKind) -> Entries:
+    """Merge records of any kind but lists of files, all at once."""
+    encoded = pa.concat_arrays(_keys_said(parts)).dictionary_encode()
+    # A key is removed by saying it without a value.
+    values = pa.concat_arrays(
+        [said for part in parts for said in (pa.nulls(len(part.removed), pa.binary()), part.values)]
+    )
+    is_gone = np.array(values.is_null())
+    replaces = np.ones(len(values), np.bool_)
+    if kind in _SAYING_DELETED:
+        standing = standing_of(values.drop_null())
+        replaces[~is_gone] = standing.replaces
+        is_gone[~is_gone] = standing.is_gone
+    keys = np.asarray(encoded.indices)
+    order = np.arange(len(keys))
+    since = np.zeros(len(encoded.dictionary), np.int64)
+    # Of several writes to one place numpy keeps the last.
+    since[keys[replaces]] = order[replaces]
+    counting = order[~is_gone & (order >= since[keys])]
+    counting = counting[np.argsort(keys[counting], kind="stable")]
+    left, subjects = np.unique(keys[counting], return_inverse=True)
+    merged = values.take(pa.array(counting))
+    if kind in _STATISTICS:
+        merged = widen_column_stats(merged, subjects)
+    return Entries(encoded.dictionary.take(pa.array(left)), merged, pa.array([], pa.string()))
+
+
+def _united(parts: Iterable[Entries]) -> Entries:
+    """Merge lists of files."""
+    lists = merge_lists(parts)
+    values = [encode_files(files, _list_type(key)) for key, files in lists.items()]
     return Entries(
-        pa.array(list(values), pa.string()),
-        pa.array(list(values.values()), pa.binary()),
+        pa.array(list(lists), pa.string()),
+        pa.array(values, pa.binary()),
         pa.array([], pa.string()),
     )
+
+
+def _list_type(key: str) -> RecordType:
+    return RecordType.PARTITION_LIST if key == ALL_PARTITIONS else RecordType.FILE_LIST

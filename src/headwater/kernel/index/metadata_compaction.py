@@ -22,6 +22,7 @@ logs: their base files stay as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.kernel.format.hfile import open_hfile
@@ -97,12 +98,20 @@ def input_names(operation: CompactionOperation) -> set[str]:
     return {path.rpartition("/")[2] for path in paths if path}
 
 
+class Folded(NamedTuple):
+    """A base file that is not written yet, and what the commit says about it."""
+
+    path: str
+    data: bytes
+    stat: WriteStat
+
+
 def fold(
     storage: Storage, operation: CompactionOperation, time: InstantTime, attempt: int, task: int
-) -> WriteStat:
-    """Write the base file of one file group; return what the commit says about it.
+) -> Folded:
+    """Return the base file of one file group. It is held in memory.
 
-    `storage` is the metadata table's own. One group is held in memory.
+    `storage` is the metadata table's own.
 
     Raises:
         CorruptTableError: a file is missing or damaged, or the plan names what is no data file.
@@ -120,9 +129,8 @@ def fold(
     entries = merge_entries(partition, logged, base=held)
     file = BaseFile(partition, file_id, write_token(task, attempt, 0), time)
     file, data = encode_base_file(file, entries)
-    # A file under this name is one of the same attempt, whose reply got lost.
-    storage.put(file.path, data)
-    return base_stat(file, written=len(entries), before=before, logs=taken)
+    stat = base_stat(file, written=len(entries), before=before, logs=taken)
+    return Folded(file.path, data, stat)
 
 
 def _newest_plan(own: Timeline) -> str:

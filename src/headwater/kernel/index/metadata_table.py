@@ -298,6 +298,18 @@ class MetadataTable:
                 found.append(self._look_up_in(partition, slices[number], asked))
         return _joined(found)
 
+    def told(self, partition: str, keys: Sequence[str] | None = None) -> list[Entries]:
+        """Return what was said about some keys, by default about all, the oldest first, unmerged.
+
+        Lists of files are read so: merged as records they would be encoded, to be decoded again.
+        """
+        wanted = None if keys is None else pa.array(keys, pa.string())
+        return [
+            part
+            for one in self._partition(partition).slices
+            for part in self._told_to(partition, one, wanted)
+        ]
+
     def scan(self, partition: str, prefix: str | Sequence[str]) -> Entries:
         """Return the entries whose keys begin with the prefix, or with one of several."""
         prefixes = [prefix] if isinstance(prefix, str) else list(prefix)
@@ -463,13 +475,12 @@ class MetadataTable:
         files = self.list_files(partition)
         folded = {one.file_id: one.base.instant_time if one.base else "" for one in slices}
         first = min(folded.values())  # Of an index that was built anew, this is when.
-        told = {file.instant_time for file in files} if partition == FILES else frozenset()
+        told = self._times_told_files() if partition == FILES else frozenset()
         unsure = [
             instant
             for instant in self._own_timeline.completed
             if not is_own(instant)
             and (instant.completion_time or "") >= first
-            # The list of files has one file group, so a log of it is all there is to be told.
             and instant.requested_time not in told
             and self._is_completed(instant.requested_time)
         ]
@@ -481,6 +492,16 @@ class MetadataTable:
                 if is_needed and stat.path not in paths:
                     return f"{stat.path}, which {instant} wrote, is missing"
         return None
+
+    def _times_told_files(self) -> frozenset[InstantTime]:
+        """Return the instants that are known to have told the list of files what they had to.
+
+        It has one file group, so a log of it is all there is to be told. Builds write base files,
+        which need no look, and those of other indexes tell it nothing.
+        """
+        logged = (file.instant_time for file in self.list_files(FILES))
+        builds = (i.requested_time for i in self._timeline.instants if i.action is Action.INDEXING)
+        return frozenset((*logged, *builds))
 
     def _has_told(self, instant: Instant) -> bool:
         found = self._own_timeline.find(instant.requested_time)
@@ -500,11 +521,23 @@ class MetadataTable:
         return IndexVersion.V1 if definition is None else definition.version
 
     def _look_up_in(self, partition: str, one: MetadataSlice, keys: pa.StringArray) -> Entries:
+        held, *said = self._told_to(partition, one, keys)
         with _damage_told(self._storage):
-            parts = [_with_keys(said, keys) for said in self._load_logged(partition, one)]
+            return merge_entries(partition, said, base=held)
+
+    def _told_to(
+        self, partition: str, one: MetadataSlice, keys: pa.StringArray | None
+    ) -> list[Entries]:
+        """Return what the base file of a group holds of all or some keys, and its logs say."""
+        with _damage_told(self._storage):
+            said = self._load_logged(partition, one)
+            if keys is not None:
+                said = [_with_keys(part, keys) for part in said]
             base = self._open_base(one)
-            held = None if base is None else entries_of_hfile(base, base.look_up(keys))
-            return merge_entries(partition, parts, base=held)
+            if base is None:
+                return [Entries.none(), *said]
+            held = base.read_all() if keys is None else base.look_up(keys)
+            return [entries_of_hfile(base, held), *said]
 
     def _open_base(self, one: MetadataSlice) -> HFile | None:
         if one.base is None:

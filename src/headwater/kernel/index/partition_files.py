@@ -144,6 +144,12 @@ def list_groups(storage: Storage, partition: str) -> list[str]:
     """
     if partition == FILES:
         return [file_id(FILES, 0)]
-    names = storage.list_names(f"{METADATA}/{partition}")
-    files = (parse_data_file(name) for name in names)
-    return sorted({file.file_id for file in files if file is not None}, key=group_number)
+    found: set[str] = set()
+    for name in storage.list_names(f"{METADATA}/{partition}"):
+        # The names of a group's dozens of files all begin with its id, so one of them is parsed.
+        if name.rsplit("_", 2)[0].removeprefix(".") in found:
+            continue
+        file = parse_data_file(name)
+        if file is not None:
+            found.add(file.file_id)
+    return sorted(found, key=group_number)

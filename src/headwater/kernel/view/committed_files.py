@@ -94,10 +94,11 @@ class CommittedFiles:
     def add_files(self, files: Iterable[DataFile]) -> None:
         """Take note of files that noted commits wrote, each of them once."""
         for file in files:
-            groups = self._groups.setdefault(file.partition, {})
-            group = groups.get(file.group)
+            key = file.group
+            groups = self._groups.setdefault(key.partition, {})
+            group = groups.get(key)
             if group is None:
-                group = groups[file.group] = _FileGroup()
+                group = groups[key] = _FileGroup()
             if isinstance(file, BaseFile):
                 group.bases.append(file)
             else:
@@ -112,7 +113,17 @@ class CommittedFiles:
         """Give the slices of each visible group, newest first, in the order of group ids."""
         for partition in sorted(set(partitions)):
             groups = self._groups.get(partition, {})
-            for group in sorted(groups):
+            yield from self.slices_of(groups, as_of, pending_compactions)
+
+    def slices_of(
+        self,
+        groups: Iterable[FileGroupId],
+        as_of: InstantTime | None,
+        pending_compactions: Mapping[FileGroupId, InstantTime],
+    ) -> Iterator[tuple[FileSlice, ...]]:
+        """Give the same of some groups only, of those that there are."""
+        for group in sorted(groups):
+            if group in self._groups.get(group.partition, {}):
                 pending = pending_compactions.get(group)
                 slices = self._slices_of(group, as_of, () if pending is None else (pending,))
                 if slices:

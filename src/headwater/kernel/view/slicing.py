@@ -115,6 +115,15 @@ def merge_latest(slices: Sequence[FileSlice]) -> FileSlice | None:
     return FileSlice(logs[0].group, min(log.instant_time for log in logs), None, logs)
 
 
+def without_logs(slices: Iterable[FileSlice]) -> list[FileSlice]:
+    """Return what a read-optimised query reads of slices: their base files."""
+    return [
+        FileSlice(each.group, each.base_instant, each.base)
+        for each in slices
+        if each.base is not None
+    ]
+
+
 def _visible_completion(
     time: InstantTime, completion_time_of: CompletionTimeOf, as_of: InstantTime | None
 ) -> InstantTime | None:

@@ -71,7 +71,7 @@ def load_listed_view(
     return TableView(config, start, start.listed_files(storage))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ViewStart:
     """A listing of the active timeline, and the moment that a view of it stands for."""
 
@@ -79,15 +79,16 @@ class ViewStart:
     instant: InstantTime | None
     reader: CommitReader
 
+    @cached_property
     def commit_instants(self) -> tuple[Instant, ...]:
-        """Return the commits of the active timeline up to the moment, by completion time."""
+        """The commits of the active timeline up to the moment, by completion time."""
         done = self.timeline.completed_within_open_closed(None, self.instant)
         return tuple(instant for instant in done if _is_commit(instant))
 
     def listed_files(self, storage: Storage) -> ListedFiles:
         """Return the source of files that needs no index."""
         index = ListingFileIndex(storage)
-        return ListedFiles(index, self.reader, self.timeline, self.commit_instants())
+        return ListedFiles(index, self.reader, self.timeline, self.commit_instants)
 
 
 def load_view_start(
@@ -146,6 +147,11 @@ class TableView:
         """
         return self._latest(partitions, self.instant)
 
+    def slices_of(self, groups: Collection[FileGroupId]) -> list[FileSlice]:
+        """Return those of `slices` that are of some file groups."""
+        self._load({group.partition for group in groups})
+        return _newest(self._files.slices_of(groups, self.instant, _NO_COMPACTIONS))
+
     def slices_up_to(
         self, completion_time: InstantTime, partitions: Collection[str] | None = None
     ) -> list[FileSlice]:
@@ -186,14 +192,6 @@ class TableView:
                 self._files.completion_time_of(file.instant_time) > completion_time
                 for file in file_slice.files()
             )
-        ]
-
-    def read_optimized_slices(self, partitions: Collection[str] | None = None) -> list[FileSlice]:
-        """Return the newest base file of every file group that has one, without logs."""
-        return [
-            FileSlice(file_slice.group, file_slice.base_instant, file_slice.base)
-            for file_slice in self.slices(partitions)
-            if file_slice.base is not None
         ]
 
     def all_slices(
@@ -242,7 +240,7 @@ class TableView:
     @cached_property
     def commits(self) -> tuple[Commit, ...]:
         """The commits of the active timeline up to the time of the view, by completion time."""
-        return tuple(self._reader.load(self._start.commit_instants()))
+        return tuple(self._reader.load(self._start.commit_instants))
 
     @cached_property
     def replaces(self) -> tuple[Commit, ...]:
@@ -250,14 +248,14 @@ class TableView:
         return tuple(
             self._reader.load(
                 instant
-                for instant in self._start.commit_instants()
+                for instant in self._start.commit_instants
                 if instant.action.completed_name is Action.REPLACE_COMMIT
             )
         )
 
     def newest_commits(self) -> Iterator[Commit]:
         """Give `commits`, newest first. They are read a few at a time, as they are asked for."""
-        instants = self._start.commit_instants()[::-1]
+        instants = self._start.commit_instants[::-1]
         start, count = 0, 1
         while start < len(instants):
             yield from self._reader.load(instants[start : start + count])
@@ -315,9 +313,7 @@ class TableView:
             and _is_within(instant, after, bound)
         ]
         active = self._reader.load(
-            instant
-            for instant in self._start.commit_instants()
-            if _is_within(instant, after, bound)
+            instant for instant in self._start.commit_instants if _is_within(instant, after, bound)
         )
         found = [*self._reader.load_archived(archived), *active]
         found.sort(key=lambda commit: commit.completion_time)
@@ -375,8 +371,7 @@ class TableView:
         # A table may have a hundred thousand slices, of which none is garbage.
         with collector_paused():
             chosen = self._load(partitions)
-            groups = self._files.slices(chosen, bound, _NO_COMPACTIONS)
-            return [latest for latest in map(merge_latest, groups) if latest is not None]
+            return _newest(self._files.slices(chosen, bound, _NO_COMPACTIONS))
 
     def _load(self, partitions: Collection[str] | None) -> Collection[str]:
         """Load what is not loaded yet of some partitions, by default of all; return them."""
@@ -394,6 +389,10 @@ class TableView:
     def _check_retained(self, bound: InstantTime) -> None:
         if self._source.forgets_cleaned and self.instant is not None and bound < self.instant:
             check_readable(self.timeline, self._reader, bound, table=self.config.name)
+
+
+def _newest(groups: Iterable[tuple[FileSlice, ...]]) -> list[FileSlice]:
+    return [latest for latest in map(merge_latest, groups) if latest is not None]
 
 
 def _is_commit(instant: Instant) -> bool:

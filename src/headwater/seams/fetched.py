@@ -1,0 +1,94 @@
+"""Storage that reads some objects together, and once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from functools import cached_property
+from io import BytesIO
+from typing import BinaryIO
+
+from headwater.seams.storage import ObjectInfo, Storage, StoredObject
+
+
+class FetchedStorage:
+    """A storage that fetches some objects when the first of them is read, and keeps their bytes.
+
+    For small objects that several readers want, one by one: it takes the time of one request. They
+    must be such as are never overwritten, as data files are; nothing is noticed of what becomes of
+    them later.
+    """
+
+    def __init__(self, storage: Storage, paths: Iterable[str]) -> None:
+        self._storage = storage
+        self._paths = frozenset(paths)
+
+    @cached_property
+    def _fetched(self) -> dict[str, bytes | None]:
+        paths = sorted(self._paths)
+        return dict(zip(paths, self._storage.read_many(paths), strict=True))
+
+    def _at_hand(self, path: str) -> bytes | None:
+        """Return what was fetched; None for everything else, and for what is absent."""
+        return self._fetched[path] if path in self._paths else None
+
+    @property
+    def uri(self) -> str:
+        return self._storage.uri
+
+    @property
+    def page_size(self) -> int:
+        return self._storage.page_size
+
+    @property
+    def can_replace(self) -> bool:
+        return self._storage.can_replace
+
+    def read(self, path: str) -> bytes:
+        data = self._at_hand(path)
+        return self._storage.read(path) if data is None else data
+
+    def read_versioned(self, path: str) -> StoredObject:
+        return self._storage.read_versioned(path)
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        return self._storage.read_range(path, start, length)
+
+    def read_many(self, paths: Iterable[str]) -> list[bytes | None]:
+        wanted = list(paths)
+        if self._paths.isdisjoint(wanted):
+            return self._storage.read_many(wanted)
+        others = [path for path in wanted if path not in self._paths]
+        found = self._fetched | dict(zip(others, self._storage.read_many(others), strict=True))
+        return [found[path] for path in wanted]
+
+    def open_input(self, path: str) -> BinaryIO:
+        data = self._at_hand(path)
+        return self._storage.open_input(path) if data is None else BytesIO(data)
+
+    def info(self, path: str) -> ObjectInfo:
+        return self._storage.info(path)
+
+    def list_names(self, folder: str) -> list[str]:
+        return self._storage.list_names(folder)
+
+    def list_tree(self, folder: str) -> list[ObjectInfo]:
+        return self._storage.list_tree(folder)
+
+    def put(self, path: str, data: bytes) -> None:
+        self._storage.put(path, data)
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        self._storage.put_many(objects)
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self._storage.put_if_absent(path, data)
+
+    def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
+        return self._storage.open_output(path)
+
+    def replace(self, path: str, data: bytes, *, version: str) -> str:
+        return self._storage.replace(path, data, version=version)
+
+    def delete(self, path: str) -> None:
+        self._storage.delete(path)

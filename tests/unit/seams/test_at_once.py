@@ -1,0 +1,39 @@
+"""Several calls at a time."""
+
+import threading
+
+import pytest
+
+from headwater.seams.at_once import at_once
+
+
+def test_answers_come_in_the_order_of_the_items() -> None:
+    together = threading.Barrier(3)
+
+    def call(item: int) -> int:
+        together.wait(10)  # Returns only if three calls are under way.
+        return item * 10
+
+    assert at_once(call, [3, 1, 2], width=3) == [30, 10, 20]
+
+
+@pytest.mark.parametrize(("count", "width"), [(0, 4), (1, 4), (3, 1)])
+def test_what_does_not_overlap_needs_no_thread(count: int, width: int) -> None:
+    seen = at_once(lambda _: threading.current_thread(), [None] * count, width=width)
+    assert seen == [threading.current_thread()] * count
+
+
+def test_no_call_is_left_under_way_behind_an_error() -> None:
+    together = threading.Barrier(2)
+    ended: list[int] = []
+
+    def call(item: int) -> None:
+        together.wait(10)
+        if item == 0:
+            raise ValueError("the first")
+        threading.Event().wait(0.02)
+        ended.append(item)
+
+    with pytest.raises(ValueError, match="the first"):
+        at_once(call, [0, 1], width=2)
+    assert ended == [1]
