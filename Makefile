@@ -6,7 +6,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-cluster test-writers test-indexing chaos hudi test-hudi sim sim-short check demo bench bench-hudi docs clean
+.PHONY: help install java fmt lint types layers test unit test-spark test-cluster test-long test-writers test-indexing chaos hudi test-hudi sim check demo bench bench-hudi docs clean
+
+# Tests start many processes, which would each compile the sources anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Runs targets side by side; what each has to say comes in one piece when it is done.
+BESIDE := --no-print-directory --jobs=2 --output-sync=target
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -33,20 +39,25 @@ lint: install ## formatting and lint
 	@$(BIN)/ruff check .
 
 types: install ## mypy, strict
-	@$(BIN)/mypy
+	@$(BIN)/mypy --num-workers 2
 
 layers: install ## imports point down only
 	@$(BIN)/lint-imports
 
-unit: install java ## the tests alone; those with Spark share one session, in one process
-	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark --ignore=tests/hudi
+unit: install java ## the tests that need no session of Spark, the short simulation among them
+	@$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/spark --ignore=tests/hudi
+
+test-spark: install java ## the tests that share one session of Spark, in one process
 	@$(BIN)/python -m pytest tests/spark
 
 test-cluster: install java ## the Spark tests on a standalone cluster of two workers
 	@HEADWATER_TEST_SPARK=standalone $(BIN)/python -m pytest tests/spark
 
+test-long: test-writers test-indexing chaos ## what takes minutes: those three, more rows, shapes and examples
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi
+
 test-writers: install ## eight writer processes, fifty commits each, some of them killed
-	@HEADWATER_TEST_COMMITS=50 $(BIN)/python -m pytest tests/processes/test_writer_processes.py
+	@HEADWATER_TEST_WRITERS=8 HEADWATER_TEST_COMMITS=50 $(BIN)/python -m pytest tests/processes/test_writer_processes.py
 
 test-indexing: install ## indexes of 2,000 files built beside four writers, killed and resumed; minutes
 	@HEADWATER_TEST_INDEXED_FILES=2000 $(BIN)/python -m pytest tests/processes/test_indexing_processes.py
@@ -61,10 +72,9 @@ test-hudi: install java ## both directions against Apache Hudi itself; skips whe
 	-@PYTHON=$(PYTHON) scripts/get-hudi.sh
 	@$(BIN)/python -m pytest tests/hudi
 
-test: install java lint types layers unit sim-short ## all that CI runs
-
-sim-short: install
-	@$(BIN)/python -m headwater.testing.sim --short
+test: install java ## all that CI runs; under ten minutes on two cores
+	@$(MAKE) $(BESIDE) lint types layers
+	@$(MAKE) $(BESIDE) unit test-spark
 
 sim: install ## every scenario and mutant, exhaustively; under two minutes
 	@$(BIN)/python -m headwater.testing.sim

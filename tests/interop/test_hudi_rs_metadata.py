@@ -48,6 +48,7 @@ TIMELINE = ".hoodie/timeline"
 METADATA = ".hoodie/metadata"
 OPTIONS = {
     "headwater.storage.fsync": "false",
+    "hoodie.metadata.record.index.min.filegroup.count": "2",
     "hoodie.parquet.small.file.limit": "0",
     "hoodie.log.compaction.blocks.threshold": "2",
     "hoodie.clean.commits.retained": "2",
@@ -95,7 +96,15 @@ SHAPES = {
     "mor-record-level-index": Shape(MOR, ("city",), "record_level_index", {}),
     "mor-bloom-unpartitioned-all-indexes": Shape(MOR, (), "bloom", ALL_INDEXES),
 }
-each_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+LONG = {"mor-bucket-unpartitioned", "mor-simple", "cow-record-level-index"}
+"""Shapes of which each trait is one of another shape, too."""
+each_shape = pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(shape, id=name, marks=[pytest.mark.long] if name in LONG else [])
+        for name, shape in SHAPES.items()
+    ],
+)
 
 
 class Readers:

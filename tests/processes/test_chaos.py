@@ -24,7 +24,7 @@ from headwater.kernel.layout import CANCELS
 from headwater.model.instant import State
 from headwater.testing.hudi_rs import location_for_hudi_rs
 
-SECONDS = float(os.environ.get("HEADWATER_CHAOS_SECONDS", "60"))
+SECONDS = float(os.environ.get("HEADWATER_CHAOS_SECONDS", "20"))
 KILLED_EVERY_S = 4.0
 JOB = Path(__file__).with_name("chaos_job.py")
 KINDS = ("ingest", "0", "1", "2")

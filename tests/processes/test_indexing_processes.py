@@ -29,12 +29,12 @@ import headwater as hw
 from headwater.model.instant import State
 from headwater.testing.hudi_rs import location_for_hudi_rs
 
-FILES = int(os.environ.get("HEADWATER_TEST_INDEXED_FILES", "200"))
+FILES = int(os.environ.get("HEADWATER_TEST_INDEXED_FILES", "60"))
 IS_FULL = FILES >= 2_000
-QUIET_S = 20.0 if IS_FULL else 2.0
+QUIET_S = 20.0 if IS_FULL else 0.0
 """How long the writers are alone before the build, for the sake of comparison."""
 BUILT_WITHIN_S = 600
-KILLS = 5 if IS_FULL else 2
+KILLS = 5 if IS_FULL else 1
 BUILDS_MAX = 15
 """How often the builder may be started: it may be done before its time to die has come."""
 JOB = Path(__file__).with_name("indexing_job.py")
@@ -202,7 +202,7 @@ def test_a_builder_killed_at_random_moments_is_resumed(tmp_path: Path, control: 
             if builder.returncode == 0:
                 _drop_indexes(site)
             assert builder.returncode in (0, -signal.SIGKILL)
-            if kills == KILLS // 2:
+            if kills == (KILLS + 1) // 2:
                 # A writer dies with the builder: what it had begun must not hold the next one up.
                 site.kill(WRITERS[0])
                 site.start(WRITERS[0])

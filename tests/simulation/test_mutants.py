@@ -59,7 +59,7 @@ _UNBROKEN = {
     (scenario.name, scenario.faults): _unbroken(scenario)
     for scenario in (mutant.scenario() for mutant in MUTANTS)
 }
-_STATES_MAX = 3_000
+_STATES_MAX = 1_000
 """Enough to be sure that a mutant dies of its own bug; the proofs go to the end."""
 
 

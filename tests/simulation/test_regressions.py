@@ -38,3 +38,8 @@ def test_a_recorded_run_still_breaks_what_it_broke(path: Path) -> None:
 def test_every_limit_is_recorded() -> None:
     recorded = {(r.scenario, r.invariant) for r in map(load_regression, REGRESSIONS)}
     assert recorded == {(limit.build().name, limit.invariant) for limit in LIMITS}
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.build().name)
+def test_a_search_finds_the_limit(limit: Limit) -> None:
+    assert limit.run().violation is not None, f"{limit.invariant} holds: is this no limit any more?"

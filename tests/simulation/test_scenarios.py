@@ -1,6 +1,6 @@
 """The protocol under every interleaving of small scenarios, and the outcomes they may have.
 
-These are the quickest proofs; `python -m headwater.testing.sim` runs larger ones.
+These are the short proofs; `make sim` runs larger ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _words(scenario: Scenario) -> set[tuple[str, ...]]:
     return {tuple(sorted(word for _, word in ends)) for ends in report.results}
 
 
-@pytest.mark.parametrize("proof", proofs("quick"), ids=lambda proof: proof.label)
+@pytest.mark.parametrize("proof", proofs("short"), ids=lambda proof: proof.label)
 def test_no_run_of_a_small_scenario_breaks_an_invariant(proof: Proof) -> None:
     report = proof.run()
     assert report.violation is None
@@ -76,7 +76,7 @@ def test_a_beating_heartbeat_is_not_taken_over_without_a_stall() -> None:
 
 
 def test_seeds_of_the_swarm_hold() -> None:
-    for seed in range(40):
+    for seed in range(100):
         assert run_seed(seed).violation is None, f"HEADWATER_SIM_SEEDS={seed} replays it"
 
 

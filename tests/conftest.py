@@ -1,0 +1,20 @@
+"""What holds for all tests: how far they go, and how Spark is started.
+
+`--hypothesis-profile=long` is what `make test-long` takes.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# Tests of which one example takes long ask for a share of what the profile says.
+settings.register_profile("long", max_examples=500)
+
+# A JVM of the tests runs most of its code a few times: to optimise that takes longer than it saves.
+# Processes that the tests start get to know it, too.
+os.environ.setdefault(
+    "PYSPARK_SUBMIT_ARGS",
+    "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell",
+)
