@@ -1,6 +1,7 @@
 """What holds for all tests: how far they go, and how Spark is started.
 
-`--hypothesis-profile=long` is what `make test-long` takes.
+`make test` tries the same examples every time, so that it says the same of the same code. `make
+test-long` takes `--hypothesis-profile=long`: others every time, and more of them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import os
 from hypothesis import settings
 
 # Tests of which one example takes long ask for a share of what the profile says.
+settings.register_profile("same", derandomize=True)
 settings.register_profile("long", max_examples=500)
+settings.load_profile("same")
 
 # A JVM of the tests runs most of its code a few times: to optimise that takes longer than it saves.
 # Processes that the tests start get to know it, too.

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import headwater as hw
 from headwater.errors import CorruptTableError, ErrorKind, HeadwaterError
+from headwater.kernel.format.hfile import HFile
 from headwater.kernel.format.properties import parse_properties
 from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import update_table_config
@@ -219,8 +220,11 @@ def test_files_that_were_cut(trips: Trips, data: st.DataObject) -> None:
 def test_files_with_the_content_of_others(trips: Trips, data: st.DataObject) -> None:
     file = data.draw(st.sampled_from(data_files(trips)), label="file")
     other = data.draw(st.sampled_from(data_files(trips)), label="other")
-    if other.parent != file.parent:
-        with trips.damaged(file, lambda _: other.read_bytes()):
+    content = other.read_bytes()
+    # An empty base file has no record that could tell where it is from.
+    is_empty = other.suffix == ".hfile" and not HFile.of_bytes(content, path="").entry_count
+    if other.parent != file.parent and not is_empty:
+        with trips.damaged(file, lambda _: content):
             check_no_row_is_lost(trips)
 
 
