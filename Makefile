@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  || { echo "headwater needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1,<27"
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable ".[zookeeper,testing]"
+	@$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --group dev --editable ".[zookeeper,testing]"
 	@touch $(STAMP)
 
 java:
@@ -57,7 +57,7 @@ test-long: test-writers test-indexing chaos ## what takes minutes: those three, 
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi
 
 test-writers: install ## eight writer processes, fifty commits each, some of them killed
-	@HEADWATER_TEST_WRITERS=8 HEADWATER_TEST_COMMITS=50 $(BIN)/python -m pytest tests/processes/test_writer_processes.py
+	@HEADWATER_TEST_WRITERS=8 HEADWATER_TEST_COMMITS=50 $(BIN)/python -m pytest -m "" tests/processes/test_writer_processes.py
 
 test-indexing: install ## indexes of 2,000 files built beside four writers, killed and resumed; minutes
 	@HEADWATER_TEST_INDEXED_FILES=2000 $(BIN)/python -m pytest tests/processes/test_indexing_processes.py

@@ -120,6 +120,7 @@ def _finish(process: subprocess.Popen[bytes]) -> None:
     assert process.returncode == 0, problems.decode()[-3000:]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", MODES)
 def test_writers_lose_nothing(tmp_path: Path, mode: str) -> None:
     fleet = Fleet(tmp_path, mode)

@@ -63,6 +63,7 @@ _STATES_MAX = 1_000
 """Enough to be sure that a mutant dies of its own bug; the proofs go to the end."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", _UNBROKEN, ids=lambda key: f"{key[0]} {key[1].budgets()}")
 def test_the_unbroken_product_survives_the_same_scenario(key: tuple[str, Faults]) -> None:
     assert exhaust(_UNBROKEN[key], states_max=_STATES_MAX).violation is None

@@ -35,7 +35,7 @@ print(json.dumps({"rows": rows, "peak": pa.default_memory_pool().max_memory()}))
 @pytest.mark.parametrize(
     ("table_type", "rows_count"),
     [
-        ("COPY_ON_WRITE", 5_000_000),
+        pytest.param("COPY_ON_WRITE", 5_000_000, marks=pytest.mark.long),
         ("MERGE_ON_READ", 1_500_000),
         pytest.param("MERGE_ON_READ", 5_000_000, marks=pytest.mark.long),
     ],
