@@ -242,7 +242,7 @@ def test_keys_are_looked_up_and_scanned(table: Path) -> None:
                 found = hfile.look_up([key, "absent"])
                 assert found.keys.to_pylist() == [key]
                 assert found.values[0].equals(values[row])
-                assert key in hfile.scan_prefix(key[:3]).keys.to_pylist()
+                assert key in hfile.scan_prefixes([key[:3]]).keys.to_pylist()
 
 
 def test_index_definitions_are_read(table: Path) -> None:

@@ -88,7 +88,7 @@ def test_look_ups_and_scans_are_those_of_a_dict(
     assert as_dict(file.look_up(asked)) == {key: entries[key] for key in asked if key in entries}
     for prefix in [*asked, *(key[:1] for key in entries)]:
         expected = {key: value for key, value in entries.items() if key.startswith(prefix)}
-        assert as_dict(file.scan_prefix(prefix)) == expected
+        assert as_dict(file.scan_prefixes([prefix])) == expected
     expected = {key: value for key, value in entries.items() if any(map(key.startswith, asked))}
     assert as_dict(file.scan_prefixes(asked)) == expected
 
@@ -108,7 +108,7 @@ def test_a_key_with_a_char_0_at_its_end_is_not_the_key_without() -> None:
     file = HFile.of_bytes(encode(entries, block_bytes_max=1), path=PATH)
     assert as_dict(file.look_up(["a\0"])) == {"a\0": b"2"}
     assert as_dict(file.look_up(["a"])) == {"a": b"1"}
-    assert as_dict(file.scan_prefix("a")) == {"a": b"1", "a\0": b"2"}
+    assert as_dict(file.scan_prefixes(["a"])) == {"a": b"1", "a\0": b"2"}
 
 
 def test_an_empty_file_has_no_entries() -> None:
@@ -116,7 +116,7 @@ def test_an_empty_file_has_no_entries() -> None:
     assert file.entry_count == 0
     assert as_dict(file.read_all()) == {}
     assert as_dict(file.look_up(["a"])) == {}
-    assert as_dict(file.scan_prefix("")) == {}
+    assert as_dict(file.scan_prefixes([""])) == {}
     assert file.info["minRecordKey"] == file.info["hfile.LASTKEY"] == b""
 
 
@@ -227,7 +227,7 @@ def test_a_large_file_is_read_where_it_is_asked_for(
     assert len(storage.ranges) == 2
     assert sum(end - start for start, end in storage.ranges) < 4000
     storage.ranges.clear()
-    assert list(as_dict(file.scan_prefix("key-012"))) == [f"key-012{n}" for n in range(10)]
+    assert list(as_dict(file.scan_prefixes(["key-012"]))) == [f"key-012{n}" for n in range(10)]
     assert len(storage.ranges) == 1
     assert as_dict(file.look_up(["absent"])) == {}
     assert as_dict(file.read_all()) == entries
@@ -277,7 +277,7 @@ def check_is_noticed(data: bytes, entries: dict[str, bytes]) -> bool:
         file = HFile.of_bytes(data, path=PATH)
         assert as_dict(file.read_all()) == entries
         assert as_dict(file.look_up(list(entries))) == entries
-        assert as_dict(file.scan_prefix("k")) == entries
+        assert as_dict(file.scan_prefixes(["k"])) == entries
     except CorruptTableError as error:
         return (error.kind, error.context["path"]) == (ErrorKind.CORRUPT_METADATA_TABLE, PATH)
     except UnsupportedError:

@@ -27,7 +27,6 @@ from headwater.kernel.format.metadata_records import (
     encode_files,
     encode_record_locations,
     encode_secondary,
-    live_files,
     merge_files,
 )
 from headwater.kernel.format.metadata_schema import (
@@ -114,7 +113,8 @@ def test_file_maps_merge_by_format_rule_8_6() -> None:
     assert "a" not in merged
     assert merged["d"].is_deleted
     assert merged["e"].is_deleted
-    assert live_files(merged) == {"b": 5, "c": 4, "f": 6}
+    living = {name: info.size_bytes for name, info in merged.items() if not info.is_deleted}
+    assert living == {"b": 5, "c": 4, "f": 6}
 
 
 # Record locations -----------------------------------------------------------------------------

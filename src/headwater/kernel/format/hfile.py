@@ -210,14 +210,6 @@ class HFile:
         found = self._read_blocks(places[places >= 0])
         return _filtered(found, pc.is_in(found.keys, value_set=wanted))
 
-    def scan_prefix(self, prefix: str) -> HFileEntries:
-        """Load the entries whose keys begin with a text.
-
-        Raises:
-            CorruptTableError: a block that is needed is damaged.
-        """
-        return self.scan_prefixes([prefix])
-
     def scan_prefixes(self, prefixes: Sequence[str]) -> HFileEntries:
         """Load the entries whose keys begin with any of some texts.
 

@@ -180,11 +180,6 @@ def merge_files(old: Mapping[str, FileInfo], new: Mapping[str, FileInfo]) -> dic
     return merged
 
 
-def live_files(files: Mapping[str, FileInfo]) -> dict[str, int]:
-    """Return the sizes of the files that are not deleted."""
-    return {name: info.size_bytes for name, info in files.items() if not info.is_deleted}
-
-
 def encode_record_locations(
     partition_paths: pa.Array | str, file_ids: pa.Array | str, instant_ms: pa.Array | int
 ) -> pa.BinaryArray:
