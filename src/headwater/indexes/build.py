@@ -8,11 +8,12 @@ that it tells the index itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from headwater.config.table import TableConfig
 from headwater.engine.inline import EngineFor, inline_engine
-from headwater.indexes.derive import Deriver
+from headwater.indexes.derive import Deriver, logs_at_hand
 from headwater.indexes.indexing import IndexProgress, Report, Stage
 from headwater.indexes.update import change_of_clean, change_of_commit
 from headwater.kernel.format.avro_records import decode_record
@@ -40,21 +41,23 @@ from headwater.kernel.index.partition_files import (
     FIRST_LOG_VERSION,
     encode_metadata_commit,
     list_groups,
+    log_stat,
     told_token,
 )
 from headwater.kernel.index.partition_kinds import FILES, file_id
-from headwater.kernel.index.table_change import TableChange
+from headwater.kernel.index.table_change import Inputs, LateInputs, TableChange
 from headwater.kernel.layout import METADATA
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt
-from headwater.kernel.view.commits import CommitReader
+from headwater.kernel.view.commits import Commit, CommitReader
 from headwater.kernel.view.table_view import TableView, ViewStart, load_listed_view
 from headwater.model.commit_metadata import WriteStat
-from headwater.model.files import DataFile, LogFile, parse_data_file
+from headwater.model.files import BaseFile, DataFile, LogFile, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.model.service_metadata import CleanMetadata
+from headwater.seams.gathered import GatheredPuts
 from headwater.seams.storage import Storage
 
 _REPORT_EVERY_FILES = 100
@@ -126,23 +129,28 @@ class TableIndexes:
         counted.tell()
         return stats
 
-    def tell(self, partitions: frozenset[str], instant: Instant) -> None:
-        change, time = self._change_of(instant), instant.requested_time
-        deriver = self._deriver(load_listed_view(self.storage, self.config))
-        logs: dict[str, bytes] = {}
+    def tell(self, partitions: frozenset[str], instants: Sequence[Instant]) -> Sequence[WriteStat]:
+        view = load_listed_view(self.storage, self.config)
+        changes = list(self._changes_of(instants, view))
+        deriver = replace(self._deriver(view), storage=logs_at_hand(self.storage, changes))
+        puts = GatheredPuts(self.storage)
+        stats: list[WriteStat] = []
         for partition in sorted(partitions):
             groups = list_groups(self.storage, partition)
-            entries = (
-                file_entries(change) if partition == FILES else deriver.told_by(partition, change)
-            )
-            shares = list(share_out(partition, entries, groups, self._version(partition)))
             # Also where there is nothing to say: the log shows that somebody has looked.
-            somewhere = groups[0] if groups else file_id(partition, 0, "")
-            for name, number, part in shares or [(somewhere, 0, Entries.none())]:
-                log = LogFile(partition, name, time, FIRST_LOG_VERSION, told_token(number))
-                data = encode_metadata_log(part, partition, time, METADATA_SCHEMA)
-                logs[f"{METADATA}/{log.path}"] = data
-        self.storage.put_many(logs)
+            nothing = (groups[0] if groups else file_id(partition, 0, ""), 0, Entries.none())
+            version = self._version(partition)
+            for change in changes:
+                entries = (
+                    file_entries(change)
+                    if partition == FILES
+                    else deriver.told_by(partition, change)
+                )
+                shares = list(share_out(partition, entries, groups, version)) or [nothing]
+                for name, number, part in shares:
+                    stats.append(_put_told(puts, partition, name, number, part, change))
+        puts.flush()
+        return stats
 
     def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
         return encode_metadata_commit(stats, BULK_INSERT, covered=covered)
@@ -188,21 +196,25 @@ class TableIndexes:
             merge_function=self.merge_function,
         )
 
-    def _change_of(self, instant: Instant) -> TableChange:
-        """Return what a completed instant did.
-
-        Which rows its inputs had is not asked: an index may hold too much, never too little.
-        """
+    def _changes_of(self, instants: Sequence[Instant], view: TableView) -> Iterator[TableChange]:
+        """Give what completed instants did, with what they had read."""
         layout = table_layout(self.config)
-        if instant.action is Action.CLEAN:
-            (data,) = load_contents(self.storage, layout.timeline, [instant])
-            path = instant_path(layout.timeline, instant)
-            metadata = decode_record(CleanMetadata, data, path=path)
-            return change_of_clean(instant.requested_time, _cleaned(metadata))
-        (commit,) = CommitReader(self.storage, layout).load([instant])
-        # What a service wrote it had read, and nobody needs to be told of it again.
-        is_write = instant.action.is_ingestion
-        return change_of_commit(instant, commit.metadata, has_seen_all=is_write)
+        cleans = [instant for instant in instants if instant.action is Action.CLEAN]
+        contents = load_contents(self.storage, layout.timeline, cleans)
+        for instant, data in zip(cleans, contents, strict=True):
+            metadata = decode_record(
+                CleanMetadata, data, path=instant_path(layout.timeline, instant)
+            )
+            yield change_of_clean(instant.requested_time, _cleaned(metadata))
+        commits = [instant for instant in instants if instant.action is not Action.CLEAN]
+        for commit in CommitReader(self.storage, layout).load(commits):
+            inputs = LateInputs(partial(_inputs_of, commit, view))
+            yield change_of_commit(
+                commit.instant,
+                commit.metadata,
+                inputs,
+                has_seen_all=not commit.is_table_service,
+            )
 
     def _version(self, partition: str) -> IndexVersion:
         found = load_index_definitions(self.storage, self.config).get(partition)
@@ -284,6 +296,39 @@ def decode_definition(planned: PlannedIndex) -> IndexDefinition:
     path = f"the plan of {planned.partition}"
     found = parse_index_definitions(planned.definition.encode(), table_version=9, path=path)
     return found[planned.partition]
+
+
+def _inputs_of(commit: Commit, view: TableView) -> Inputs:
+    """Return the file groups that a commit rewrote or replaced, with what they held.
+
+    A write that rewrites a group has seen all that there was when it completed, a service what
+    there was when it was planned. Clean keeps both for a pending plan.
+    """
+    groups = {file.group for file in commit.files if isinstance(file, BaseFile)}
+    groups |= set(commit.replaced_groups())
+    partitions = {group.partition for group in groups}
+    if commit.is_table_service:
+        slices = view.slices_up_to(commit.requested_time, partitions)
+    else:
+        slices = view.slices_before(commit.completion_time, partitions)
+    return {one.group: tuple(one.files()) for one in slices if one.group in groups}
+
+
+def _put_told(
+    puts: GatheredPuts,
+    partition: str,
+    name: str,
+    number: int,
+    entries: Entries,
+    change: TableChange,
+) -> WriteStat:
+    """Write a log in the place of the instant that made a change."""
+    time = change.instant_time
+    data = encode_metadata_log(entries, partition, time, METADATA_SCHEMA)
+    token = told_token(number)
+    log = LogFile(partition, name, time, FIRST_LOG_VERSION, token, size_bytes=len(data))
+    puts.add(f"{METADATA}/{log.path}", data)
+    return log_stat(log, written=len(entries.keys), deleted=len(entries.removed))
 
 
 def _cleaned(metadata: CleanMetadata) -> Iterator[DataFile]:

@@ -86,6 +86,7 @@ from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.model.files import BaseFile, DataFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime
+from headwater.seams.fetched import FetchedStorage
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
 
@@ -114,8 +115,22 @@ _TASKS_AT_ONCE = 32
 """Results of so many tasks are in memory at a time."""
 
 
+_FETCHED_BYTES_MAX = 16 * 1024 * 1024
+
+
 def no_progress(files: int, rows: int) -> None:
     """Tell nobody."""
+
+
+def logs_at_hand(storage: Storage, changes: Iterable[TableChange]) -> Storage:
+    """Return a storage that reads the logs of changes together and once, unless they are large.
+
+    Statistics, records and secondary values all come from them.
+    """
+    logs = [file for one in changes for file in one.added if isinstance(file, LogFile)]
+    if not logs or sum(file.size_bytes for file in logs) > _FETCHED_BYTES_MAX:
+        return storage
+    return FetchedStorage(storage, [file.path for file in logs])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,18 +3,21 @@
 P is an index plan, p a partition of the metadata table that it builds.
 
 **Schedule**, under one hold of the table lock: make the file groups of every p, write its
-definition, request P. From then on every commit tells p too, because each commit asks in its own
-transaction which partitions there are (M9).
+definition, request P.
 
 **Run**, by any process, any number of times:
 
 1. claim an attempt of P; delete the base files of dead ones; P goes INFLIGHT;
-2. name every p in table config as being built, which is what stock Hudi's writers look at;
-3. build base files from what had completed before P. They carry P's time and the attempt;
-4. catch up: whatever completed since P has told p, or is told in its place (stock Hudi's writers);
+2. build base files from what had completed before P. They carry P's time and the attempt;
+3. tell p what completed since, instant by instant, each under its own time, until few are left;
    wait for what was pending before P and is alive, roll back writes that are not (H-52), and leave
    plans that nobody executes alone (H-54);
-5. under one hold of the lock: complete P, if nothing came meanwhile that did not tell p (H-49);
+4. announce p: name it in table config as being built. From then on every commit tells p itself,
+   because each asks in its own transaction which partitions there are (M9). Until then p costs
+   writers nothing, however long it takes to build (N-54);
+5. tell p what completed before that. Other engines' writers look at table config when they begin;
+   so those that were at work when p was announced are waited for;
+6. under one hold of the lock: complete P, if nothing came meanwhile that did not tell p (H-49);
    only then say in table config that p can be used (H-50).
 
 A partition that cannot be built is left out, the others stay (H-51). If none is left, on timeout,
@@ -25,9 +28,10 @@ What a crash leaves behind, by the last step that was reached, and who repairs i
 
     schedule    file groups, definition     the next plan for p wipes them
                 request                     whoever runs or cancels P
-    run 1 to 4  P pending, p not usable     the next run builds the base files anew; what writers
-                                            told p meanwhile stays, and is right
-    run 5       metadata commit             the same; it is withdrawn first
+    run 1 to 5  P pending, p not usable     the next run builds the base files anew; what p was told
+                                            meanwhile stays, and is right. Once it was announced,
+                                            commits go on telling it
+    run 6       metadata commit             the same; it is withdrawn first
                 completed file              `finish`: table config is brought up to it (INV-77)
                 table config                nothing
     abort       table config                P is pending: the next run or cancel goes on
@@ -85,7 +89,7 @@ from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt, Purpose, load_attempt, load_newest_number
 from headwater.kernel.txn.guard import beating, undo_dead_attempts
 from headwater.kernel.txn.heartbeat import Heartbeat
-from headwater.kernel.txn.metadata_commit import load_index_partitions
+from headwater.kernel.txn.metadata_commit import load_index_partitions, load_planned
 from headwater.kernel.txn.steps import Claim, Ended, EnterInflight, Started, StartExecution
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.model.commit_metadata import WriteStat
@@ -102,6 +106,13 @@ LOOK_EVERY_MS = 1_000
 _PUBLISHED_BEFORE_LOCK = 3
 """How often the builder tries to complete a plan while others commit, before it looks at what they
 did under the lock (LIV-07)."""
+
+_LAG_SMALL = 4
+"""How many instants may be left to tell when an index is announced; beside writers that never stop
+some always are."""
+
+_TOLD_AT_ONCE = 50
+"""For how many instants an index is told between two looks at the heartbeat."""
 
 _BUILDS_MAX = 3
 """How often base files are built because what they were built on may have been taken back."""
@@ -130,7 +141,7 @@ class IndexProgress:
     files: int = 0
     files_total: int = 0
     lag: int = 0
-    """How many instants the build still waits for."""
+    """How many instants the build still has to tell the index of, or to wait for."""
 
 
 Report = Callable[[IndexProgress], None]
@@ -165,12 +176,12 @@ class IndexContent(Protocol):
         """
         ...
 
-    def tell(self, partitions: frozenset[str], instant: Instant) -> None:
-        """Write what a completed instant, which has not, says to partitions. Idempotent."""
+    def tell(self, partitions: frozenset[str], instants: Sequence[Instant]) -> Sequence[WriteStat]:
+        """Write what completed instants, which have not, say to partitions. Idempotent."""
         ...
 
     def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
-        """Return the commit metadata of the base files."""
+        """Return the commit metadata of base files, and of logs in the place of instants."""
         ...
 
     def remove(self, partitions: Iterable[str]) -> None:
@@ -198,6 +209,11 @@ class _Build:
     left_out: dict[str, HeadwaterError] = field(default_factory=dict)
     built_on: frozenset[InstantTime] = frozenset()
     covered: set[InstantTime] = field(default_factory=set)
+    told: list[WriteStat] = field(default_factory=list)
+    """The logs that were written in the place of instants. The plan's commit lists them, or nobody
+    would notice that one is lost."""
+    unaware: frozenset[InstantTime] = frozenset()
+    """What was pending when the partitions were announced."""
 
     @property
     def finished(self) -> tuple[PlannedIndex, ...]:
@@ -243,9 +259,12 @@ class Indexing:
                 return None
             timeline = self._load_timeline()
             names = frozenset(each.partition for each in planned)
-            taken = names & load_index_partitions(storage, clock, self.layout, timeline)
+            taken = names & {
+                *load_index_partitions(storage, clock, self.layout, timeline),
+                *load_planned(storage, self.layout, timeline),
+            }
             if taken:
-                raise index_exists(taken)
+                raise index_exists(frozenset(taken))
             time = self._claim_time()
             try:
                 for each in planned:
@@ -395,13 +414,15 @@ class Indexing:
             undo_dead_attempts(self.txn, started, heartbeat, self._undo_before, has_indexes=True)
             heartbeat.check()
             self.txn.run(EnterInflight(attempt))
-            self._announce(build)
             done = self._build_and_complete(build)
         except (FencedError, CommitUnknownError):
             raise
         except Exception as error:
             try:
+                heartbeat.check()
                 self._abort(attempt, self.load_plan(started.instant))
+            except FencedError:
+                raise  # The plan is not ours to abort any more.
             except HeadwaterError as failed:
                 log.warning("index plan stays pending instant=%s error=%s", attempt.instant, failed)
                 raise error from failed
@@ -419,14 +440,11 @@ class Indexing:
                 if number is not None and number < attempt.attempt:
                     self.components.storage.delete(info.path)
 
-    def _announce(self, build: _Build) -> None:
-        with self.txn.hold() as held:
-            self.txn.run(ProveIndexing(build.attempt))
-            self._change_config(held, begin=build.names)
-
     def _build_and_complete(self, build: _Build) -> IndexedPlan:
         for built_times in range(1, _BUILDS_MAX + 1):
             self._write_base_files(build)
+            self._catch_up(build)
+            self._announce(build)
             self._catch_up(build)
             try:
                 return self._complete(build)
@@ -442,6 +460,8 @@ class Indexing:
         done = taken_in(self._load_timeline(), plan)
         build.built_on = frozenset(instant.requested_time for instant in done)
         build.stats.clear()
+        build.covered.clear()
+        build.told.clear()
         for each in build.planned:
             if each.partition in build.left_out:
                 continue
@@ -461,27 +481,45 @@ class Indexing:
                     IndexProgress(instant=plan, stage=Stage.LEFT_OUT, partition=each.partition)
                 )
 
+    def _announce(self, build: _Build) -> None:
+        """Name the partitions in table config as being built: commits tell them from now on."""
+        with self.txn.hold() as held:
+            self.txn.run(ProveIndexing(build.attempt))
+            self._change_config(held, begin=build.names)
+            build.unaware = frozenset(i.requested_time for i in self._load_timeline().pending)
+
     def _catch_up(self, build: _Build) -> None:
-        """Wait until nothing is pending that began before the plan and is alive.
+        """Tell what has completed, and wait for what may complete without a word to the index.
+
+        Ends when nobody is waited for, and there is little left to tell or others complete faster
+        than they are told for.
 
         Raises:
             ConflictError: kind INDEX_TIMEOUT.
         """
         plan, clock = build.attempt.instant, self.components.clock
         began_ms = clock.monotonic_ms()
+        told_before: int | None = None
         while True:
             build.heartbeat.check()
             timeline = self._load_timeline()
-            self._cover(build, timeline)
-            waited_for = [i for i in pending_before(timeline, plan) if self._is_waited_for(i)]
+            told = self._cover(build, timeline)
+            waited_for = [
+                i
+                for i in pending_before(timeline, plan, also=build.unaware)
+                if self._is_waited_for(i, plan)
+            ]
             self.report(IndexProgress(instant=plan, stage=Stage.CATCHING_UP, lag=len(waited_for)))
-            if not waited_for:
+            is_behind = told > _LAG_SMALL and (told_before is None or told < told_before)
+            if not waited_for and not is_behind:
                 return
-            if clock.monotonic_ms() - began_ms >= self.timeout_ms:
-                raise _timed_out(plan, waited_for, self.timeout_ms)
-            clock.sleep_ms(self.look_every_ms)
+            told_before = told
+            if waited_for:
+                if clock.monotonic_ms() - began_ms >= self.timeout_ms:
+                    raise _timed_out(plan, waited_for, self.timeout_ms)
+                clock.sleep_ms(self.look_every_ms)
 
-    def _is_waited_for(self, instant: Instant) -> bool:
+    def _is_waited_for(self, instant: Instant, plan: InstantTime) -> bool:
         """Whether an instant may still complete without knowing of the plan (H-52, H-54)."""
         storage, time = self.components.storage, instant.requested_time
         number = load_newest_number(storage, time)
@@ -490,6 +528,8 @@ class Indexing:
             # Another engine's, or it has just ended. Only that engine knows whether it is alive; a
             # plan that was not begun needs nobody's patience.
             return instant.action.is_ingestion or instant.state is State.INFLIGHT
+        if time > plan:
+            return False  # Its commit asks under the lock.
         if self.txn.watch.is_active(attempt):
             return True
         if not instant.action.is_ingestion:
@@ -503,39 +543,49 @@ class Indexing:
             return False  # Somebody else has rolled it back.
         return False
 
-    def _cover(self, build: _Build, timeline: Timeline) -> None:
-        """See to it that all that completed since the plan has told the partitions (H-48)."""
+    def _cover(self, build: _Build, timeline: Timeline) -> int:
+        """See to it that all that completed since the plan has told the partitions (H-48).
+
+        Returns in the place of how many instants they were told.
+        """
         since = completed_since(timeline, build.attempt.instant)
         unknown = [i for i in since if i.requested_time not in build.covered]
         told = load_covered(self.components.storage, [i.requested_time for i in unknown])
         names = frozenset(build.stats)
+        untold: dict[frozenset[str], list[Instant]] = {}
         for instant in unknown:
-            time = instant.requested_time
-            if time not in told:
+            if instant.requested_time not in told:
                 raise CorruptTableError(
                     f"{instant} has told the metadata table nothing, so the metadata table is "
                     "behind the table. Drop its indexes and create them anew",
                     kind=ErrorKind.CORRUPT_METADATA_TABLE,
-                    instant=time,
+                    instant=instant.requested_time,
                 )
-            missing = names - told[time]
+            missing = names - told[instant.requested_time]
             if missing:
-                log.info("index build tells what %s has not: %s", instant, sorted(missing))
+                untold.setdefault(missing, []).append(instant)
+        count = lag = sum(map(len, untold.values()))
+        for missing, instants in untold.items():
+            for start in range(0, len(instants), _TOLD_AT_ONCE):
                 build.heartbeat.check()
-                self.content.tell(missing, instant)
-            build.covered.add(time)
+                some = instants[start : start + _TOLD_AT_ONCE]
+                plan = build.attempt.instant
+                self.report(IndexProgress(instant=plan, stage=Stage.CATCHING_UP, lag=lag))
+                build.told += self.content.tell(missing, some)
+                lag -= len(some)
+        build.covered.update(instant.requested_time for instant in unknown)
+        return count
 
     def _complete(self, build: _Build) -> IndexedPlan:
         names = frozenset(build.stats)
-        stats = [stat for each in build.finished for stat in build.stats[each.partition]]
-        content = self.content.encode_commit(stats, names)
         tried = 0
         while True:
             build.heartbeat.check()
+            content = self._commit_content(build)
             with self.txn.hold() as held:
                 tried += 1
-                if tried > _PUBLISHED_BEFORE_LOCK:
-                    self._cover(build, self._load_timeline())
+                if tried > _PUBLISHED_BEFORE_LOCK and self._cover(build, self._load_timeline()):
+                    content = self._commit_content(build)
                 step = CompleteIndexing(
                     attempt=build.attempt,
                     finished=build.finished,
@@ -552,6 +602,10 @@ class Indexing:
                     self._publish_quietly(held, names, build.names)
                     return IndexedPlan(instant=done, finished=names, left_out=build.left_out)
             self._cover(build, self._load_timeline())
+
+    def _commit_content(self, build: _Build) -> bytes:
+        written = [stat for each in build.finished for stat in build.stats[each.partition]]
+        return self.content.encode_commit([*written, *build.told], frozenset(build.stats))
 
     def _publish_quietly(
         self, held: HeldLock, finished: frozenset[str], named: frozenset[str]
@@ -658,9 +712,9 @@ class _Aborted(Exception):
 def _timed_out(plan: InstantTime, waited_for: Sequence[Instant], timeout_ms: int) -> ConflictError:
     names = ", ".join(str(instant) for instant in waited_for)
     return ConflictError(
-        f"The index plan {plan} was aborted: {names} began before it and did not end within "
-        f"{timeout_ms} ms. Schedule the index again when they have ended, or give it more time by "
-        "hoodie.metadata.index.check.timeout.seconds",
+        f"The index plan {plan} was aborted: {names} began before it was announced and did "
+        f"not end within {timeout_ms} ms. Schedule the index again when they have ended, or give "
+        "it more time by hoodie.metadata.index.check.timeout.seconds",
         kind=ErrorKind.INDEX_TIMEOUT,
         instant=plan,
         waited_for=names,

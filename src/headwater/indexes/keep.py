@@ -9,7 +9,7 @@ from functools import partial
 from headwater.config.table import TableConfig
 from headwater.engine.inline import EngineFor, inline_engine
 from headwater.errors import ErrorKind, UnsupportedError
-from headwater.indexes.derive import Deriver
+from headwater.indexes.derive import Deriver, logs_at_hand
 from headwater.indexes.update import MetadataUpdate, change_of_clean, change_of_commit
 from headwater.kernel.format.avro_schema import parse_avro_schema
 from headwater.kernel.index.definitions import load_index_definitions
@@ -22,13 +22,9 @@ from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.metadata_commit import load_index_partitions
 from headwater.kernel.view.commits import Commit
 from headwater.model.commit_metadata import CommitMetadata
-from headwater.model.files import DataFile, LogFile
+from headwater.model.files import DataFile
 from headwater.model.instant import Action, Instant, State
 from headwater.seams.components import Components
-from headwater.seams.fetched import FetchedStorage
-
-FETCHED_BYTES_MAX = 16 * 1024 * 1024
-"""The logs of a commit are kept in memory while they tell the indexes, if they are no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +75,7 @@ class IndexKeeper:
 
     def _deriver(self, change: TableChange, schema: str | None) -> Deriver:
         """Derive by the definitions of now: an index may have come since the last time."""
-        storage = self.components.storage
-        logs = [file for file in change.added if isinstance(file, LogFile)]
-        if sum(file.size_bytes for file in logs) <= FETCHED_BYTES_MAX:
-            # Statistics, records and secondary values all come from them.
-            storage = FetchedStorage(storage, [file.path for file in logs])
+        storage = logs_at_hand(self.components.storage, [change])
         config = replace(
             load_table_config(storage, self.components.clock),
             # A table of another engine may not say by which index its records are found.

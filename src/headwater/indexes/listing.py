@@ -2,7 +2,7 @@
 
 usable      reads may use it
 building    a plan is being executed, or was when its process died
-planned     a plan waits for somebody to run it; writers tell it already
+planned     a plan waits for somebody to run it
 unpublished it is complete, and table config does not say so yet; the next call of any method of
             `t.indexes` does
 left over   nobody looks at its files; `t.indexes.drop` or a new plan removes them

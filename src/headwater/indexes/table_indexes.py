@@ -21,6 +21,7 @@ from headwater.kernel.index.index_plan import PlannedIndex, pending_indexings
 from headwater.kernel.index.partition_kinds import FILES, RECORD_INDEX, PartitionKind, kind_of
 from headwater.kernel.table_config import load_table_config, table_layout
 from headwater.kernel.timeline.active import load_active
+from headwater.kernel.txn.metadata_commit import load_planned
 from headwater.kernel.txn.rollback import Rollbacks
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.view.table_view import TableView, load_listed_view
@@ -144,13 +145,17 @@ class Indexes:
             ConflictError: it is being built; cancel the plan instead.
         """
         self._check_lock_provider()
-        config = load_table_config(self._components.storage, self._components.clock)
-        others = {*config.metadata_partitions, *config.metadata_partitions_inflight} - {name}
+        storage, layout = self._components.storage, table_layout(self._config)
+        config = load_table_config(storage, self._components.clock)
+        planned = load_planned(storage, layout, load_active(storage, layout.timeline))
+        known = {*config.metadata_partitions, *config.metadata_partitions_inflight, *planned}
+        others = known - {name}
         secondary = [n for n in others if kind_of(n) is PartitionKind.SECONDARY_INDEX]
         needing = secondary if name == RECORD_INDEX else others if name == FILES else ()
         if needing:
             raise InvalidInputError(
-                f"{', '.join(sorted(needing))} need the index {name}; drop them first",
+                f"{', '.join(sorted(needing))} need the index {name}; drop them "
+                "first, or cancel the plan that builds them",
                 kind=ErrorKind.INVALID_INDEX,
             )
         self._indexing(log_progress).drop(name)

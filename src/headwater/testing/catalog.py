@@ -252,9 +252,10 @@ def _sim() -> Iterator[Proof]:
     for build in (index_toctou, _early):
         yield _index(build, "no fault", preemptions_max=2)
         yield _index(build, "crash", preemptions_max=1, crashes=1)
-        yield _index(build, "tick", preemptions_max=0, ticks=1)
-    yield _index(index_again, "no fault", preemptions_max=1)
-    yield _index(index_again, "crash", preemptions_max=0, crashes=1)
+        yield _index(build, "crash, tick", preemptions_max=0, crashes=1, ticks=1)
+    for build in (index_again, _first):
+        yield _index(build, "no fault", preemptions_max=1)
+        yield _index(build, "crash", preemptions_max=0, crashes=1)
     yield _index(index_clean, "no fault", preemptions_max=1)
     yield _index(index_clean, "crash", preemptions_max=0, crashes=1)
     yield _index(index_hole, "no fault", preemptions_max=1)
@@ -480,6 +481,10 @@ def _logcompact(what: str, *, preemptions_max: int, **budgets: int) -> Proof:
         return built if preemptions_max else replace(built, marks={})
 
     return Proof(label=f"logcompact: {what}", build=scenario, preemptions_max=preemptions_max)
+
+
+def _first(faults: Faults) -> Scenario:
+    return index_again(faults, is_first=True)
 
 
 def _early(faults: Faults) -> Scenario:

@@ -275,14 +275,18 @@ def _pending_is_not_usable(step: Step, simulation: Simulation) -> Iterator[str]:
 
 @_in_metadata
 def _commits_tell_all(step: Step, simulation: Simulation) -> Iterator[str]:
-    """Who completes has told every partition that there is (M9)."""
+    """Who completes has told every partition that is in use or announced (M9).
+
+    If there is none of these, then what is planned: see `load_index_partitions`.
+    """
     file, world = _completed(step), simulation.world
     if file is None or not tells_indexes(Instant(*file)):
         return
     if simulation.facts.get(("early", file.requested_time)):
         return  # A writer that looks before the lock; the builder answers for it.
     config = config_in(world)
-    wanted = {*config.metadata_partitions, *config.metadata_partitions_inflight, *_planned(world)}
+    named = {*config.metadata_partitions, *config.metadata_partitions_inflight}
+    wanted = named or set(_planned(world))
     told = _told(world, file.requested_time) or frozenset()
     if not wanted <= told:
         yield f"{file.requested_time} completes and has told {sorted(told)}, not {sorted(wanted)}"

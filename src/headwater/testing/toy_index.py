@@ -161,10 +161,14 @@ class ToyContent:
             stats.append(_put(self.storage, file, encode_toy(share)))
         return stats
 
-    def tell(self, partitions: frozenset[str], instant: Instant) -> None:
-        change = change_of(self.storage, instant)
-        for partition in sorted(partitions):
-            put_logs(self.storage, partition, instant.requested_time, told_token, change)
+    def tell(self, partitions: frozenset[str], instants: Sequence[Instant]) -> Sequence[WriteStat]:
+        stats: list[WriteStat] = []
+        for instant in instants:
+            change = change_of(self.storage, instant)
+            for partition in sorted(partitions):
+                time = instant.requested_time
+                stats += put_logs(self.storage, partition, time, told_token, change)
+        return stats
 
     def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
         return encode_toy_commit(stats, covered)

@@ -267,6 +267,40 @@ def test_any_file_is_missing(trips: Trips, are_all_tried: bool) -> None:
             file.write_bytes(content)
 
 
+@pytest.mark.parametrize("change", [None, lambda content: content[: len(content) // 2]])
+def test_a_log_that_was_written_in_the_place_of_a_commit_is_damaged(
+    tmp_path: Path, change: Callable[[bytes], bytes] | None
+) -> None:
+    """The commits that it stands for do not list it, so the build of the index does."""
+    locked = {**OPTIONS, "hoodie.write.lock.provider": "in_process"}
+    names = ["column_stats", "bloom_filters", "record_index"]
+    table = hw.create_table(
+        tmp_path / "trips",
+        schema=SCHEMA,
+        record_key="id",
+        ordering="ts",
+        table_type="MERGE_ON_READ",
+        buckets=2,
+        options={key: value for key, value in locked.items() if not key.endswith(".enable")},
+    )
+    table.insert(rows({f"sf-{n}": n for n in range(8)}, 0))
+    table.indexes.schedule(names)
+    for ts in range(1, 4):
+        table.upsert(rows({f"sf-{ts}": ts + 10, f"la-{ts + 5}": ts}, ts))
+    (built,) = table.indexes.run()
+    assert built.finished == set(names)
+    trips = Trips(tmp_path / "trips", answers(table.reload()))
+    assert check_no_row_is_lost(trips) == len(QUERIES)
+    told = trips.metadata_files("*/.*.log.1_*-0-1")
+    assert {file.parent.name for file in told} == set(names)
+    for file in told:
+        content = file.read_bytes()
+        file.unlink() if change is None else file.write_bytes(change(content))
+        check_no_row_is_lost(trips)
+        assert hw.open_table(trips.path).inspect.validate_metadata().num_rows
+        file.write_bytes(content)
+
+
 MISSING = {
     "base file of files": "files/*.hfile",
     "logs of files": "files/.*.log.*",

@@ -25,6 +25,7 @@ from headwater.errors import (
 )
 from headwater.indexes.indexing import Indexing, IndexProgress, Report, Stage
 from headwater.kernel.format.avro_records import encode_record
+from headwater.kernel.index.coverage import load_covered
 from headwater.kernel.index.index_plan import (
     PlannedIndex,
     decode_index_plan,
@@ -205,8 +206,8 @@ class During:
         self.after()
         return stats
 
-    def tell(self, partitions: frozenset[str], instant: Instant) -> None:
-        self.toy.tell(partitions, instant)
+    def tell(self, partitions: frozenset[str], instants: Sequence[Instant]) -> Sequence[WriteStat]:
+        return self.toy.tell(partitions, instants)
 
     def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
         return self.toy.encode_commit(stats, covered)
@@ -224,6 +225,31 @@ def building(
 ) -> Indexing:
     indexing = site.indexing(name)
     return replace(indexing, content=During(ToyContent(site.storage), before, after))
+
+
+def announcing(site: Site, then: Callable[[], object]) -> Indexing:
+    """Return a builder with something that happens right after it has announced its indexes."""
+
+    @dataclass(frozen=True)
+    class Announcing(Indexing):
+        def _announce(self, build: Any) -> None:
+            super()._announce(build)
+            then()
+
+    whole = site.indexing()
+    return Announcing(**{name: getattr(whole, name) for name in whole.__dataclass_fields__})
+
+
+def without_indexes(site: Site) -> None:
+    """Make the next index the first one of the table."""
+    changes = {"hoodie.table.metadata.partitions": ""}
+    locks = components_of(site.process("set-up")).locks
+    update_table_config(site.storage, locks, site.clock, changes, lock_timeout_ms=1_000)
+
+
+def covered(site: Site, time: InstantTime) -> frozenset[str]:
+    """Return the partitions that an instant has told itself."""
+    return load_covered(site.storage, [time])[time]
 
 
 # The rows of 5.8 ---------------------------------------------------------------------------------
@@ -281,9 +307,59 @@ def test_5_8_case_2_after_a_failed_build_the_writer_commits_and_the_next_run_is_
     assert site.is_right()
 
 
-def test_5_8_case_3a_a_writer_that_starts_after_the_request_tells_the_index(site: Site) -> None:
+def test_5_8_case_3a_a_writer_that_starts_after_the_announcement_tells_the_index(
+    site: Site,
+) -> None:
     plan = schedule(site)
-    site.write("W")
+    written: list[InstantTime] = []
+    announcing(site, lambda: written.append(site.write("W"))).run(plan.requested_time)
+    assert covered(site, written[0]) == {INDEX, "files"}
+    assert site.is_right()
+
+
+def test_n_54_what_comes_before_the_announcement_is_told_by_the_builder(site: Site) -> None:
+    plan = schedule(site)
+    early = site.write("W")
+    written: list[InstantTime] = []
+    building(site, after=lambda: written.append(site.write("V"))).run(plan.requested_time)
+    for time in (early, *written):
+        assert covered(site, time) == {"files"}
+        assert any(time in path for path in site.held())
+    assert site.is_right()
+
+
+def test_n_54_a_writer_that_prepared_before_the_announcement_prepares_again(site: Site) -> None:
+    plan = schedule(site)
+    writing = site.begin("W")
+    assert writing.update.seen == {"files"}
+    announcing(site, writing.commit).run(plan.requested_time)
+    assert covered(site, writing.time) == {INDEX, "files"}
+    assert site.is_right()
+
+
+def test_n_54_a_writer_of_another_engine_that_began_before_the_announcement_is_waited_for(
+    site: Site,
+) -> None:
+    plan = schedule(site)
+    begun = InstantTime(f"{int(plan.requested_time) + 5}")
+
+    def begin_elsewhere() -> None:
+        for state in (State.REQUESTED, State.INFLIGHT):
+            site.storage.put(f"{TIMELINE}/{file_name(begun, Action.COMMIT, state)}", b"")
+
+    with pytest.raises(ConflictError) as raised:
+        building(site, after=begin_elsewhere).run(plan.requested_time)
+    assert raised.value.kind is ErrorKind.INDEX_TIMEOUT
+    assert begun in str(raised.value)
+    assert site.is_gone()
+
+
+def test_n_54_the_first_index_of_a_table_is_told_from_its_request_on(site: Site) -> None:
+    without_indexes(site)
+    assert load_index_partitions(site.storage, site.clock, LAYOUT, site.timeline) == frozenset()
+    plan = schedule(site)
+    time = site.write("W")
+    assert covered(site, time) == {INDEX}
     site.indexing().run(plan.requested_time)
     assert site.is_right()
 
@@ -670,10 +746,11 @@ def test_a_cancelled_build_stops_and_leaves_nothing(site: Site) -> None:
 
 
 def test_n_36_entries_for_a_plan_that_was_cancelled_do_not_count_for_the_next(site: Site) -> None:
+    without_indexes(site)
     plan = schedule(site)
     writing = site.begin("W")
     metadata = writing.update.prepare(writing.update.seen)
-    assert metadata.partitions == {INDEX, "files"}
+    assert metadata.partitions == {INDEX}
     site.indexing().cancel(plan.requested_time)
     again = schedule(site, replace(PLANNED, group_count=3))
     building(site, after=writing.commit).run(again.requested_time)

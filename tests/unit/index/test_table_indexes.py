@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ from headwater.errors import (
     UnsupportedError,
 )
 from headwater.indexes.indexing import IndexProgress, Stage
-from headwater.kernel.format.avro_records import decode_record, encode_record
-from headwater.kernel.layout import METADATA, METADATA_TIMELINE
-from headwater.kernel.timeline.active import instant_path, load_active
-from headwater.kernel.txn.metadata_commit import COVERED_KEY
-from headwater.model.commit_metadata import CommitMetadata
+from headwater.kernel.index.merge_entries import load_logged
+from headwater.kernel.index.partition_files import is_told_log
+from headwater.kernel.layout import METADATA
+from headwater.model.files import LogFile, parse_data_file
+from headwater.seams.sub_storage import SubStorage
 from headwater.table import Table
 
 OPTIONS = {
@@ -108,7 +107,7 @@ def test_every_index_is_built_kept_and_right(tmp_path: Path, table_type: str) ->
     assert again(table).read_arrow(where="id = '22'").num_rows == 1
 
 
-def test_what_is_planned_is_told_by_writers_and_built_later(table: Table) -> None:
+def test_what_is_planned_costs_writers_nothing_and_is_built_later(table: Table) -> None:
     plan = table.indexes.schedule(["record_index", "column_stats"])
     assert plan is not None
     assert states(table) == {
@@ -124,7 +123,7 @@ def test_what_is_planned_is_told_by_writers_and_built_later(table: Table) -> Non
         10,
         0,
     )
-    assert row["logs_unfolded"] > 0
+    assert row["logs_unfolded"] == 0
     (done,) = table.indexes.run()
     assert done.finished == {"record_index", "column_stats"}
     check_valid(table)
@@ -232,12 +231,17 @@ def test_what_others_need_is_not_dropped(table: Table) -> None:
         ["record_index", "secondary_index_v"], columns={"secondary_index_v": ["value"]}
     )
     for name in ("record_index", "files"):
-        with pytest.raises(InvalidInputError, match="drop them first") as raised:
+        with pytest.raises(InvalidInputError, match="drop them") as raised:
             table.indexes.drop(name)
         assert raised.value.kind is ErrorKind.INVALID_INDEX
     table.indexes.drop("secondary_index_v")
     table.indexes.drop("record_index")
     assert states(table) == {"files": "usable"}
+    plan = table.indexes.schedule("column_stats")
+    assert plan is not None
+    with pytest.raises(InvalidInputError, match="cancel the plan"):
+        table.indexes.drop("files")
+    table.indexes.cancel(plan)
     with pytest.raises(NotFoundError) as missing:
         table.indexes.drop("record_index")
     assert missing.value.kind is ErrorKind.INDEX_NOT_FOUND
@@ -257,55 +261,43 @@ def test_files_can_be_dropped_last_and_built_again(table: Table) -> None:
     assert again(table).read_arrow().num_rows == 22
 
 
-def test_services_beside_a_planned_index_tell_it(tmp_path: Path) -> None:
-    table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
-    table.indexes.schedule(EVERY, columns={"secondary_index_v": ["value"]})
-    table.upsert(rows(3, 80, value=7))
-    table.services.compact()
-    table.services.cluster()
-    table.services.clean()
-    table.indexes.run()
-    check_valid(table)
-    table.services.clean()
-    check_valid(table)
-    assert again(table).read_arrow().num_rows == 22
-
-
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_h_48_a_write_of_another_engine_that_told_no_planned_index_is_told_for_it(
-    tmp_path: Path, table_type: str
-) -> None:
+def test_a_planned_index_is_told_what_happened_meanwhile(tmp_path: Path, table_type: str) -> None:
     table = new_table(tmp_path / "t", table_type=table_type)
     table.indexes.schedule(EVERY, columns={"secondary_index_v": ["value"]})
-    times = [table.upsert(rows(5, 90, value=300)).instant, table.delete(rows(6)).instant]
-    times += [clean.instant for clean in table.services.clean()]
-    for time in times:
-        tell_only_files(table, time)
+    table.upsert(rows(3, 80, value=7))
+    table.delete(rows(6, 8))
+    if table_type == "MERGE_ON_READ":
+        table.services.compact()
+    table.upsert(rows(3, 81, value=8))
+    table.services.cluster()
+    table.insert(rows(90, 91))
+    table.services.clean()
+    table.overwrite_partitions(rows(1, 5, 93, value=1))
+    expected = table.read_arrow().sort_by("id")
     (done,) = table.indexes.run()
     assert done.finished == set(EVERY)
     check_valid(table)
-    assert again(table).read_arrow(where="id = '90'").num_rows == 1
-    table.upsert(rows(5, 91, value=400))
+    read = again(table)
+    assert read.read_arrow().sort_by("id") == expected
+    for row in expected.to_pylist():
+        assert read.read_arrow(where=f"id = '{row['id']}'").num_rows == 1
+        same = [one for one in expected.to_pylist() if one["value"] == row["value"]]
+        assert read.read_arrow(where=f"value = {row['value']}").num_rows == len(same)
+    # From now on commits tell it themselves, and the metadata table is compacted.
+    for number in range(12):
+        table.upsert(rows(3, 100 + number, value=number))
+    table.services.clean()
     check_valid(table)
 
 
-def tell_only_files(table: Table, time: str) -> None:
-    """Make a commit look like one whose writer has missed the plan: it told `files` alone."""
-    storage = table.storage
-    (own,) = (
-        instant
-        for instant in load_active(storage, METADATA_TIMELINE).completed
-        if instant.requested_time == time
-    )
-    path = instant_path(METADATA_TIMELINE, own)
-    metadata = decode_record(CommitMetadata, storage.read(path), path=path)
-    stats = metadata.partition_to_write_stats or {}
-    told = replace(
-        metadata,
-        partition_to_write_stats={"files": stats["files"]},
-        extra_metadata={**(metadata.extra_metadata or {}), COVERED_KEY: "files"},
-    )
-    storage.put(path, encode_record(told))
-    for info in storage.list_tree(METADATA):
-        if f"_{time}.log" in info.path and not info.path.startswith(f"{METADATA}/files/"):
-            storage.delete(info.path)
+def test_a_planned_index_is_told_of_a_rewritten_file_what_is_new_in_it(table: Table) -> None:
+    table.indexes.schedule(["record_index"])
+    table.upsert(rows(2, 4, 40, value=5))
+    table.indexes.run()
+    own = SubStorage(table.storage, METADATA)
+    files = [parse_data_file(info.path) for info in own.list_tree("record_index")]
+    told = [file for file in files if isinstance(file, LogFile) and is_told_log(file)]
+    said = load_logged(own, told)
+    assert [key for one in said for key in one.keys.to_pylist()] == ["40"]
+    check_valid(table)

@@ -3,9 +3,10 @@
 A plan P names the partitions of the metadata table that it will build, over how many file groups
 each of them is spread, and what it will contain. Two times matter:
 
-- P's own requested time. The plan is requested under the table lock, so whatever completed before
-  it could not know of the plan, and whatever completes later tells the new partitions (M9). The
-  build therefore takes in exactly what completed before P (INV-74).
+- P's own requested time. The plan is requested under the table lock, so every instant completes
+  either before it or after it. The build takes in exactly what completed before P; what completes
+  later tells the new partitions itself once they are announced (M9), and is told by the builder
+  until then (INV-74).
 - The base instant that the plan's record has a field for: the last completed write before the
   first pending write (H-53). It is what stock Hudi would build from, and up to where clean and
   archival keep what the build reads; it is never later than what the build takes in.
@@ -13,7 +14,7 @@ each of them is spread, and what it will contain. Two times matter:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from headwater.errors import CorruptTableError, ErrorKind
@@ -138,15 +139,22 @@ def taken_in(timeline: Timeline, plan: InstantTime) -> tuple[Instant, ...]:
 def completed_since(timeline: Timeline, plan: InstantTime) -> tuple[Instant, ...]:
     """Return the instants that a build of this plan does not take in, and that are completed.
 
-    These must have told the planned partitions themselves.
+    Each of these must have told the planned partitions, or have been told for.
     """
     later = timeline.completed_within_open_closed(plan, None)
     return tuple(instant for instant in later if tells_indexes(instant))
 
 
-def pending_before(timeline: Timeline, plan: InstantTime) -> tuple[Instant, ...]:
-    """Return the instants that were requested before the plan and have not ended."""
-    return tuple(i for i in timeline.pending if i.requested_time < plan and tells_indexes(i))
+def pending_before(
+    timeline: Timeline, plan: InstantTime, *, also: Collection[InstantTime] = ()
+) -> tuple[Instant, ...]:
+    """Return the instants that have not ended and were requested before the plan, or are named."""
+    return tuple(
+        instant
+        for instant in timeline.pending
+        if tells_indexes(instant)
+        and (instant.requested_time < plan or instant.requested_time in also)
+    )
 
 
 def _is_write(instant: Instant) -> bool:

@@ -1,7 +1,7 @@
 """The steps of an index plan, as pure decisions; `headwater.indexes.indexing` runs them.
 
     ClaimIndexing       take an instant time for a plan; its file groups are made under that time
-    RequestIndexing     put the plan on the timeline; from here on every commit tells it
+    RequestIndexing     put the plan on the timeline
     ProveIndexing       the attempt is still the newest: what follows under the lock is its own
     CompleteIndexing    what was built counts, if nothing that completed since is missing
     AbortIndexing       the plan leaves the timeline, and with it every duty to it
@@ -29,8 +29,10 @@ from headwater.errors import AlreadyExistsError, ConflictError, ErrorKind, Retry
 from headwater.kernel.index.index_plan import (
     PlannedIndex,
     completed_since,
+    decode_index_plan,
     encode_index_plan,
     encode_index_result,
+    pending_indexings,
 )
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose
@@ -72,12 +74,16 @@ class RequestIndexing:
     base: InstantTime
 
     def needs(self, timeline: Timeline) -> Needs:
-        return Needs(indexes=True)
+        return Needs(indexes=True, requests=pending_indexings(timeline))
 
     def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:
-        taken = {each.partition for each in self.planned} & prefix.index_partitions
-        if taken:
-            return Refusal(index_exists(frozenset(taken)))
+        taken = set(prefix.index_partitions)
+        for plan in pending_indexings(prefix.timeline):
+            planned = decode_index_plan(prefix.requests[plan.requested_time], path=str(plan))
+            taken |= {each.partition for each in planned}
+        wanted = frozenset(each.partition for each in self.planned)
+        if wanted & taken:
+            return Refusal(index_exists(wanted & taken))
         content = encode_index_plan(self.planned, self.base)
         requested = Instant(self.time, Action.INDEXING, State.REQUESTED)
         return Decision((Requested(self.time, Action.INDEXING, content),), requested)

@@ -561,7 +561,7 @@ class MetadataTable:
 
 
 def _is_beside_attempts(file: DataFile) -> bool:
-    """Whether no attempt of its instant wrote a file, and no commit lists it."""
+    """Whether no attempt of its instant wrote a file, so that the instant does not list it."""
     return is_initial_log(file) or is_told_log(file)
 
 

@@ -53,13 +53,13 @@ def is_initial_log(file: DataFile) -> bool:
 def told_token(group: int) -> str:
     """Return the write token of a log that the builder of an index writes in an instant's place.
 
-    Stock Hudi's writers may not have told an index that was planned meanwhile.
+    It completed before the index was announced, or its engine did not look in time.
     """
     return write_token(group, 0, 1)
 
 
 def is_told_log(file: DataFile) -> bool:
-    """Whether a log was written in its instant's place: no commit lists it, and it counts."""
+    """Whether a log was written in its instant's place: its commit lacks it, and it counts."""
     return isinstance(file, LogFile) and file.write_token.partition("-")[2] == "0-1"
 
 

@@ -7,7 +7,7 @@ right before it. So whatever is completed on the table's timeline is in its inde
 an instant that did not complete are never looked at (INV-72).
 
 Which indexes there are is a question that only the transaction can answer (M9): one may have been
-scheduled while the entries were prepared, or dropped and scheduled anew under its old name. The
+announced while the entries were prepared, or dropped and planned anew under its old name. The
 decision compares and refuses; the caller prepares again, for the indexes that the refusal names,
 and retries. No writer fails because of an index.
 """
@@ -92,17 +92,28 @@ def load_index_partitions(
 ) -> frozenset[str]:
     """Return the partitions of the metadata table that a commit on this timeline must write to.
 
-    These are the ones that are in use or being built by table config, and those that pending index
-    plans name. Table config alone decides, never a writer's options (H-58).
+    These are the ones that table config says are in use or being built. Table config alone decides,
+    never a writer's options (H-58). A plan that its builder has not announced there yet costs a
+    commit nothing: the builder tells it what was completed meanwhile (N-54). Only if there is no
+    other index the commit tells what is planned, or it would say nothing to the metadata table at
+    all, and there would be no delta commit for the builder to add to.
 
     Raises:
         CorruptTableError: table config or a plan is damaged.
     """
     config = load_table_config(storage, clock)
-    names = {*config.metadata_partitions, *config.metadata_partitions_inflight}
+    names = frozenset({*config.metadata_partitions, *config.metadata_partitions_inflight})
+    return names or load_planned(storage, layout, timeline)
+
+
+def load_planned(storage: Storage, layout: TableLayout, timeline: Timeline) -> frozenset[str]:
+    """Return the partitions of the metadata table that pending plans build.
+
+    Raises:
+        CorruptTableError: a plan is damaged.
+    """
     plans = load_pending_plans(storage, layout.timeline, timeline)
-    names.update(each.partition for planned in plans.values() for each in planned)
-    return frozenset(names)
+    return frozenset(each.partition for planned in plans.values() for each in planned)
 
 
 def newest_indexing(timeline: Timeline) -> InstantTime | None:

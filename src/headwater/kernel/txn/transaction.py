@@ -67,7 +67,7 @@ class Needs:
     archived: tuple[
         InstantTime, ...
     ] = ()  # The archived timeline's manifest and some of its files.
-    indexes: bool = False  # One read, and one for each pending index plan.
+    indexes: bool = False  # One read.
     metadata_names: tuple[InstantTime, ...] = ()  # One listing each.
 
 

@@ -8,7 +8,11 @@ from typing import Any
 from headwater.config.table import TableConfig
 from headwater.indexes.indexing import IndexedPlan, Indexing
 from headwater.kernel.index.coverage import load_covered
-from headwater.kernel.index.index_plan import PlannedIndex, base_instant
+from headwater.kernel.index.index_plan import (
+    PlannedIndex,
+    base_instant,
+    pending_before,
+)
 from headwater.kernel.index.indexing_steps import (
     AbortIndexing,
     CompleteIndexing,
@@ -104,8 +108,15 @@ def _nothing_to_finish(self: Indexing) -> frozenset[str]:
     return frozenset()
 
 
-def _nobody_is_waited_for(self: Indexing, instant: Instant) -> bool:
+def _nobody_is_waited_for(self: Indexing, instant: Instant, plan: InstantTime) -> bool:
     return False
+
+
+def _before_the_plan_only(
+    timeline: Timeline, plan: InstantTime, *, also: Collection[InstantTime] = ()
+) -> tuple[Instant, ...]:
+    """Wait for what began before the plan, and not for what began before it was announced."""
+    return pending_before(timeline, plan)
 
 
 def _config_without_others(self: Indexing, held: HeldLock, **names: frozenset[str]) -> None:
@@ -176,6 +187,13 @@ MUTANTS = (
         preemptions_max=2,
     ),
     Mutant(
+        name="index not told what completed before it was announced",
+        scenario=lambda: index_toctou(Faults()),
+        patches=((f"{_INDEXING}.load_covered", _covered_by_existence),),
+        must_violate=("INV-71", "INV-74"),
+        preemptions_max=1,
+    ),
+    Mutant(
         name="index set evaluated before the lock",
         scenario=lambda: index_toctou(Faults()),
         patches=((f"{steps.__name__}.completion_of", _completion_by_earlier_look),),
@@ -218,6 +236,13 @@ MUTANTS = (
         preemptions_max=2,
     ),
     Mutant(
+        name="nobody waited for who began before an index was announced",
+        scenario=lambda: index_toctou(Faults(), is_early=True),
+        patches=((f"{_INDEXING}.pending_before", _before_the_plan_only),),
+        must_violate=("INV-71", "INV-74"),
+        preemptions_max=2,
+    ),
+    Mutant(
         name="aborted index takes the others away",
         scenario=lambda: index_again(Faults()),
         patches=((f"{_INDEXING}.Indexing._change_config", _config_without_others),),
@@ -226,7 +251,7 @@ MUTANTS = (
     ),
     Mutant(
         name="entries for an index that was planned anew",
-        scenario=lambda: index_again(Faults()),
+        scenario=lambda: index_again(Faults(), is_first=True),
         patches=(("headwater.kernel.txn.metadata_commit.MetadataCommit.is_stale", _never_stale),),
         must_violate=("INV-71",),
         preemptions_max=2,

@@ -38,26 +38,44 @@ from headwater.kernel.index.index_plan import (
     encode_index_result,
     pending_indexings,
 )
+from headwater.kernel.index.partition_files import is_told_log
 from headwater.kernel.index.partition_kinds import file_id
 from headwater.kernel.layout import ATTEMPTS, HEARTBEATS, METADATA, METADATA_TIMELINE, PROPERTIES
 from headwater.kernel.table_config import load_table_config
-from headwater.kernel.timeline.active import instant_path, load_active
+from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.events import Completed, MetadataCommitted, Requested, WentInflight
 from headwater.kernel.txn.guard import run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.markers import load_markers
-from headwater.kernel.txn.metadata_commit import IndexUpdate, load_index_partitions
+from headwater.kernel.txn.metadata_commit import (
+    IndexUpdate,
+    MetadataCommit,
+    load_index_partitions,
+)
 from headwater.kernel.txn.rollback import Rollbacks
 from headwater.kernel.txn.schedule import schedule_plan
-from headwater.kernel.txn.steps import Complete
-from headwater.kernel.txn.transaction import Decision, LockTransaction, Prefix, Refusal
+from headwater.kernel.txn.transaction import Decision, LockTransaction, Needs, Prefix
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
 from headwater.kernel.view.commits import CommitReader
 from headwater.kernel.view.retention import earliest_to_retain
 from headwater.kernel.view.table_view import load_listed_view
-from headwater.model.files import BaseFile, FileGroupId, LogFile, write_token
-from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_at
+from headwater.model.files import (
+    BaseFile,
+    FileGroupId,
+    LogFile,
+    parse_data_file,
+    write_token,
+)
+from headwater.model.instant import (
+    Action,
+    Instant,
+    InstantTime,
+    State,
+    instant_time_after,
+    instant_time_at,
+)
 from headwater.model.plans import CleanerPlan
 from headwater.seams.storage import Storage
 from headwater.services.clean import (
@@ -130,7 +148,7 @@ BUILDER_EXPIRY_MS = BUILDER_INTERVAL_MS * TOLERABLE_MISSES
 BUILT = "built"
 TIMED_OUT = "timed out"
 IDLE = "idle"
-EARLY = "early"  # (instant): its writer looked for indexes before the lock, as RFC-45 says.
+EARLY = "early"  # (instant): its writer looks for indexes when it begins, as RFC-45 says.
 
 _TIMES = ("20251231235950000", "20251231235954000")
 _BEFORE = tuple(
@@ -150,13 +168,13 @@ def _listed(content: bytes) -> list[str]:
 
 
 def index_toctou(faults: Faults, *, is_early: bool = False, group_count: int = 1) -> Scenario:
-    """A writer and a builder. An early writer looks for indexes before the lock."""
+    """A writer and a builder. An early writer looks for indexes when it begins."""
     planned = replace(PLANNED, group_count=group_count)
     return _scenario(
         f"index_toctou{', early writer' if is_early else ''}",
-        {"W": writer(is_early=is_early), "X": builder(planned)},
+        {"W": early_writer if is_early else writer, "X": builder(planned)},
         faults,
-        marks=("published", "told by its builder" if is_early else "prepared again"),
+        marks=("published", "told by its builder", *(() if is_early else ("prepared again",))),
     )
 
 
@@ -164,7 +182,7 @@ def index_hole(faults: Faults) -> Scenario:
     """Two writers and a builder: what completes beside an older pending write is in the index."""
     scenario = _scenario(
         "index_hole",
-        {"W": writer(), "V": writer(), "X": builder()},
+        {"W": writer, "V": writer, "X": builder()},
         faults,
         marks=("published", "prepared again"),
     )
@@ -175,7 +193,7 @@ def index_builders(faults: Faults) -> Scenario:
     """Two who want the same index, and a writer."""
     scenario = _scenario(
         "index_builders",
-        {"X": builder(), "Y": builder(), "W": writer()},
+        {"X": builder(), "Y": builder(), "W": writer},
         faults,
         marks=("published",),
     )
@@ -186,7 +204,7 @@ def index_compacted(faults: Faults) -> Scenario:
     """Two writers, and somebody who compacts the metadata table of an index in use."""
     scenario = _scenario(
         "index_compacted",
-        {"W": writer(), "V": writer(), "M": compactor},
+        {"W": writer, "V": writer, "M": compactor},
         faults,
         marks=("folded",),
     )
@@ -197,7 +215,7 @@ def index_skipped(faults: Faults) -> Scenario:
     """Two writers, a builder, and somebody who compacts the metadata table meanwhile (INV-80)."""
     scenario = _scenario(
         "index_skipped",
-        {"W": writer(), "V": writer(), "X": builder(), "M": compactor},
+        {"W": writer, "V": writer, "X": builder(), "M": compactor},
         faults,
         marks=("published",),
     )
@@ -206,7 +224,7 @@ def index_skipped(faults: Faults) -> Scenario:
 
 def index_used(faults: Faults) -> Scenario:
     """A writer, on a table whose index is in use."""
-    scenario = _scenario("index_used", {"W": writer()}, faults, marks=())
+    scenario = _scenario("index_used", {"W": writer}, faults, marks=())
     return replace(scenario, set_up=commit_before_and_build)
 
 
@@ -214,21 +232,24 @@ def index_clean(faults: Faults) -> Scenario:
     """A builder, a cleaner and a writer."""
     return _scenario(
         "index_clean",
-        {"X": builder(), "C": cleaner, "W": writer()},
+        {"X": builder(), "C": cleaner, "W": writer},
         faults,
         marks=("published", "cleaned while it was built"),
     )
 
 
-def index_again(faults: Faults) -> Scenario:
-    """The index is planned; somebody cancels the plan, plans it anew and builds it."""
+def index_again(faults: Faults, *, is_first: bool = False) -> Scenario:
+    """The index is planned; somebody cancels the plan, plans it anew and builds it.
+
+    The first index of a table is told from its request on, and not only once it is announced.
+    """
     scenario = _scenario(
-        "index_again",
-        {"W": writer(), "X": rebuilder},
+        f"index_again{', first index' if is_first else ''}",
+        {"W": writer, "X": rebuilder},
         faults,
         marks=("published", "prepared again"),
     )
-    return replace(scenario, set_up=commit_before_and_plan)
+    return replace(scenario, set_up=partial(commit_before_and_plan, is_first=is_first))
 
 
 def _scenario(
@@ -302,12 +323,16 @@ def commit_before(world: World) -> None:
         put(f"{TIMELINE}/{file_name(*instant)}", content)
 
 
-def commit_before_and_plan(world: World) -> None:
-    """Set up the same, with a plan whose builder has died."""
+def commit_before_and_plan(world: World, *, is_first: bool = False) -> None:
+    """Set up the same, with a plan whose builder has died, perhaps before it announced it."""
     commit_before(world)
     properties = {
         **CONFIG.to_properties(),
-        "hoodie.table.metadata.partitions.inflight": INDEX,
+        **(
+            {"hoodie.table.metadata.partitions": ""}
+            if is_first
+            else {"hoodie.table.metadata.partitions.inflight": INDEX}
+        ),
     }
     encoded = encode_properties(properties, comment="set up")
     world.apply("set-up", Op(Kind.PUT, PROPERTIES, encoded))
@@ -436,29 +461,50 @@ def _word(call: Callable[[], str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _CompleteEarly(Complete):
-    """Commit with entries for the indexes that there were at some earlier time (H-49)."""
+class _StartForeign:
+    """Begin a write as another engine does: without an attempt."""
 
-    def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:
-        assert self.metadata is not None
-        now = replace(prefix, index_partitions=self.metadata.partitions)
-        older = replace(self, metadata=replace(self.metadata, indexing=prefix.next_time))
-        return Complete(older.attempt, older.content, None, older.metadata).decide(now)
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs()
 
-
-def writer(*, is_early: bool = False) -> Body:
-    """Return an actor that commits one new file, and tells the indexes."""
-
-    def body(process: Process) -> str:
-        process.note(BEGUN)
-        word, time = _write(process, is_early)
-        process.note(ENDED, word, time)
-        return word
-
-    return body
+    def decide(self, prefix: Prefix) -> Decision[InstantTime]:
+        # Not the time that somebody has claimed who died: nothing told the other engine of that.
+        time = instant_time_after(prefix.next_time, 1)
+        begun = (Requested(time, Action.COMMIT), WentInflight(time, Action.COMMIT, b""))
+        return Decision(begun, time)
 
 
-def _write(process: Process, is_early: bool) -> tuple[str, InstantTime]:
+@dataclass(frozen=True, slots=True)
+class _CompleteForeign:
+    """Commit with entries for the indexes that there were when the write began (H-49)."""
+
+    time: InstantTime
+    content: bytes
+    metadata: MetadataCommit
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs()
+
+    def decide(self, prefix: Prefix) -> Decision[None]:
+        done = prefix.next_time
+        return Decision(
+            (
+                MetadataCommitted(self.time, done, self.metadata.content),
+                Completed(self.time, Action.COMMIT, done, self.content),
+            ),
+            None,
+        )
+
+
+def writer(process: Process) -> str:
+    """Commit one new file, and tell the indexes."""
+    process.note(BEGUN)
+    word, time = _write(process)
+    process.note(ENDED, word, time)
+    return word
+
+
+def _write(process: Process) -> tuple[str, InstantTime]:
     components = components_of(process)
     txn = LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
     time = InstantTime("")
@@ -466,18 +512,9 @@ def _write(process: Process, is_early: bool) -> tuple[str, InstantTime]:
     try:
         write = start_inflight_write(components, txn, Action.COMMIT, claim_of(process), b"")
         time = write.instant_time
-        if is_early:
-            process.note(EARLY, time)
         update = _update(process, time, write.attempt.attempt)
-        file = base_file(FileGroupId(PARTITION, f"fg-{process.name}"), time, write.attempt.attempt)
-        stat = put_rows(process.storage, file, [Row("w", 0, time)])
-        content = encode_record(metadata_of("UPSERT", [stat]))
-        if is_early:
-            metadata = update.prepare(update.seen)
-            write.check()
-            txn.run(_CompleteEarly(write.attempt, content, None, metadata))
-        else:
-            write.commit(content, None, update)
+        content = _put_file(process, time)
+        write.commit(content, None, update)
     except CommitUnknownError:
         return UNKNOWN, time
     except FencedError:
@@ -487,6 +524,30 @@ def _write(process: Process, is_early: bool) -> tuple[str, InstantTime]:
             write.abandon()
         return FAILED, time
     return COMMITTED, time
+
+
+def early_writer(process: Process) -> str:
+    """Commit one new file as another engine does: it looks for indexes when it begins (H-49)."""
+    process.note(BEGUN)
+    components = components_of(process)
+    txn = LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
+
+    def write() -> str:
+        time = txn.run(_StartForeign()).result
+        process.note(EARLY, time)
+        update = _update(process, time, 1)
+        content = _put_file(process, time)
+        txn.run(_CompleteForeign(time, content, update.prepare(update.seen)))
+        return COMMITTED
+
+    return _word(write)
+
+
+def _put_file(process: Process, time: InstantTime) -> bytes:
+    """Write the file of a write; return its commit metadata."""
+    file = base_file(FileGroupId(PARTITION, f"fg-{process.name}"), time, 1)
+    stat = put_rows(process.storage, file, [Row("w", 0, time)])
+    return encode_record(metadata_of("UPSERT", [stat]))
 
 
 def _update(process: Process, time: InstantTime, attempt: int) -> ToyUpdate:
@@ -599,12 +660,11 @@ def _is_prepared_again(step: Step, simulation: Simulation) -> bool:
 
 
 def _is_told_by_builder(step: Step, simulation: Simulation) -> bool:
-    """Whether the builder tells the index what an early writer has not."""
+    """Whether the builder tells the index what a writer has not."""
     if step.actor != "X" or step.after is None:
         return False
-    early = [name[1] for name, _ in simulation.facts.items() if name[0] == EARLY]
-    folder = f"{METADATA}/{INDEX}/."
-    return step.path.startswith(folder) and any(f"_{time}.log." in step.path for time in early)
+    file = parse_data_file(step.path)
+    return file is not None and is_told_log(file)
 
 
 def _is_cleaned_meanwhile(step: Step, simulation: Simulation) -> bool:
