@@ -152,7 +152,7 @@ class Indexes:
         others = known - {name}
         secondary = [n for n in others if kind_of(n) is PartitionKind.SECONDARY_INDEX]
         needing = secondary if name == RECORD_INDEX else others if name == FILES else ()
-        if needing:
+        if needing and name not in planned:
             raise InvalidInputError(
                 f"{', '.join(sorted(needing))} need the index {name}; drop them "
                 "first, or cancel the plan that builds them",
