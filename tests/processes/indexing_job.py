@@ -133,14 +133,12 @@ def write(table: hw.Table, stop: threading.Event, notes: Path, writer: int) -> N
     known = notes.read_text().splitlines() if notes.exists() else []
     # Nobody knows whether the batch after the last noted one was committed; it is not repeated.
     number = int(known[-1].split()[0]) + 2 if known else 0
-    # Writers that commit at the same moments would measure how they queue for the lock.
-    due = (time.monotonic() // WRITES_EVERY_S + 1 + writer / WRITERS) * WRITES_EVERY_S
-    stop.wait(due - time.monotonic())
     with notes.open("a") as out:
         while not stop.is_set():
             if rests(notes):
                 stop.wait(REST_S)
                 continue
+            stop.wait(_until_turn(writer))
             rows = batch(writer, number, partitions)
             began = time.monotonic()
             if is_delete(number):
@@ -152,8 +150,14 @@ def write(table: hw.Table, stop: threading.Event, notes: Path, writer: int) -> N
             out.flush()
             os.fsync(out.fileno())
             number += 1
-            due = max(due + WRITES_EVERY_S, ended)
-            stop.wait(due - ended)
+
+
+def _until_turn(writer: int) -> float:
+    """Return how long it is until a writer's turn.
+
+    Writers that commit at the same moments would measure how they queue for the lock.
+    """
+    return (writer / WRITERS - time.monotonic() / WRITES_EVERY_S) % 1.0 * WRITES_EVERY_S
 
 
 def serve(table: hw.Table, stop: threading.Event, notes: Path) -> None:

@@ -196,6 +196,8 @@ class IndexedPlan:
     instant: Instant
     finished: frozenset[str]
     left_out: dict[str, HeadwaterError] = field(default_factory=dict)
+    told: int = 0
+    """How many logs the builder wrote in the place of instants that came meanwhile."""
 
 
 @dataclass(slots=True)
@@ -291,7 +293,7 @@ class Indexing:
             HeadwaterError: no index could be built; the plan was aborted.
         """
         self.check_plan(time)
-        started = self.txn.run(StartExecution(time, Purpose.EXECUTE, self._claim())).result
+        started = self.txn.run(StartExecution(time, Purpose.EXECUTE, self.claim())).result
         if isinstance(started, Ended):
             self.finish()
             return IndexedPlan(instant=started.instant, finished=self._result_of(started.instant))
@@ -311,7 +313,7 @@ class Indexing:
             NotFoundError: there is no such plan.
         """
         self.check_plan(time)
-        step = StartExecution(time, Purpose.ABORT, self._claim(), is_guarded=False)
+        step = StartExecution(time, Purpose.ABORT, self.claim(), is_guarded=False)
         started = self.txn.run(step).result
         if isinstance(started, Ended):
             self.finish()
@@ -600,7 +602,12 @@ class Indexing:
                         raise
                 else:
                     self._publish_quietly(held, names, build.names)
-                    return IndexedPlan(instant=done, finished=names, left_out=build.left_out)
+                    return IndexedPlan(
+                        instant=done,
+                        finished=names,
+                        left_out=build.left_out,
+                        told=len(build.told),
+                    )
             self._cover(build, self._load_timeline())
 
     def _commit_content(self, build: _Build) -> bytes:
@@ -668,7 +675,7 @@ class Indexing:
     def _load_timeline(self) -> Timeline:
         return load_active(self.components.storage, self.layout.timeline)
 
-    def _claim(self) -> Claim:
+    def claim(self) -> Claim:
         return Claim.new(
             self.components.ids,
             interval_ms=self.interval_ms,
@@ -678,7 +685,7 @@ class Indexing:
     def _claim_time(self) -> InstantTime:
         for tried in range(1, _CLAIMS_MAX + 1):
             try:
-                return self.txn.run(ClaimIndexing(self._claim())).result
+                return self.txn.run(ClaimIndexing(self.claim())).result
             except ConflictError as conflict:
                 if conflict.kind is not conflict.default_kind or tried == _CLAIMS_MAX:
                     raise

@@ -15,6 +15,7 @@ from headwater.errors import ErrorKind, InvalidInputError
 from headwater.indexes.build import TableIndexes
 from headwater.indexes.indexing import IndexedPlan, Indexing, Report, log_progress
 from headwater.indexes.listing import list_indexes
+from headwater.indexes.upkeep import MetadataUpkeep, run_metadata_upkeep
 from headwater.indexes.wishes import Columns, plan_indexes
 from headwater.kernel.index.definitions import load_index_definitions
 from headwater.kernel.index.index_plan import PlannedIndex, pending_indexings
@@ -64,7 +65,7 @@ class Indexes:
         self._engine_for = engine_for
 
     def schedule(self, names: str | Sequence[str], *, columns: Columns = None) -> str | None:
-        """Plan indexes; from now on every write tells them. Returns the instant of the plan.
+        """Plan indexes, for `run` to build. Returns the instant of the plan.
 
         Indexes that the table has are passed over; None if it has all of them.
 
@@ -100,10 +101,15 @@ class Indexes:
         indexing = self._indexing(progress)
         indexing.finish()
         if instant is not None:
-            return [indexing.run(parse_instant_time(instant))]
-        layout = table_layout(self._config)
-        pending = pending_indexings(load_active(self._components.storage, layout.timeline))
-        return [indexing.run(plan.requested_time) for plan in pending]
+            plans = [parse_instant_time(instant)]
+        else:
+            layout = table_layout(self._config)
+            pending = pending_indexings(load_active(self._components.storage, layout.timeline))
+            plans = [plan.requested_time for plan in pending]
+        done = [indexing.run(plan) for plan in plans]
+        if any(one.told for one in done):
+            self._fold(indexing)
+        return done
 
     def create(
         self,
@@ -213,6 +219,19 @@ class Indexes:
             tolerable_misses=tolerable_misses,
             timeout_ms=self._metadata.index_timeout_ms,
             report=report,
+        )
+
+    def _fold(self, indexing: Indexing) -> None:
+        """Fold what builds were told since their plans, or the next writer has to."""
+        components = self._components
+        run_metadata_upkeep(
+            MetadataUpkeep(
+                components=components,
+                config=load_table_config(components.storage, components.clock),
+                commits=0,
+                claim=indexing.claim,
+                lock_timeout_ms=self._lock_timeout_ms,
+            )
         )
 
     def _check_lock_provider(self) -> None:

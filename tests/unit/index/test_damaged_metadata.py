@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import headwater as hw
 from headwater.errors import CorruptTableError, ErrorKind, HeadwaterError
+from headwater.indexes import table_indexes
 from headwater.kernel.format.hfile import HFile
 from headwater.kernel.format.properties import parse_properties
 from headwater.kernel.load_view import load_view
@@ -269,9 +270,13 @@ def test_any_file_is_missing(trips: Trips, are_all_tried: bool) -> None:
 
 @pytest.mark.parametrize("change", [None, lambda content: content[: len(content) // 2]])
 def test_a_log_that_was_written_in_the_place_of_a_commit_is_damaged(
-    tmp_path: Path, change: Callable[[bytes], bytes] | None
+    tmp_path: Path,
+    change: Callable[[bytes], bytes] | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The commits that it stands for do not list it, so the build of the index does."""
+    # As if the builder had died before it folded these logs.
+    monkeypatch.setattr(table_indexes, "run_metadata_upkeep", lambda upkeep: None)
     locked = {**OPTIONS, "hoodie.write.lock.provider": "in_process"}
     names = ["column_stats", "bloom_filters", "record_index"]
     table = hw.create_table(

@@ -277,6 +277,8 @@ def test_a_planned_index_is_told_what_happened_meanwhile(tmp_path: Path, table_t
     expected = table.read_arrow().sort_by("id")
     (done,) = table.indexes.run()
     assert done.finished == set(EVERY)
+    assert done.told
+    assert set(table.inspect.indexes()["logs_unfolded"].to_pylist()) == {0}
     check_valid(table)
     read = again(table)
     assert read.read_arrow().sort_by("id") == expected
