@@ -1,8 +1,9 @@
 """Indexes built beside four writer processes that commit once a second, and table services.
 
 HEADWATER_TEST_INDEXED_FILES sets how many base files the table has; the default keeps the suite
-short, and `make test-indexing` takes the full number. How long the commits took before, beside and
-after the build is printed, and written as JSON to HEADWATER_TEST_LATENCIES if that names a file.
+short, and `make test-indexing` takes the full number. How long commits took alone, beside builds,
+and with the indexes there is printed, and written as JSON to HEADWATER_TEST_LATENCIES if that names
+a file.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from bisect import bisect
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,8 +34,10 @@ from headwater.testing.hudi_rs import location_for_hudi_rs
 
 FILES = int(os.environ.get("HEADWATER_TEST_INDEXED_FILES", "60"))
 IS_FULL = FILES >= 2_000
-QUIET_S = 20.0 if IS_FULL else 0.0
-"""How long the writers are alone before the build, for the sake of comparison."""
+ROUNDS = 3 if IS_FULL else 1
+"""How often the indexes are built, and dropped in between: one build is short, and no measure."""
+QUIET_S = 10.0 if IS_FULL else 0.0
+"""How long the writers are alone before each build, for the sake of comparison."""
 BUILT_WITHIN_S = 600
 KILLS = 5 if IS_FULL else 1
 BUILDS_MAX = 15
@@ -163,10 +168,15 @@ def test_indexes_are_built_beside_writers_and_services(
     site.start(*WRITERS, "services")
     try:
         site.wait_for_commits(2)
-        time.sleep(QUIET_S)
-        begun = time.monotonic()
-        _finish(site.start_builder())
-        published = time.monotonic()
+        marks = [(time.monotonic(), Phase.ALONE)]
+        for number in range(ROUNDS):
+            if number:
+                _drop_indexes(site)
+                marks.append((time.monotonic(), Phase.ALONE))
+            time.sleep(QUIET_S)
+            marks.append((time.monotonic(), Phase.BESIDE))
+            _finish(site.start_builder())
+            marks.append((time.monotonic(), Phase.INDEXED))
         with site.rest():
             _check_indexes(site)
         site.wait_for_commits(JOB_MODULE.DELETES_EVERY)
@@ -177,7 +187,7 @@ def test_indexes_are_built_beside_writers_and_services(
     _check_indexes(site)
     _check_rows(site)
     with capsys.disabled():
-        _report(site, control, begun, published)
+        _report(site, control, marks)
 
 
 @pytest.mark.parametrize("control", ["optimistic", pytest.param("non-blocking", marks=FULL_ONLY)])
@@ -285,20 +295,44 @@ def _check_rows(site: Site) -> None:
     assert {row["id"]: row["number"] for rows in theirs for row in rows.to_pylist()} == found
 
 
-def _report(site: Site, control: str, begun: float, published: float) -> None:
-    """Say how long commits took alone, beside the build and with all indexes to be kept."""
-    commits = [one for writer in WRITERS for one in site.acknowledged(writer)]
-    phases: dict[str, list[float]] = {"alone": [], "beside": [], "indexed": []}
-    for number, end, ms in commits:
-        phase = "alone" if end < begun else "beside" if end - ms / 1000 < published else "indexed"
-        if number > 0:  # The first of a process has modules to load.
-            phases[phase].append(ms)
+class Phase(StrEnum):
+    """What there is beside the writers."""
+
+    ALONE = "alone"
+    BESIDE = "beside"
+    INDEXED = "indexed"
+
+
+def _report(site: Site, control: str, marks: Sequence[tuple[float, Phase]]) -> None:
+    """Say how long commits took alone, beside builds and with all indexes to be kept.
+
+    `marks` are the moments at which phases began.
+    """
+    times = [begun for begun, _ in marks]
+    phases: dict[Phase, list[float]] = {phase: [] for phase in Phase}
+    for writer in WRITERS:
+        for _, end, ms in site.acknowledged(writer):
+            first = bisect(times, end - ms / 1000) - 1
+            if first < 0:
+                continue  # The process had modules to load.
+            met = {phase for _, phase in marks[first : bisect(times, end)]}
+            phases[Phase.BESIDE if Phase.BESIDE in met else marks[first][1]].append(ms)
+    ends = [*times[1:], times[-1]]
+    builds = [
+        end - begun
+        for (begun, phase), end in zip(marks, ends, strict=True)
+        if phase is Phase.BESIDE
+    ]
     figures: dict[str, Any] = {
         "control": control,
         "files": FILES,
-        "build_s": round(published - begun, 2),
+        "build_s": [round(one, 2) for one in builds],
         **{
-            f"{phase}_ms": {"count": len(all_ms), "median": statistics.median(all_ms)}
+            f"{phase}_ms": {
+                "count": len(all_ms),
+                "median": round(statistics.median(all_ms), 1),
+                "mean": round(statistics.mean(all_ms), 1),
+            }
             for phase, all_ms in phases.items()
             if all_ms
         },

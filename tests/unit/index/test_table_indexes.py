@@ -18,10 +18,12 @@ from headwater.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from headwater.indexes import table_indexes
 from headwater.indexes.indexing import IndexProgress, Stage
 from headwater.kernel.index.merge_entries import load_logged
 from headwater.kernel.index.partition_files import is_told_log
 from headwater.kernel.layout import METADATA
+from headwater.kernel.load_view import load_view
 from headwater.model.files import LogFile, parse_data_file
 from headwater.seams.sub_storage import SubStorage
 from headwater.table import Table
@@ -290,6 +292,27 @@ def test_a_planned_index_is_told_what_happened_meanwhile(tmp_path: Path, table_t
     for number in range(12):
         table.upsert(rows(3, 100 + number, value=number))
     table.services.clean()
+    check_valid(table)
+
+
+def test_an_instant_that_a_builder_told_for_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Once its logs are folded the index is dropped with what it holds, and built again.
+    monkeypatch.setattr(table_indexes, "run_metadata_upkeep", lambda upkeep: None)
+    table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
+    table.indexes.schedule(["column_stats", "record_index"])
+    table.upsert(rows(3, 80, value=7))
+    saved = table.services.savepoint()
+    table.upsert(rows(3, 81, value=8))
+    table.indexes.run()
+    table.services.restore(saved.instant)
+    read = again(table)
+    view = load_view(read.storage, read.config)
+    assert view.has_index("record_index")
+    assert view.has_index("column_stats")
+    assert read.read_arrow(where="id = '80'").num_rows == 1
+    assert read.read_arrow(where="id = '81'").num_rows == 0
     check_valid(table)
 
 

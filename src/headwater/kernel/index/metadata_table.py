@@ -489,9 +489,17 @@ class MetadataTable:
             for stat in (metadata.partition_to_write_stats or {}).get(partition, ()):
                 # Logs that were folded may have been cleaned since.
                 is_needed = (instant.completion_time or "") >= folded.get(stat.file_id or "", first)
-                if is_needed and stat.path not in paths:
+                if is_needed and stat.path not in paths and self._counts(stat.path or ""):
                     return f"{stat.path}, which {instant} wrote, is missing"
         return None
+
+    def _counts(self, path: str) -> bool:
+        """Whether the instant of a file that a commit lists was not taken back.
+
+        The commit of a build lists logs of other instants, and stays when these go.
+        """
+        file = parse_data_file(path)
+        return file is None or self._is_completed(file.instant_time)
 
     def _times_told_files(self) -> frozenset[InstantTime]:
         """Return the instants that are known to have told the list of files what they had to.
