@@ -295,6 +295,27 @@ def test_a_planned_index_is_told_what_happened_meanwhile(tmp_path: Path, table_t
     check_valid(table)
 
 
+def test_an_index_that_nobody_tells_anything_outlives_its_first_files(tmp_path: Path) -> None:
+    """Its builder folds it under the time at which the build completed."""
+    options = {"hoodie.metadata.compact.max.delta.commits": "1"}
+    table = new_table(tmp_path / "t", options, table_type="MERGE_ON_READ")
+    table.indexes.schedule(["bloom_filters", "record_index"])
+    table.upsert(rows(3, 80, value=7))
+    table.indexes.run()
+    first = set(base_files(table, "bloom_filters"))
+    for number in range(6):
+        table.upsert(rows(3, 80, value=number))
+    assert first.isdisjoint(base_files(table, "record_index"))
+    read = again(table)
+    assert load_view(read.storage, read.config).has_index("bloom_filters")
+    check_valid(table)
+
+
+def base_files(table: Table, partition: str) -> list[str]:
+    infos = table.storage.list_tree(f"{METADATA}/{partition}")
+    return [info.path for info in infos if info.path.endswith(".hfile")]
+
+
 def test_an_instant_that_a_builder_told_for_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

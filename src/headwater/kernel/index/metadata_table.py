@@ -71,7 +71,7 @@ from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.model.commit_metadata import CommitMetadata
-from headwater.model.files import DataFile, attempt_of, parse_data_file
+from headwater.model.files import BaseFile, DataFile, attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.seams.storage import Storage
 from headwater.seams.sub_storage import SubStorage
@@ -487,19 +487,26 @@ class MetadataTable:
         paths = {file.path for file in files}
         for instant, metadata in zip(unsure, self._load_commits(unsure), strict=True):
             for stat in (metadata.partition_to_write_stats or {}).get(partition, ()):
-                # Logs that were folded may have been cleaned since.
-                is_needed = (instant.completion_time or "") >= folded.get(stat.file_id or "", first)
-                if is_needed and stat.path not in paths and self._counts(stat.path or ""):
+                base = folded.get(stat.file_id or "", first)
+                if stat.path not in paths and self._is_needed(stat.path or "", base):
                     return f"{stat.path}, which {instant} wrote, is missing"
         return None
 
-    def _counts(self, path: str) -> bool:
-        """Whether the instant of a file that a commit lists was not taken back.
+    def _is_needed(self, path: str, base: str) -> bool:
+        """Whether a file that a commit lists must be there beside a base file of a later time.
 
-        The commit of a build lists logs of other instants, and stays when these go.
+        What was folded may have been cleaned since. The commit of a build lists logs of other
+        instants, which may have been taken back.
         """
         file = parse_data_file(path)
-        return file is None or self._is_completed(file.instant_time)
+        if file is None:
+            return True
+        if isinstance(file, BaseFile):
+            return file.instant_time >= base
+        told = self._own_timeline.find(file.instant_time)
+        if told is None or not self._is_completed(file.instant_time):
+            return False
+        return (told.completion_time or "") >= base
 
     def _times_told_files(self) -> frozenset[InstantTime]:
         """Return the instants that are known to have told the list of files what they had to.
