@@ -25,6 +25,7 @@ import pyarrow as pa
 
 import headwater as hw
 from headwater.errors import ConflictError, FencedError
+from headwater.indexes.indexing import IndexProgress, Stage
 
 INDEXES = ("column_stats", "bloom_filters", "record_index")
 WRITERS = 4
@@ -188,13 +189,21 @@ def _clean(table: hw.Table) -> None:
     table.services.clean()
 
 
-def build(table: hw.Table) -> None:
-    """Finish what a builder that was killed has left, then build what is still missing."""
+def build(table: hw.Table, notes: Path) -> None:
+    """Finish what a builder that was killed has left, then build what is still missing.
+
+    Notes when the last index was published.
+    """
+
+    def note(progress: IndexProgress) -> None:
+        if progress.stage is Stage.PUBLISHED:
+            notes.write_text(f"{time.monotonic()}\n")
+
     print("begun", flush=True)
-    table.indexes.run()
+    table.indexes.run(progress=note)
     missing = [name for name in INDEXES if name not in table.reload().config.metadata_partitions]
     if missing:
-        table.indexes.create(missing)
+        table.indexes.create(missing, progress=note)
 
 
 def main() -> None:
@@ -206,7 +215,7 @@ def main() -> None:
     if kind == "build":
         # Elsewhere a build has a machine of its own; here it has what the writers leave.
         os.nice(19)
-        build(table)
+        build(table, Path(notes))
     elif kind == "services":
         serve(table, stop, Path(notes))
     else:

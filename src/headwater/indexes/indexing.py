@@ -303,6 +303,8 @@ class Indexing:
         except _Aborted as aborted:
             self._tidy(time)
             raise aborted.cause from aborted.cause.__cause__
+        for name in sorted(done.finished):
+            self.report(IndexProgress(instant=time, stage=Stage.PUBLISHED, partition=name))
         return done
 
     def cancel(self, time: InstantTime) -> frozenset[str]:
