@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import headwater as hw
 from headwater.errors import ConflictError, FencedError
@@ -206,16 +207,26 @@ def build(table: hw.Table, notes: Path) -> None:
         table.indexes.create(missing, progress=note)
 
 
+def keep_busy(path: str) -> None:
+    """Read files of the table over and over: what any busy process takes from the writers."""
+    while True:
+        for file in sorted(Path(path).glob("*/*.parquet")):
+            pq.read_table(file, columns=["id"], use_threads=False).column(0).to_pylist()
+
+
 def main() -> None:
     path, control, kind, notes = sys.argv[1:]
     stop = threading.Event()
-    if kind != "build":
+    if kind not in ("build", "busy"):
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    table = hw.open_table(path, options(control))
-    if kind == "build":
+    if kind in ("build", "busy"):
         # Elsewhere a build has a machine of its own; here it has what the writers leave.
         os.nice(19)
+    table = hw.open_table(path, options(control))
+    if kind == "build":
         build(table, Path(notes))
+    elif kind == "busy":
+        keep_busy(path)
     elif kind == "services":
         serve(table, stop, Path(notes))
     else:

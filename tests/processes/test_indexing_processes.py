@@ -38,7 +38,7 @@ ROUNDS = 3 if IS_FULL else 0
 """How often the indexes are built beside writers alone, and dropped again, for the sake of figures:
 one build is short."""
 QUIET_S = 10.0 if IS_FULL else 0.0
-"""How long the writers are alone before each of these builds."""
+"""How long the writers are alone before each of these builds, and beside a process that reads."""
 BUILT_WITHIN_S = 600
 KILLS = 5 if IS_FULL else 1
 BUILDS_MAX = 15
@@ -173,6 +173,10 @@ def test_indexes_are_built_beside_writers_and_services(
         for _ in range(ROUNDS):
             marks.append((time.monotonic(), Phase.ALONE))
             time.sleep(QUIET_S)
+            marks.append((time.monotonic(), Phase.BUSY))
+            site.start("busy")
+            time.sleep(QUIET_S)
+            site.kill("busy")
             marks.append((time.monotonic(), Phase.BESIDE))
             _finish(site.start_builder())
             published = float(site.notes("build").read_text())
@@ -303,6 +307,7 @@ class Phase(StrEnum):
     """What there is beside the writers."""
 
     ALONE = "alone"
+    BUSY = "busy"
     BESIDE = "beside"
     INDEXED = "indexed"
     SERVED = "served"
