@@ -35,7 +35,7 @@ from headwater.kernel.index.definitions import definitions_path, load_index_defi
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.files import entries_of_files, file_entries
 from headwater.kernel.index.group_entries import share_out
-from headwater.kernel.index.index_plan import PlannedIndex, taken_in
+from headwater.kernel.index.index_plan import PlannedIndex, run_time, taken_in
 from headwater.kernel.index.partition_files import (
     BULK_INSERT,
     FIRST_LOG_VERSION,
@@ -48,11 +48,11 @@ from headwater.kernel.index.partition_kinds import FILES, file_id
 from headwater.kernel.index.table_change import Inputs, LateInputs, TableChange
 from headwater.kernel.layout import METADATA
 from headwater.kernel.table_config import table_layout
-from headwater.kernel.timeline.active import instant_path, load_active
+from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.view.commits import Commit, CommitReader
-from headwater.kernel.view.table_view import TableView, ViewStart, load_listed_view
+from headwater.kernel.view.table_view import TableView, ViewStart
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, DataFile, LogFile, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime
@@ -61,6 +61,11 @@ from headwater.seams.gathered import GatheredPuts
 from headwater.seams.storage import Storage
 
 _REPORT_EVERY_FILES = 100
+
+_INSTANTS_AT_ONCE = 500
+_BYTES_AT_ONCE = 256 * 1024 * 1024
+"""How long a run is that one log stands for, and how much data it may have brought: what it means
+to an index is in memory at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,26 +134,43 @@ class TableIndexes:
         counted.tell()
         return stats
 
-    def tell(self, partitions: frozenset[str], instants: Sequence[Instant]) -> Sequence[WriteStat]:
-        view = load_listed_view(self.storage, self.config)
-        changes = list(self._changes_of(instants, view))
-        deriver = replace(self._deriver(view), storage=logs_at_hand(self.storage, changes))
+    def catch_up(
+        self, partitions: frozenset[str], run: Sequence[Instant], timeline: Timeline
+    ) -> Iterator[tuple[int, Sequence[WriteStat]]]:
+        reader = CommitReader(self.storage, table_layout(self.config))
+        start = ViewStart(timeline, timeline.completed[-1].completion_time, reader)
+        view = TableView(self.config, start, start.listed_files(self.storage))
+        deriver = self._deriver(view)
+        groups = {name: list_groups(self.storage, name) for name in sorted(partitions)}
+        for at in range(0, len(run), _INSTANTS_AT_ONCE):
+            changes = self._changes_of(run[at : at + _INSTANTS_AT_ONCE], reader, view)
+            for piece in _cut_by_size(changes):
+                yield len(piece), self._write_run(deriver, groups, piece)
+
+    def _write_run(
+        self,
+        deriver: Deriver,
+        groups: Mapping[str, Sequence[str]],
+        run: Sequence[tuple[Instant, TableChange]],
+    ) -> Sequence[WriteStat]:
+        """Write one log for each file group that a run of instants concerns."""
+        changes = [change for _, change in run]
+        time = run_time([instant for instant, _ in run])
+        at_hand = replace(deriver, storage=logs_at_hand(self.storage, changes))
         puts = GatheredPuts(self.storage)
         stats: list[WriteStat] = []
-        for partition in sorted(partitions):
-            groups = list_groups(self.storage, partition)
+        for partition, file_ids in groups.items():
+            entries = (
+                file_entries(changes)
+                if partition == FILES
+                else at_hand.of_changes(partition, changes)
+            )
+            definition = deriver.definitions.get(partition)
+            version = IndexVersion.V2 if definition is None else definition.version
             # Also where there is nothing to say: the log shows that somebody has looked.
-            nothing = (groups[0] if groups else file_id(partition, 0, ""), 0, Entries.none())
-            version = self._version(partition)
-            for change in changes:
-                entries = (
-                    file_entries(change)
-                    if partition == FILES
-                    else deriver.told_by(partition, change)
-                )
-                shares = list(share_out(partition, entries, groups, version)) or [nothing]
-                for name, number, part in shares:
-                    stats.append(_put_told(puts, partition, name, number, part, change))
+            nothing = (file_ids[0] if file_ids else file_id(partition, 0, ""), 0, Entries.none())
+            shares = list(share_out(partition, entries, file_ids, version)) or [nothing]
+            stats += [_put_log(puts, partition, time, *share) for share in shares]
         puts.flush()
         return stats
 
@@ -196,25 +218,26 @@ class TableIndexes:
             merge_function=self.merge_function,
         )
 
-    def _changes_of(self, instants: Sequence[Instant], view: TableView) -> Iterator[TableChange]:
-        """Give what completed instants did, with what they had read."""
-        layout = table_layout(self.config)
+    def _changes_of(
+        self, instants: Sequence[Instant], reader: CommitReader, view: TableView
+    ) -> list[tuple[Instant, TableChange]]:
+        """Return what completed instants did, with what they had read, in their order."""
+        folder = table_layout(self.config).timeline
+        changes: dict[Instant, TableChange] = {}
         cleans = [instant for instant in instants if instant.action is Action.CLEAN]
-        contents = load_contents(self.storage, layout.timeline, cleans)
+        contents = load_contents(self.storage, folder, cleans)
         for instant, data in zip(cleans, contents, strict=True):
-            metadata = decode_record(
-                CleanMetadata, data, path=instant_path(layout.timeline, instant)
-            )
-            yield change_of_clean(instant.requested_time, _cleaned(metadata))
+            metadata = decode_record(CleanMetadata, data, path=instant_path(folder, instant))
+            changes[instant] = change_of_clean(instant.requested_time, _cleaned(metadata))
         commits = [instant for instant in instants if instant.action is not Action.CLEAN]
-        for commit in CommitReader(self.storage, layout).load(commits):
-            inputs = LateInputs(partial(_inputs_of, commit, view))
-            yield change_of_commit(
+        for commit in reader.load(commits):
+            changes[commit.instant] = change_of_commit(
                 commit.instant,
                 commit.metadata,
-                inputs,
+                LateInputs(partial(_inputs_of, commit, view)),
                 has_seen_all=not commit.is_table_service,
             )
+        return [(instant, changes[instant]) for instant in instants]
 
     def _version(self, partition: str) -> IndexVersion:
         found = load_index_definitions(self.storage, self.config).get(partition)
@@ -314,16 +337,32 @@ def _inputs_of(commit: Commit, view: TableView) -> Inputs:
     return {one.group: tuple(one.files()) for one in slices if one.group in groups}
 
 
-def _put_told(
+def _cut_by_size(
+    changes: Iterable[tuple[Instant, TableChange]],
+) -> Iterator[list[tuple[Instant, TableChange]]]:
+    """Cut a run where what it brought would be too much at once."""
+    piece: list[tuple[Instant, TableChange]] = []
+    piece_bytes = 0
+    for instant, change in changes:
+        added_bytes = sum(file.size_bytes for file in change.added)
+        if piece and piece_bytes + added_bytes > _BYTES_AT_ONCE:
+            yield piece
+            piece, piece_bytes = [], 0
+        piece.append((instant, change))
+        piece_bytes += added_bytes
+    if piece:
+        yield piece
+
+
+def _put_log(
     puts: GatheredPuts,
     partition: str,
+    time: InstantTime,
     name: str,
     number: int,
     entries: Entries,
-    change: TableChange,
 ) -> WriteStat:
-    """Write a log in the place of the instant that made a change."""
-    time = change.instant_time
+    """Write what a run of instants brought to one file group."""
     data = encode_metadata_log(entries, partition, time, METADATA_SCHEMA)
     token = told_token(number)
     log = LogFile(partition, name, time, FIRST_LOG_VERSION, token, size_bytes=len(data))

@@ -1,6 +1,6 @@
 """What indexes hold, derived from the files of the table.
 
-    of_change   what one instant says to an index, from the files that it added and removed
+    of_changes  what instants say to an index, from the files that they added and removed
     of_files    everything an index holds of some file slices, for a build
 
 Both read the same files by the same functions, so an index that was kept through all changes equals
@@ -14,6 +14,8 @@ one that is built, up to one rule: it may name too much, never too little.
 - Nothing is removed that the record index has elsewhere by now, or knows from an instant that
   whoever removes it has not seen. An instant that completes after this look makes the commit look
   again (`MetadataCommit.seen_until`).
+- Several instants say together what they say one after the other: of each key the last word, and
+  nothing of files that one of them brought and a later one deleted.
 
 Few or small files are read here, many or large ones by tasks of the engine. A build is given piece
 by piece, so that memory holds a bounded number of rows at a time.
@@ -23,8 +25,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import groupby
 from typing import TypeVar
 
 import pyarrow as pa
@@ -142,6 +145,9 @@ class _Job:
     schema: pa.Schema
     columns: tuple[str, ...] = ()
     rule: TermRule | None = None
+    finds_vanished: bool = False
+    """Whether anything can be done with the terms that a service leaves behind: to find them takes
+    reading all that it read."""
 
     @property
     def terms(self) -> TermRule:
@@ -154,6 +160,7 @@ class _Job:
 class _GroupChange:
     """What an instant did to one file group."""
 
+    instant_time: InstantTime
     group: FileGroupId
     base: BaseFile | None
     logs: tuple[LogFile, ...]
@@ -173,6 +180,7 @@ class _GroupChange:
 class _GroupTerms:
     """What that means to an index over rows. Terms are there once each."""
 
+    instant_time: InstantTime
     group: FileGroupId
     added: pa.StringArray
     vanished: pa.StringArray
@@ -190,10 +198,10 @@ class Deriver:
     engine_for: EngineFor = inline_engine
     storage_options: Mapping[str, str] = field(default_factory=dict)
     merge_function: str | None = None
-    _ranges_of: dict[InstantTime, tuple[FileRanges, ...]] = field(
+    _ranges_of: dict[tuple[InstantTime, ...], tuple[FileRanges, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """What was found out about the files of a change: two indexes ask for it."""
+    """What was found out about the files of changes: two indexes ask for it."""
 
     def is_apart(self, partition: str) -> bool:
         """Whether a partition is a record index that is kept apart by partitions of the table."""
@@ -201,43 +209,27 @@ class Deriver:
         is_record_index = kind_of(partition) is PartitionKind.RECORD_INDEX
         return is_record_index and definition is not None and definition.is_partitioned
 
-    def told_by(self, partition: str, change: TableChange) -> Entries | EntriesApart:
-        """Return what an instant says to one partition of the metadata table but `files`.
+    def of_changes(self, partition: str, changes: Sequence[TableChange]) -> Entries | EntriesApart:
+        """Return what instants say to one partition of the metadata table but `files`.
 
-        Raises: as `of_change`.
-        """
-        if not self.is_apart(partition):
-            return self.of_change(partition, change)
-        by_partition: dict[str, list[_GroupTerms]] = {}
-        for one in self._changed_terms(partition, change):
-            by_partition.setdefault(one.group.partition, []).append(one)
-        others = _Others(self, change)
-        return EntriesApart(
-            {
-                apart: self._entries_of_change(some, change, others, data_partition=apart)
-                for apart, some in by_partition.items()
-            }
-        )
-
-    def of_change(self, partition: str, change: TableChange) -> Entries:
-        """Return what an instant says to one partition of the metadata table but `files`.
+        Args:
+            changes: what the instants did, in the order of their completion.
 
         Raises:
             CorruptTableError: a file is missing or damaged.
             UnsupportedError: the table cannot have this index.
             InvalidInputError: there is no such index, or it is defined on a column that cannot be.
         """
-        added = [file for file in change.added if _is_indexed(file)]
-        removed = [file for file in change.removed if _is_indexed(file)]
+        added, removed = _added_and_removed(changes)
         match kind_of(partition):
             case PartitionKind.COLUMN_STATS:
                 columns = self.stats_columns()
                 return _joined(
-                    column_stats_entries(self._added_ranges(change, added)),
+                    column_stats_entries(self._added_ranges(changes, added)),
                     removed_column_stats(removed, columns),
                 )
             case PartitionKind.PARTITION_STATS:
-                ranges = ranges_by_partition(self._added_ranges(change, added), self.schema)
+                ranges = ranges_by_partition(self._added_ranges(changes, added), self.schema)
                 return partition_stats_entries(ranges, is_tight=False)
             case PartitionKind.BLOOM_FILTERS:
                 return _joined(
@@ -245,10 +237,7 @@ class Deriver:
                     removed_blooms([file for file in removed if isinstance(file, BaseFile)]),
                 )
             case PartitionKind.RECORD_INDEX | PartitionKind.SECONDARY_INDEX:
-                is_secondary = kind_of(partition) is PartitionKind.SECONDARY_INDEX
-                found = self._changed_terms(partition, change)
-                others = _Others(self, change)
-                return self._entries_of_change(found, change, others, is_secondary=is_secondary)
+                return self._entries_of_terms(partition, changes)
             case _:
                 raise _unknown(partition)
 
@@ -329,13 +318,14 @@ class Deriver:
         )
 
     def _added_ranges(
-        self, change: TableChange, added: Sequence[DataFile]
+        self, changes: Sequence[TableChange], added: Sequence[DataFile]
     ) -> tuple[FileRanges, ...]:
-        known = self._ranges_of.get(change.instant_time)
+        times = tuple(change.instant_time for change in changes)
+        known = self._ranges_of.get(times)
         if known is None:
             known = tuple(self._ranges(added, self.stats_columns()))
-            self._ranges_of.clear()  # One change at a time; a build tells many.
-            self._ranges_of[change.instant_time] = known
+            self._ranges_of.clear()  # Only those asked for last: a build derives many.
+            self._ranges_of[times] = known
         return known
 
     def _ranges(self, files: Sequence[DataFile], columns: tuple[str, ...]) -> Iterator[FileRanges]:
@@ -386,41 +376,79 @@ class Deriver:
             return secondary_entries(unique_terms([one.terms for one in placed]), gone)
         return record_entries(placed, gone, is_utc=self.config.is_utc)
 
-    def _changed_terms(self, partition: str, change: TableChange) -> list[_GroupTerms]:
-        job = self._job(rule=self.term_rule(partition))
-        changes = sorted(_group_changes(change), key=lambda one: one.group)
-        sizes = [one.read_bytes // _KEY_SHARE for one in changes]
-        return list(self._each(_terms_of_group, job, changes, sizes))
+    def _entries_of_terms(
+        self, partition: str, changes: Sequence[TableChange]
+    ) -> Entries | EntriesApart:
+        """Return what instants say to an index over rows."""
+        others = _Others(self, {change.instant_time: change for change in changes})
+        found = self._changed_terms(partition, changes, others)
+        if not self.is_apart(partition):
+            is_secondary = kind_of(partition) is PartitionKind.SECONDARY_INDEX
+            return self._last_word(found, others, is_secondary=is_secondary)
+        by_partition: dict[str, list[_GroupTerms]] = {}
+        for one in found:
+            by_partition.setdefault(one.group.partition, []).append(one)
+        return EntriesApart(
+            {
+                apart: self._last_word(some, others, data_partition=apart)
+                for apart, some in by_partition.items()
+            }
+        )
 
-    def _entries_of_change(
+    def _changed_terms(
+        self, partition: str, changes: Sequence[TableChange], others: _Others
+    ) -> list[_GroupTerms]:
+        job = replace(
+            self._job(rule=self.term_rule(partition)),
+            finds_vanished=any(not one.has_seen_all for one in changes) and others.can_tell,
+        )
+        groups = [
+            one
+            for change in changes
+            for one in sorted(_group_changes(change), key=lambda one: one.group)
+        ]
+        sizes = [one.read_bytes // _KEY_SHARE for one in groups]
+        return list(self._each(_terms_of_group, job, groups, sizes))
+
+    def _last_word(
         self,
         found: Sequence[_GroupTerms],
-        change: TableChange,
         others: _Others,
         *,
         is_secondary: bool = False,
         data_partition: str | None = None,
     ) -> Entries:
-        """Return the entries of some file groups; those of one partition if the index is apart."""
-        placed = [
-            PlacedTerms(one.group, one.added, change.instant_time)
-            for one in found
-            if len(one.added)
-        ]
-        gone = unique_terms([one.vanished for one in found])
-        gone = without_terms(gone, [one.added for one in found])
-        if len(gone):
-            groups = [one.group for one in found if len(one.vanished)]
-            gone = self._gone_for_good(
-                gone, groups, others, is_secondary=is_secondary, data_partition=data_partition
-            )
-        return self._entries(placed, gone, is_secondary=is_secondary)
+        """Return the entries of file groups, given in the order in which their instants completed.
+
+        Those of one partition of the table if the index is apart.
+        """
+        placed: list[PlacedTerms] = []
+        removed = pa.array([], pa.string())
+        for time, changed in groupby(found, lambda one: one.instant_time):
+            groups = list(changed)
+            added = [one.added for one in groups if len(one.added)]
+            gone = without_terms(unique_terms([one.vanished for one in groups]), added)
+            if len(gone):
+                gone = self._gone_for_good(
+                    gone,
+                    [one.group for one in groups if len(one.vanished)],
+                    others,
+                    time,
+                    is_secondary=is_secondary,
+                    data_partition=data_partition,
+                )
+                placed = [replace(one, terms=without_terms(one.terms, [gone])) for one in placed]
+                removed = unique_terms([removed, gone])
+            removed = without_terms(removed, added)
+            placed += [PlacedTerms(one.group, one.added, time) for one in groups if len(one.added)]
+        return self._entries(placed, removed, is_secondary=is_secondary)
 
     def _gone_for_good(
         self,
         terms: pa.StringArray,
         groups: Sequence[FileGroupId],
         others: _Others,
+        time: InstantTime,
         *,
         is_secondary: bool,
         data_partition: str | None,
@@ -430,26 +458,27 @@ class Deriver:
         What cannot be found out is not removed: no writer fails because of an index.
         """
         record_keys = pc.unique(split_secondary_keys(terms)[1]) if is_secondary else terms
-        none = pa.array([], pa.string())
+        if not others.can_tell:
+            return pa.array([], pa.string())
         try:
-            if RECORD_INDEX not in others.table.usable:
-                return none
             return gone_for_good(
                 terms,
                 others.table.look_up(RECORD_INDEX, record_keys, data_partition=data_partition),
                 groups=groups,
-                unseen=others.unseen,
+                unseen=others.unseen_by(time),
                 is_secondary=is_secondary,
                 is_utc=self.config.is_utc,
             )
         except (CorruptTableError, NotFoundError, MalformedAvroError) as error:
-            log.warning(
-                "index cannot be read, so nothing is removed table=%s instant=%s reason=%s",
-                self.config.name,
-                others.change.instant_time,
-                error,
-            )
-            return none
+            self.warn_unreadable(error)
+            return pa.array([], pa.string())
+
+    def warn_unreadable(self, error: Exception) -> None:
+        log.warning(
+            "record index cannot be read, so no index entry is removed table=%s reason=%s",
+            self.config.name,
+            error,
+        )
 
     def _job(self, *, columns: tuple[str, ...] = (), rule: TermRule | None = None) -> _Job:
         return _Job(
@@ -482,10 +511,10 @@ class Deriver:
 
 @dataclass(frozen=True)
 class _Others:
-    """What other instants have told, looked up once for all that a change says to an index."""
+    """What other instants have told, looked up once for all that changes say to an index."""
 
     deriver: Deriver
-    change: TableChange
+    changes: Mapping[InstantTime, TableChange]
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -496,16 +525,24 @@ class _Others:
         return load_metadata_table(self.deriver.storage, self.deriver.config, self.timeline)
 
     @cached_property
-    def unseen(self) -> list[InstantTime]:
-        """The instants that whoever made the change may not have seen."""
-        change = self.change
-        if change.has_seen_all:
+    def can_tell(self) -> bool:
+        """Whether the record index tells where a record is by now."""
+        if RECORD_INDEX not in self.deriver.config.metadata_partitions:
+            return False
+        try:
+            return RECORD_INDEX in self.table.usable
+        except (CorruptTableError, NotFoundError) as error:
+            self.deriver.warn_unreadable(error)
+            return False
+
+    def unseen_by(self, time: InstantTime) -> list[InstantTime]:
+        """Return the instants that whoever made the change of an instant may not have seen."""
+        if self.changes[time].has_seen_all:
             return []
         return [
             instant.requested_time
             for instant in (*self.timeline.pending, *self.timeline.completed)
-            if instant.requested_time != change.instant_time
-            and (instant.completion_time or change.instant_time) >= change.instant_time
+            if instant.requested_time != time and (instant.completion_time or time) >= time
         ]
 
 
@@ -559,23 +596,25 @@ def _terms_of_group(storage: Storage, job: _Job, change: _GroupChange) -> _Group
     rule = job.terms
     inputs = change.inputs
     none = pa.array([], pa.string())
+    time = change.instant_time
     if change.keeps_rows:
         # A compacted group has its rows in the index already, from where they came from.
         is_new = inputs is None
         added = _of_base(storage, change.base, rule) if is_new else []
-        vanished = none if inputs is None else vanished_terms(storage, inputs, rule)
-        return _GroupTerms(change.group, unique_terms(added), vanished)
+        is_asked = inputs is not None and job.finds_vanished
+        vanished = vanished_terms(storage, inputs, rule) if inputs and is_asked else none
+        return _GroupTerms(time, change.group, unique_terms(added), vanished)
     new = _of_base(storage, change.base, rule)
     of_logs = terms_of_logs(storage, change.logs, rule)
     if inputs is None:
-        return _GroupTerms(change.group, unique_terms([*new, *of_logs]), none)
+        return _GroupTerms(time, change.group, unique_terms([*new, *of_logs]), none)
     old = unique_terms(
         [*_of_base(storage, inputs.base, rule), *terms_of_logs(storage, inputs.logs, rule)]
     )
     # Below logs a term may be in the index for another place by now, so it is told again.
     known = [] if inputs.logs else [old]
     added_terms = without_terms(unique_terms([*new, *of_logs]), known)
-    return _GroupTerms(change.group, added_terms, without_terms(old, [*new, *of_logs]))
+    return _GroupTerms(time, change.group, added_terms, without_terms(old, [*new, *of_logs]))
 
 
 def _of_base(storage: Storage, base: BaseFile | None, rule: TermRule) -> list[pa.StringArray]:
@@ -595,7 +634,8 @@ def _group_changes(change: TableChange) -> Iterator[_GroupChange]:
         is_ended = bool(bases) or not files
         inputs = _slice_of(group, change.inputs.get(group, ())) if is_ended else None
         if files or inputs is not None:
-            yield _GroupChange(group, bases[0] if bases else None, logs, inputs, keeps_rows)
+            base = bases[0] if bases else None
+            yield _GroupChange(change.instant_time, group, base, logs, inputs, keeps_rows)
 
 
 def _slice_of(group: FileGroupId, files: Iterable[DataFile]) -> FileSlice | None:
@@ -606,6 +646,22 @@ def _slice_of(group: FileGroupId, files: Iterable[DataFile]) -> FileSlice | None
     base = next((file for file in indexed if isinstance(file, BaseFile)), None)
     logs = tuple(file for file in indexed if isinstance(file, LogFile))
     return FileSlice(group, (base or indexed[0]).instant_time, base, logs)
+
+
+def _added_and_removed(
+    changes: Iterable[TableChange],
+) -> tuple[list[DataFile], list[DataFile]]:
+    """Return the files with rows that changes leave added, and all that they removed."""
+    done = list(changes)
+    removed = [file for change in done for file in change.removed if _is_indexed(file)]
+    gone = {file.path for file in removed}
+    added = [
+        file
+        for change in done
+        for file in change.added
+        if _is_indexed(file) and file.path not in gone
+    ]
+    return added, removed
 
 
 def _is_indexed(file: DataFile) -> bool:

@@ -9,14 +9,16 @@ definition, request P.
 
 1. claim an attempt of P; delete the base files of dead ones; P goes INFLIGHT;
 2. build base files from what had completed before P. They carry P's time and the attempt;
-3. tell p what completed since, instant by instant, each under its own time, until few are left;
-   wait for what was pending before P and is alive, roll back writes that are not (H-52), and leave
-   plans that nobody executes alone (H-54);
+3. catch up: write to p what completed since, many instants at a time, for as long as each round
+   has at most half as many to catch up with as the one before; wait for what was pending before P
+   and is alive, roll back writes that are not (H-52), and leave plans that nobody executes alone
+   (H-54);
 4. announce p: name it in table config as being built. From then on every commit tells p itself,
    because each asks in its own transaction which partitions there are (M9). Until then p costs
-   writers nothing, however long it takes to build (N-54);
-5. tell p what completed before that. Other engines' writers look at table config when they begin;
-   so those that were at work when p was announced are waited for;
+   writers nothing, however long it takes to build (N-54); and because it comes whether the build
+   has caught up or not, the build ends however fast others commit (LIV-16);
+5. catch up with what completed before that. Other engines' writers look at table config when they
+   begin; so those that were at work when p was announced are waited for;
 6. under one hold of the lock: complete P, if nothing came meanwhile that did not tell p (H-49);
    only then say in table config that p can be used (H-50).
 
@@ -29,8 +31,9 @@ What a crash leaves behind, by the last step that was reached, and who repairs i
     schedule    file groups, definition     the next plan for p wipes them
                 request                     whoever runs or cancels P
     run 1 to 5  P pending, p not usable     the next run builds the base files anew; what p was told
-                                            meanwhile stays, and is right. Once it was announced,
-                                            commits go on telling it
+                                            meanwhile stays, and is right: the next run catches up
+                                            with all of it again. Once it was announced, commits go
+                                            on telling it
     run 6       metadata commit             the same; it is withdrawn first
                 completed file              `finish`: table config is brought up to it (INV-77)
                 table config                nothing
@@ -42,7 +45,7 @@ What a crash leaves behind, by the last step that was reached, and who repairs i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from typing import Protocol
@@ -67,6 +70,7 @@ from headwater.kernel.index.definitions import INDEX_DEFINITIONS
 from headwater.kernel.index.index_plan import (
     PlannedIndex,
     base_instant,
+    catch_up_runs,
     completed_since,
     decode_index_plan,
     decode_index_result,
@@ -108,11 +112,8 @@ _PUBLISHED_BEFORE_LOCK = 3
 did under the lock (LIV-07)."""
 
 _LAG_SMALL = 4
-"""How many instants may be left to tell when an index is announced; beside writers that never stop
-some always are."""
-
-_TOLD_AT_ONCE = 50
-"""For how many instants an index is told between two looks at the heartbeat."""
+"""How many instants may be left to catch up with when an index is announced; beside writers that
+never stop some always are."""
 
 _BUILDS_MAX = 3
 """How often base files are built because what they were built on may have been taken back."""
@@ -176,8 +177,14 @@ class IndexContent(Protocol):
         """
         ...
 
-    def tell(self, partitions: frozenset[str], instants: Sequence[Instant]) -> Sequence[WriteStat]:
-        """Write what completed instants, which have not, say to partitions. Idempotent."""
+    def catch_up(
+        self, partitions: frozenset[str], run: Sequence[Instant], timeline: Timeline
+    ) -> Iterator[tuple[int, Sequence[WriteStat]]]:
+        """Write what a run of instants, which have not, brought to partitions (`catch_up_runs`).
+
+        One log for each file group that is concerned, under the `run_time`; a long run is cut into
+        several. Gives how many instants are done since the last time, and their logs. Idempotent.
+        """
         ...
 
     def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
@@ -211,9 +218,10 @@ class _Build:
     left_out: dict[str, HeadwaterError] = field(default_factory=dict)
     built_on: frozenset[InstantTime] = frozenset()
     covered: set[InstantTime] = field(default_factory=set)
+    caught_up: set[InstantTime] = field(default_factory=set)
+    """Those of `covered` that the build wrote logs for."""
     told: list[WriteStat] = field(default_factory=list)
-    """The logs that were written in the place of instants. The plan's commit lists them, or nobody
-    would notice that one is lost."""
+    """These logs. The plan's commit lists them, or nobody would notice that one is lost."""
     unaware: frozenset[InstantTime] = frozenset()
     """What was pending when the partitions were announced."""
 
@@ -465,6 +473,7 @@ class Indexing:
         build.built_on = frozenset(instant.requested_time for instant in done)
         build.stats.clear()
         build.covered.clear()
+        build.caught_up.clear()
         build.told.clear()
         for each in build.planned:
             if each.partition in build.left_out:
@@ -493,31 +502,32 @@ class Indexing:
             build.unaware = frozenset(i.requested_time for i in self._load_timeline().pending)
 
     def _catch_up(self, build: _Build) -> None:
-        """Tell what has completed, and wait for what may complete without a word to the index.
+        """Catch up with what has completed, and wait for what may complete without a word to it.
 
-        Ends when nobody is waited for, and there is little left to tell or others complete faster
-        than they are told for.
+        Ends when nobody is waited for, and there was little to catch up with, or more than half as
+        much as in the round before: others commit about as fast as this process catches up, and it
+        would take long or for ever. Announced, the index is kept up by the commits themselves.
 
         Raises:
             ConflictError: kind INDEX_TIMEOUT.
         """
         plan, clock = build.attempt.instant, self.components.clock
         began_ms = clock.monotonic_ms()
-        told_before: int | None = None
+        lag_before: int | None = None
         while True:
             build.heartbeat.check()
             timeline = self._load_timeline()
-            told = self._cover(build, timeline)
+            lag = self._cover(build, timeline)
             waited_for = [
                 i
                 for i in pending_before(timeline, plan, also=build.unaware)
                 if self._is_waited_for(i, plan)
             ]
             self.report(IndexProgress(instant=plan, stage=Stage.CATCHING_UP, lag=len(waited_for)))
-            is_behind = told > _LAG_SMALL and (told_before is None or told < told_before)
+            is_behind = lag > _LAG_SMALL and (lag_before is None or lag <= lag_before // 2)
             if not waited_for and not is_behind:
                 return
-            told_before = told
+            lag_before = lag
             if waited_for:
                 if clock.monotonic_ms() - began_ms >= self.timeout_ms:
                     raise _timed_out(plan, waited_for, self.timeout_ms)
@@ -527,11 +537,13 @@ class Indexing:
         """Whether an instant may still complete without knowing of the plan (H-52, H-54)."""
         storage, time = self.components.storage, instant.requested_time
         number = load_newest_number(storage, time)
-        attempt = load_attempt(storage, time, number) if number else None
-        if attempt is None:
+        if not number:
             # Another engine's, or it has just ended. Only that engine knows whether it is alive; a
             # plan that was not begun needs nobody's patience.
             return instant.action.is_ingestion or instant.state is State.INFLIGHT
+        attempt = load_attempt(storage, time, number)
+        if attempt is None:
+            return False  # It has ended since.
         if time > plan:
             return False  # Its commit asks under the lock.
         if self.txn.watch.is_active(attempt):
@@ -552,11 +564,11 @@ class Indexing:
 
         Returns in the place of how many instants they were told.
         """
-        since = completed_since(timeline, build.attempt.instant)
+        plan, names = build.attempt.instant, frozenset(build.stats)
+        since = completed_since(timeline, plan)
         unknown = [i for i in since if i.requested_time not in build.covered]
         told = load_covered(self.components.storage, [i.requested_time for i in unknown])
-        names = frozenset(build.stats)
-        untold: dict[frozenset[str], list[Instant]] = {}
+        missing: dict[InstantTime, frozenset[str]] = {}
         for instant in unknown:
             if instant.requested_time not in told:
                 raise CorruptTableError(
@@ -565,18 +577,17 @@ class Indexing:
                     kind=ErrorKind.CORRUPT_METADATA_TABLE,
                     instant=instant.requested_time,
                 )
-            missing = names - told[instant.requested_time]
-            if missing:
-                untold.setdefault(missing, []).append(instant)
-        count = lag = sum(map(len, untold.values()))
-        for missing, instants in untold.items():
-            for start in range(0, len(instants), _TOLD_AT_ONCE):
+            missing[instant.requested_time] = names - told[instant.requested_time]
+        runs = list(catch_up_runs(since, lambda one: missing.get(one.requested_time, frozenset())))
+        count = lag = sum(len(run) for _, run in runs)
+        for partitions, run in runs:
+            self.report(IndexProgress(instant=plan, stage=Stage.CATCHING_UP, lag=lag))
+            for done, logs in self.content.catch_up(partitions, run, timeline):
                 build.heartbeat.check()
-                some = instants[start : start + _TOLD_AT_ONCE]
-                plan = build.attempt.instant
+                build.told += logs
+                lag -= done
                 self.report(IndexProgress(instant=plan, stage=Stage.CATCHING_UP, lag=lag))
-                build.told += self.content.tell(missing, some)
-                lag -= len(some)
+            build.caught_up.update(instant.requested_time for instant in run)
         build.covered.update(instant.requested_time for instant in unknown)
         return count
 
@@ -595,7 +606,7 @@ class Indexing:
                     finished=build.finished,
                     content=content,
                     covered=frozenset(build.covered),
-                    built_on=build.built_on,
+                    built_on=build.built_on | build.caught_up,
                 )
                 try:
                     done = self.txn.run(step).result

@@ -68,8 +68,8 @@ class Derivation(Protocol):
     @property
     def definitions(self) -> Mapping[str, IndexDefinition]: ...
 
-    def told_by(self, partition: str, change: TableChange) -> Entries | EntriesApart:
-        """Say what a change means to a partition of the metadata table other than `files`."""
+    def of_changes(self, partition: str, changes: Sequence[TableChange]) -> Entries | EntriesApart:
+        """Say what changes mean to a partition of the metadata table other than `files`."""
         ...
 
 
@@ -139,9 +139,9 @@ class MetadataUpdate:
                 continue
             try:
                 if derivation is None or partition == FILES:
-                    entries: Entries | EntriesApart = file_entries(self._change)
+                    entries: Entries | EntriesApart = file_entries([self._change])
                 else:
-                    entries = derivation.told_by(partition, self._change)
+                    entries = derivation.of_changes(partition, [self._change])
                 stats += self._write(partition, groups, definition, entries, puts)
             except (FencedError, StorageError):
                 raise

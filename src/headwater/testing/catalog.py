@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from headwater.config.detection import DetectionStrategy
-from headwater.testing.explore import Report, exhaust, replay
+from headwater.testing.explore import Report, exhaust, hunt, replay
 from headwater.testing.faults import Fate, Faults
 from headwater.testing.mutants import cancel as cancel_mutants
 from headwater.testing.mutants import early_conflict as early_conflict_mutants
@@ -52,9 +52,11 @@ from headwater.testing.scenarios.index import (
     index_clean,
     index_compacted,
     index_hole,
+    index_outrun,
     index_skipped,
     index_toctou,
     index_used,
+    slow_builder,
 )
 from headwater.testing.scenarios.logcompact import logcompact
 from headwater.testing.scenarios.nbcc import REPLACERS, nbcc_replace, nbcc_slice
@@ -67,6 +69,7 @@ from headwater.testing.scenarios.unknown import (
     unknown,
     unknown_exhausted,
 )
+from headwater.testing.schedule import Strategy
 from headwater.testing.shrink import shrink
 from headwater.testing.simulation import Scenario, Violation
 
@@ -139,9 +142,17 @@ class Proof:
     label: str
     build: Callable[[], Scenario]
     preemptions_max: int | None = None
+    strategy: Callable[[int], Strategy] | None = None
+    """Where a search cannot go: one run for each seed, as this chooses it."""
+    seeds: range = range(1)
 
     def run(self) -> Report:
-        report = exhaust(self.build(), preemptions_max=self.preemptions_max)
+        if self.strategy is not None:
+            report = hunt(self.build(), self.strategy, self.seeds)
+            report.is_complete = report.violation is None
+            report.missing_marks = tuple(sorted(set(self.build().marks) - report.marks))
+        else:
+            report = exhaust(self.build(), preemptions_max=self.preemptions_max)
         report.scenario = self.label
         return report
 
@@ -184,6 +195,7 @@ def _short() -> Iterator[Proof]:
     yield _index(index_clean, "crash", preemptions_max=0, crashes=1)
     yield _index(index_hole, "no fault", preemptions_max=0)
     yield _index(index_used, "crash", crashes=1)
+    yield _outrun(range(1))
 
 
 def _sim() -> Iterator[Proof]:
@@ -263,6 +275,7 @@ def _sim() -> Iterator[Proof]:
     yield _index(index_compacted, "no fault", preemptions_max=1)
     yield _index(index_compacted, "crash", preemptions_max=0, crashes=1)
     yield _index(index_skipped, "no fault", preemptions_max=0)
+    yield _outrun(range(4))
     yield _index(index_used, "crash", crashes=1)
 
 
@@ -318,6 +331,7 @@ def _full() -> Iterator[Proof]:
     yield _index(index_builders, "crash, tick", preemptions_max=0, crashes=1, ticks=1)
     yield _index(index_compacted, "crash", preemptions_max=1, crashes=1)
     yield _index(index_skipped, "no fault", preemptions_max=2)
+    yield _outrun(range(12))
 
 
 _ONE_OF_EACH = {"crashes": 1, "ticks": 1, "lost_replies": 1}
@@ -489,6 +503,15 @@ def _first(faults: Faults) -> Scenario:
 
 def _early(faults: Faults) -> Scenario:
     return index_toctou(faults, is_early=True)
+
+
+def _outrun(seeds: range) -> Proof:
+    return Proof(
+        label="index_outrun: a slow builder",
+        build=index_outrun,
+        strategy=slow_builder,
+        seeds=seeds,
+    )
 
 
 def _index(

@@ -9,7 +9,7 @@ world after each step; what it must find there is worked out here from the data 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from headwater.config.table import TableConfig
@@ -43,7 +43,14 @@ from headwater.testing.table import (
     state_of,
     timeline_files,
 )
-from headwater.testing.toy_index import INDEX, covered_in, look_up_all, rebuild
+from headwater.testing.toy_index import (
+    INDEX,
+    change_in,
+    covered_in,
+    decode_toy,
+    look_up_all,
+    rebuild,
+)
 from headwater.testing.world import LAST_CHARACTER, World
 
 _TIMELINE = f"{TIMELINE}/"
@@ -191,12 +198,18 @@ def _told(world: World, time: InstantTime) -> frozenset[str] | None:
     return None
 
 
-def _logs_of(world: World, partition: str, time: InstantTime) -> bool:
-    """Whether an instant has log files in a partition."""
+def _not_logged(
+    world: World, partition: str, added: Sequence[str], removed: Sequence[str]
+) -> set[str]:
+    """Return which of the files that came or went no log of a partition mentions."""
     prefix = f"{_METADATA}{partition}/"
     start = bisect_left(world.paths, prefix)
     end = bisect_left(world.paths, f"{prefix}{LAST_CHARACTER}", start)
-    return any(f"_{time}.log." in path for path in world.paths[start:end])
+    left = {*added, *removed}
+    for path in world.paths[start:end]:
+        if ".log." in path:
+            left.difference_update(*decode_toy(world.objects[path].data))
+    return left
 
 
 def _completed(step: Step) -> TimelineFile | None:
@@ -306,8 +319,9 @@ def _build_misses_nobody(step: Step, simulation: Simulation) -> Iterator[str]:
             told = _told(world, other.requested_time) or frozenset()
             if is_in_base or partition in told:
                 continue
-            if not _logs_of(world, partition, other.requested_time):
-                yield f"{partition} is complete without {other.requested_time}"
+            data = world.objects[f"{TIMELINE}/{file_name(*other)}"].data
+            for path in _not_logged(world, partition, *change_in(Instant(*other), data)):
+                yield f"{partition} is complete without {path} of {other.requested_time}"
 
 
 @_in_metadata

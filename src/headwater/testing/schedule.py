@@ -3,6 +3,7 @@
     Random   uniform; weak alone
     Sticky   stays with one actor with probability 0.8; finds long stretches of one process
     Pct      random priorities and a few change points; finds deep orderings
+    Rarely   one actor gets a step after many of the others; finds work that never ends
     Replay   a decision list; entries that are not possible are skipped, then round robin
 
 The exhaustive search does not choose, it forks; see `explore`.
@@ -74,6 +75,26 @@ class Pct:
         if self._step in self._changes:
             self._priorities[chosen.actor, chosen.thread] = -self._step
         self._step += 1
+        return chosen
+
+
+class Rarely:
+    """One actor is slower than all others by a factor: it gets one step in so many."""
+
+    def __init__(self, actor: str, factor: int) -> None:
+        self._actor = actor
+        self._factor = factor
+        self._steps = 0
+        self._last = ""
+
+    def choose(self, actions: list[Action]) -> Action:
+        self._steps += 1
+        runs = [action for action in actions if action.move in _NO_FAULTS]
+        others = [run for run in runs if run.actor != self._actor]
+        if not others or (self._steps % self._factor == 0 and len(others) < len(runs)):
+            return next(run for run in runs if run.actor == self._actor)
+        chosen = next((run for run in others if run.actor > self._last), others[0])
+        self._last = chosen.actor
         return chosen
 
 

@@ -7,7 +7,7 @@ the product's: the scenarios of index builds are about these, and not about cont
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from zlib import crc32
@@ -15,12 +15,12 @@ from zlib import crc32
 from headwater.config.table import TableConfig
 from headwater.indexes.indexing import Report
 from headwater.kernel.format.avro_records import decode_record, encode_record
-from headwater.kernel.index.index_plan import PlannedIndex, taken_in
+from headwater.kernel.index.index_plan import PlannedIndex, run_time, taken_in
 from headwater.kernel.index.metadata_table import METADATA_TABLE_TIMELINE, load_metadata_table
 from headwater.kernel.index.partition_files import covered_partitions, list_groups, told_token
 from headwater.kernel.index.partition_kinds import COLUMN_STATS, FILES, file_id
 from headwater.kernel.layout import METADATA
-from headwater.kernel.timeline.active import load_active
+from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt
@@ -161,14 +161,19 @@ class ToyContent:
             stats.append(_put(self.storage, file, encode_toy(share)))
         return stats
 
-    def tell(self, partitions: frozenset[str], instants: Sequence[Instant]) -> Sequence[WriteStat]:
+    def catch_up(
+        self, partitions: frozenset[str], run: Sequence[Instant], timeline: Timeline
+    ) -> Iterator[tuple[int, Sequence[WriteStat]]]:
+        came: set[str] = set()
+        went: set[str] = set()
+        for instant in run:
+            added, removed = change_of(self.storage, instant)
+            came, went = (came | set(added)) - set(removed), went | set(removed)
         stats: list[WriteStat] = []
-        for instant in instants:
-            change = change_of(self.storage, instant)
-            for partition in sorted(partitions):
-                time = instant.requested_time
-                stats += put_logs(self.storage, partition, time, told_token, change)
-        return stats
+        for partition in sorted(partitions):
+            change = (sorted(came), sorted(went))
+            stats += put_logs(self.storage, partition, run_time(run), told_token, change)
+        yield len(run), stats
 
     def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
         return encode_toy_commit(stats, covered)

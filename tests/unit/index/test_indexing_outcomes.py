@@ -6,7 +6,7 @@ product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -206,8 +206,10 @@ class During:
         self.after()
         return stats
 
-    def tell(self, partitions: frozenset[str], instants: Sequence[Instant]) -> Sequence[WriteStat]:
-        return self.toy.tell(partitions, instants)
+    def catch_up(
+        self, partitions: frozenset[str], run: Sequence[Instant], timeline: Timeline
+    ) -> Iterator[tuple[int, Sequence[WriteStat]]]:
+        return self.toy.catch_up(partitions, run, timeline)
 
     def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
         return self.toy.encode_commit(stats, covered)

@@ -204,7 +204,7 @@ def test_a_table_without_partitions_has_one_with_a_name_of_its_own() -> None:
     change = TableChange(
         instant_time=InstantTime("20240101000000000"), action=Action.COMMIT, added=(file,)
     )
-    assert file_entries(change).keys.to_pylist() == [".", "__all_partitions__"]
+    assert file_entries([change]).keys.to_pylist() == [".", "__all_partitions__"]
 
 
 def test_a_clean_lists_no_partitions() -> None:
@@ -213,7 +213,7 @@ def test_a_clean_lists_no_partitions() -> None:
     change = TableChange(
         instant_time=InstantTime("20240101000000009"), action=Action.CLEAN, removed=(file,)
     )
-    assert file_entries(change).keys.to_pylist() == ["city=sf"]
+    assert file_entries([change]).keys.to_pylist() == ["city=sf"]
 
 
 # Damage ----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,7 @@ class Derived:
     entries: Callable[[], Entries | EntriesApart]
     definitions: Mapping[str, IndexDefinition] = field(default_factory=dict)
 
-    def told_by(self, partition: str, change: TableChange) -> Entries | EntriesApart:
+    def of_changes(self, partition: str, changes: Sequence[TableChange]) -> Entries | EntriesApart:
         return self.entries()
 
 

@@ -18,7 +18,7 @@ from headwater.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from headwater.indexes import table_indexes
+from headwater.indexes import build, table_indexes
 from headwater.indexes.indexing import IndexProgress, Stage
 from headwater.kernel.index.merge_entries import load_logged
 from headwater.kernel.index.partition_files import is_told_log
@@ -336,6 +336,71 @@ def test_an_instant_that_a_builder_told_for_is_taken_back(
     assert read.read_arrow(where="id = '80'").num_rows == 1
     assert read.read_arrow(where="id = '81'").num_rows == 0
     check_valid(table)
+
+
+def test_liv_16_many_commits_are_caught_up_with_by_few_logs(tmp_path: Path) -> None:
+    logs = {}
+    for commits in (2, 30):
+        table = new_table(tmp_path / str(commits), table_type="MERGE_ON_READ")
+        table.indexes.schedule(["column_stats", "record_index"])
+        for number in range(commits):
+            table.upsert(rows(*range(20), 100 + number, value=number))
+        (done,) = table.indexes.run()
+        logs[commits] = done.told
+        check_valid(table)
+    assert logs[30] == logs[2]
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_run_is_cut_and_each_piece_says_the_last_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_type: str
+) -> None:
+    """Keys come, go and come back within a piece and across pieces, files are cleaned."""
+    monkeypatch.setattr(build, "_INSTANTS_AT_ONCE", 4)
+    monkeypatch.setattr(build, "_BYTES_AT_ONCE", 2_000)
+    table = new_table(tmp_path / "t", table_type=table_type)
+    table.indexes.create("record_index")
+    table.indexes.schedule(
+        ["column_stats", "bloom_filters", "secondary_index_v"],
+        columns={"secondary_index_v": ["value"]},
+    )
+    for number in range(5):
+        table.upsert(rows(3, 40, 50 + number, value=10 * number))
+        table.delete(rows(40, 50 + number))
+        table.upsert(rows(40, value=10 * number))
+        table.services.clean()
+        if table_type == "MERGE_ON_READ":
+            table.services.compact()
+    table.indexes.run()
+    check_valid(table)
+    read = again(table)
+    for row in read.read_arrow().to_pylist():
+        found = read.read_arrow(where=f"value = {row['value']}")
+        assert row["id"] in found["id"].to_pylist()
+
+
+def test_n_58_a_build_starts_again_when_what_it_caught_up_with_is_taken_back(
+    tmp_path: Path,
+) -> None:
+    table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
+    table.indexes.schedule(["record_index", "column_stats"])
+    table.upsert(rows(3, 80, value=7))
+    last = table.upsert(rows(3, 81, value=8))
+    other = again(table)
+    took_back: list[object] = []
+
+    def take_back(progress: IndexProgress) -> None:
+        is_caught_up = progress.stage is Stage.CATCHING_UP and not progress.lag
+        if is_caught_up and not took_back:
+            took_back.append(other.services.rollback(last.instant))
+
+    (done,) = table.indexes.run(progress=take_back)
+    assert took_back
+    assert done.finished == {"record_index", "column_stats"}
+    check_valid(table)
+    read = again(table)
+    assert read.read_arrow(where="id = '80'").num_rows == 1
+    assert read.read_arrow(where="id = '81'").num_rows == 0
 
 
 def test_a_planned_index_is_told_of_a_rewritten_file_what_is_new_in_it(table: Table) -> None:

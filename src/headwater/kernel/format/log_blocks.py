@@ -177,6 +177,22 @@ def read_log_parts(
     return [decode_part(block, columns, path=path) for block, path in blocks]
 
 
+def read_data_parts(
+    storage: Storage, log: LogFile, columns: Collection[str] | None = None
+) -> list[DataPart]:
+    """Load the rows of one log, whatever it deletes.
+
+    Raises: as `read_log_parts`.
+    """
+    blocks = read_log_blocks(storage, [log], is_visible_instant=lambda _: True)
+    parts = (
+        decode_part(block, columns, path=path)
+        for block, path in blocks
+        if block.type is not BlockType.DELETE
+    )
+    return [part for part in parts if isinstance(part, DataPart)]
+
+
 def read_log_blocks(
     storage: Storage,
     logs: Sequence[LogFile],

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.errors import UnsupportedError
-from headwater.kernel.arrow.log_parts import DataPart, LogPart
+from headwater.kernel.arrow.log_parts import DataPart
 from headwater.kernel.arrow.meta_columns import (
     COMMIT_TIME,
     META_COLUMNS,
@@ -37,7 +37,7 @@ from headwater.kernel.arrow.meta_columns import (
 )
 from headwater.kernel.format.avro_vectors import decimal_matrix
 from headwater.kernel.format.base_file import BaseFileReader, open_base_file
-from headwater.kernel.format.log_blocks import read_log_parts
+from headwater.kernel.format.log_blocks import read_data_parts
 from headwater.kernel.format.wrapped_values import RawBound
 from headwater.model.files import BaseFile, DataFile
 from headwater.seams.storage import Storage
@@ -134,12 +134,7 @@ def load_ranges(
             with open_base_file(storage, file) as reader:
                 yield file, ranges_of_base_file(reader, leaves)
             continue
-        parts = read_log_parts(
-            storage,
-            [file],
-            columns={column.split(".")[0] for column in columns},
-            is_visible_instant=lambda _: True,
-        )
+        parts = read_data_parts(storage, file, {column.split(".")[0] for column in columns})
         yield file, ranges_of_log(parts, columns, schema)
 
 
@@ -203,20 +198,19 @@ def ranges_of_base_file(
 
 
 def ranges_of_log(
-    parts: Iterable[LogPart], columns: Collection[str], schema: pa.Schema
+    parts: Sequence[DataPart], columns: Collection[str], schema: pa.Schema
 ) -> list[ColumnRange]:
     """Return the ranges of all columns of the table over the rows of a log.
 
     Rows of an older schema lack columns, which are null then; a partial row says nothing of them.
     """
     known = schema_with_meta_columns(schema)
-    data = [part for part in parts if isinstance(part, DataPart)]
     found = []
     for column in columns:
         kind = leaf_type(known, column)
         if kind is None:
             continue
-        pieces = [_range_of_part(column, kind, part) for part in data]
+        pieces = [_range_of_part(column, kind, part) for part in parts]
         total = reduce(_joined, pieces, _empty(column, kind))
         found.append(total if total.value_count else _empty(column, pa.null()))
     return found

@@ -31,15 +31,17 @@ _GONE = FileInfo(0, is_deleted=True)
 _PARTITION = FileInfo(0)
 
 
-def file_entries(change: TableChange) -> Entries:
-    """Return what a change of the table says to the files partition."""
+def file_entries(changes: Iterable[TableChange]) -> Entries:
+    """Return what changes of the table, one after the other, say to the files partition."""
     lists: dict[str, dict[str, FileInfo]] = {}
-    for file in change.added:
-        lists.setdefault(_key_of(file.partition), {})[file.name] = FileInfo(file.size_bytes)
-    touched = sorted(lists)
-    for file in change.removed:
-        lists.setdefault(_key_of(file.partition), {})[file.name] = _GONE
-    return _entries(touched, lists)
+    touched: set[str] = set()
+    for change in changes:
+        for file in change.added:
+            lists.setdefault(_key_of(file.partition), {})[file.name] = FileInfo(file.size_bytes)
+            touched.add(_key_of(file.partition))
+        for file in change.removed:
+            lists.setdefault(_key_of(file.partition), {})[file.name] = _GONE
+    return _entries(sorted(touched), lists)
 
 
 def entries_of_files(partitions: Iterable[str], files: Iterable[DataFile]) -> Entries:

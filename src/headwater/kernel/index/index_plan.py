@@ -14,8 +14,9 @@ each of them is spread, and what it will contain. Two times matter:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.kernel.format.avro_records import decode_record, encode_record
@@ -143,6 +144,35 @@ def completed_since(timeline: Timeline, plan: InstantTime) -> tuple[Instant, ...
     """
     later = timeline.completed_within_open_closed(plan, None)
     return tuple(instant for instant in later if tells_indexes(instant))
+
+
+def catch_up_runs(
+    instants: Iterable[Instant], missing: Callable[[Instant], frozenset[str]]
+) -> Iterator[tuple[frozenset[str], list[Instant]]]:
+    """Give the runs of instants that one log can stand for, with the partitions that lack them.
+
+    Logs of an index are merged in the order in which their instants completed. A log under the time
+    of one instant may hold what those right before it brought, as long as none of them has written
+    to the same partition itself.
+
+    Args:
+        instants: all that completed since the plan, by completion time.
+        missing: the partitions that an instant has not written to.
+    """
+    for partitions, run in groupby(instants, missing):
+        if partitions:
+            yield partitions, list(run)
+
+
+def run_time(run: Sequence[Instant]) -> InstantTime:
+    """Return the instant time under which the log of a run is written.
+
+    That of its last commit. Commits are taken back the newest first (`services.undo`), so a log
+    whose run holds a commit that is gone is gone with it, whoever writes it and whenever it lands
+    (N-58). A clean is never taken back; where it stands between two commits does not matter.
+    """
+    commits = [instant for instant in run if instant.action is not Action.CLEAN]
+    return (commits or run)[-1].requested_time
 
 
 def pending_before(

@@ -118,9 +118,10 @@ class CompleteIndexing:
     """The commit metadata of the metadata table's delta commit, which lists the base files."""
     covered: frozenset[InstantTime]
     built_on: frozenset[InstantTime] = frozenset()
-    """The completed instants of the active timeline that the base files take in. One that is gone
-    after a rollback or restore was perhaps taken back, and the base files are wrong then; if it was
-    archived they are built once more for nothing."""
+    """The completed instants of the active timeline that the base files take in, and those that the
+    build caught up with. One that is gone after a rollback or restore was perhaps taken back, and
+    the base files are wrong then, or the log of its run is gone with it (N-58); if it was archived
+    they are built once more for nothing."""
 
     def needs(self, timeline: Timeline) -> Needs:
         return Needs(attempt_numbers=(self.attempt.instant,))

@@ -25,14 +25,13 @@ from headwater.config.table_options import MergeMode
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 from headwater.kernel.arrow.fold import fold_logs
 from headwater.kernel.arrow.key_text import column_text
-from headwater.kernel.arrow.log_parts import DataPart
 from headwater.kernel.arrow.merge import merge_batches
 from headwater.kernel.arrow.merge_rule import MergeRule, PartialUpdate
 from headwater.kernel.arrow.meta_columns import COMMIT_TIME, RECORD_KEY, schema_with_meta_columns
 from headwater.kernel.arrow.record_marks import delete_mark_columns
 from headwater.kernel.arrow.schema_evolution import project_batch
 from headwater.kernel.format.base_file import open_base_file
-from headwater.kernel.format.log_blocks import read_log_parts
+from headwater.kernel.format.log_blocks import read_data_parts, read_log_parts
 from headwater.kernel.index.index_keys import secondary_keys
 from headwater.model.files import BaseFile, FileSlice, LogFile
 from headwater.seams.storage import Storage
@@ -145,19 +144,10 @@ def terms_of_logs(
     Raises:
         CorruptTableError: a log is missing or damaged.
     """
-    if not logs:
-        return []
-    parts = [
-        part
-        for log in logs
-        for part in read_log_parts(
-            storage, [log], columns=rule.columns, is_visible_instant=lambda _: True
-        )
-        if isinstance(part, DataPart)
-    ]
     return [
         rule.of_rows(part.rows)
-        for part in parts
+        for log in logs
+        for part in read_data_parts(storage, log, rule.columns)
         if not part.is_partial or rule.columns <= set(part.rows.column_names)
     ]
 

@@ -2,8 +2,9 @@
 
 As long as what an instant said lies in logs, deleting its logs and its delta commit takes it back.
 Once a base file was made after the instant had completed, by a compaction or by the build of an
-index, the base file holds it for good. Such an index is dropped before the instant leaves the data
-table's timeline, and built again afterwards.
+index, the base file holds it for good. A log by which a build caught up holds a run of instants, so
+that deleting it takes the others of its run away too (N-58). Such an index is dropped before the
+instant leaves the data table's timeline, and built again afterwards.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from headwater.kernel.index.metadata_table import (
     MetadataTable,
     load_metadata_table,
 )
-from headwater.kernel.index.partition_files import is_bootstrap_time
+from headwater.kernel.index.partition_files import is_bootstrap_time, is_told_log
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.contents import load_contents
-from headwater.model.files import BaseFile
+from headwater.model.files import BaseFile, LogFile
 from headwater.model.instant import Action, InstantTime, State
 from headwater.model.plans import CompactionPlan
 from headwater.seams.storage import Storage
@@ -48,18 +49,26 @@ def load_partitions_holding(
     # data table, so the first of them is looked for by the earlier of the two.
     told = (table.timeline.find(i.requested_time) for i in instants if i is not None)
     first = min([*done, *(i.completion_time for i in told if i is not None and i.completion_time)])
-    holding = {name for name in names if _has_base_after(table, name, first)}
+    holding = {name for name in names if _has_made_after(table, name, first)}
     return frozenset(holding | _planned_after(table, first) | table.planned)
 
 
-def _has_base_after(table: MetadataTable, partition: str, completion_time: InstantTime) -> bool:
-    files = [file for file in table.list_files(partition) if isinstance(file, BaseFile)]
+def _has_made_after(table: MetadataTable, partition: str, completion_time: InstantTime) -> bool:
+    """Whether a base file, or the log of a run, was made of what completed at a time or later."""
+    files = [
+        file
+        for file in table.list_files(partition)
+        if isinstance(file, BaseFile) or is_told_log(file)
+    ]
     completed = table.completion_times(files)
     for file in files:
         made = file.instant_time
         if is_bootstrap_time(made):
             made = completed(made) or made
-        if made > completion_time:
+        if isinstance(file, LogFile):
+            if (completed(made) or "") >= completion_time:
+                return True
+        elif made > completion_time:
             return True
     return False
 

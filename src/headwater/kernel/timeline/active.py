@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from itertools import repeat
 from operator import attrgetter
 
-from headwater.errors import CorruptTableError, ErrorKind, NotFoundError, StorageError
+from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
 from headwater.kernel.timeline.names import (
     COMPLETED_SUFFIXES,
     INFLIGHT_SUFFIXES,
@@ -23,10 +23,6 @@ from headwater.kernel.timeline.names import (
 )
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.storage import Storage
-
-_LISTINGS_MAX = 10
-"""How often a folder of several pages is listed until two listings agree. A folder that changes
-ten times in a row while we look is being flooded; better to say so than to spin."""
 
 # Positions in the names `<T>_<C>.<action>` and `<T>.<suffix>`. Slices made once are taken twice
 # as fast as slices written out.
@@ -161,22 +157,19 @@ def load_active(storage: Storage, folder: str) -> Timeline:
     """List and parse the active timeline: one listing while it fits in one page of the store.
 
     A listing of several pages mixes several moments and could show a later instant without an
-    earlier one, so it is repeated until two in a row agree (H-73).
+    earlier one (H-73), so it is made twice. If the two differ, what completed after all that the
+    first one shows is not completed yet in the answer (N-59): files appear in the order of their
+    completion times, so all that completed before was there when the second one began. However
+    fast others commit, two listings are enough.
     """
     names = storage.list_names(folder)
     if len(names) < storage.page_size:
         return parse_timeline(names, folder=folder)
-    seen = set(names)
-    for _ in range(_LISTINGS_MAX):
-        again = set(storage.list_names(folder))
-        if again == seen:
-            return parse_timeline(seen, folder=folder)
-        seen = again
-    raise StorageError(
-        f"The timeline changed during each of {_LISTINGS_MAX} listings; try again when fewer "
-        "writers are active",
-        path=folder,
-    )
+    again = storage.list_names(folder)
+    if set(again) != set(names):
+        newest = max(map(_completion_in, names), default="")
+        again = [name for name in again if _completion_in(name) <= newest]
+    return parse_timeline(again, folder=folder)
 
 
 def instant_path(folder: str, instant: Instant, state: State | None = None) -> str:
@@ -184,6 +177,11 @@ def instant_path(folder: str, instant: Instant, state: State | None = None) -> s
     state = state or instant.state
     completion = instant.completion_time if state is State.COMPLETED else None
     return f"{folder}/{file_name(instant.requested_time, instant.action, state, completion)}"
+
+
+def _completion_in(name: str) -> str:
+    """Return the completion time in a file name; nothing if it has none."""
+    return name[_COMPLETION] if name[_SEPARATOR] == "_" else ""
 
 
 def _read_by_position(names: list[str]) -> tuple[list[Instant], list[str]]:

@@ -34,9 +34,11 @@ from headwater.testing.scenarios.index import (
     index_again,
     index_compacted,
     index_hole,
+    index_outrun,
     index_skipped,
     index_toctou,
     index_used,
+    slow_builder,
 )
 from headwater.testing.toy_index import INDEX
 
@@ -178,7 +180,20 @@ def _every_time_counts(self: Any, time: InstantTime) -> bool:
     return True
 
 
+def _catch_up_before_announcing(self: Indexing, build: Any) -> None:
+    """Announce nothing until nearly all that completed is in the index, however long it takes."""
+    while self._cover(build, self._load_timeline()) > 1:
+        build.heartbeat.check()
+
+
 MUTANTS = (
+    Mutant(
+        name="index not announced until its builder has caught up",
+        scenario=index_outrun,
+        patches=((f"{_INDEXING}.Indexing._catch_up", _catch_up_before_announcing),),
+        must_violate=("LIV-16",),
+        strategy=slow_builder,
+    ),
     Mutant(
         name="catch-up by delta-commit existence",
         scenario=lambda: index_toctou(Faults(), is_early=True),

@@ -7,7 +7,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from headwater.testing.explore import Report, exhaust
+from headwater.testing.explore import Report, exhaust, hunt
+from headwater.testing.schedule import Strategy
 from headwater.testing.simulation import Scenario, Violation
 
 STATES_MAX = 30_000
@@ -27,6 +28,8 @@ class Mutant:
     patches: tuple[tuple[str, object], ...] = ()
     states_max: int = STATES_MAX
     preemptions_max: int | None = None
+    strategy: Callable[[int], Strategy] | None = None
+    """Where a search cannot go: one run as this chooses it, instead of all."""
 
     def is_noticed_by(self, violation: Violation) -> bool:
         return violation.invariant in self.must_violate
@@ -42,6 +45,8 @@ class Mutant:
     def hunt(self) -> Report:
         """Search until one of the invariants that must notice does."""
         with self.planted() as scenario:
+            if self.strategy is not None:
+                return hunt(scenario, self.strategy, [0], stop_at=self.is_noticed_by)
             return exhaust(
                 scenario,
                 preemptions_max=self.preemptions_max,

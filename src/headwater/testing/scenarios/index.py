@@ -8,6 +8,7 @@
     index_skipped  two writers, a builder, and a compaction of the metadata table
     index_used     a writer, with an index in use
     index_again    a writer, while the index is cancelled and planned anew under its old name
+    index_outrun   two writers that never stop, and a builder that is slower than both
 
 The table has two versions of a file group when it begins, so that a cleaner finds work. Plans,
 builds and commits are the product's; what the index holds is the toy's.
@@ -125,6 +126,7 @@ from headwater.testing.scenarios.plan import (
     components_of,
     heartbeat_deadlines_ms,
 )
+from headwater.testing.schedule import Rarely
 from headwater.testing.simulation import Scenario, Simulation, Violation
 from headwater.testing.table import LAYOUT, TIMELINE, place_of, timeline_files
 from headwater.testing.toy_index import (
@@ -148,6 +150,9 @@ BUILDER_EXPIRY_MS = BUILDER_INTERVAL_MS * TOLERABLE_MISSES
 BUILT = "built"
 TIMED_OUT = "timed out"
 IDLE = "idle"
+OUTRUN = "outrun"
+OUTRUN_COMMITS = 200
+"""How many commits a writer makes before it says that an index will never be there."""
 EARLY = "early"  # (instant): its writer looks for indexes when it begins, as RFC-45 says.
 
 _TIMES = ("20251231235950000", "20251231235954000")
@@ -250,6 +255,36 @@ def index_again(faults: Faults, *, is_first: bool = False) -> Scenario:
         marks=("published", "prepared again"),
     )
     return replace(scenario, set_up=partial(commit_before_and_plan, is_first=is_first))
+
+
+def index_outrun() -> Scenario:
+    """Two writers commit until the index can be used; the builder is scheduled rarely (LIV-16).
+
+    Run with `slow_builder`: a search would go on for ever.
+    """
+    scenario = _scenario(
+        "index_outrun",
+        {"V": busy_writer, "W": busy_writer, "X": builder(look_every_ms=1)},
+        Faults(),
+        marks=("published", "told by its builder", "prepared again"),
+    )
+    return replace(
+        scenario,
+        check_end=_check_not_outrun,
+        steps_max=50_000,
+        free_sleep_ms=1,  # Else no pause would end while others are at work.
+    )
+
+
+def slow_builder(seed: int) -> Rarely:
+    return Rarely("X", 20 + 5 * seed)
+
+
+def _check_not_outrun(simulation: Simulation) -> Iterator[Violation]:
+    yield from _check_end(simulation)
+    results = simulation.results()
+    if results.get("X") != BUILT or OUTRUN in results.values():
+        yield Violation("LIV-16", f"the build did not end while others committed: {results}")
 
 
 def _scenario(
@@ -400,11 +435,13 @@ def indexing_of(process: Process) -> Indexing:
     )
 
 
-def builder(planned: PlannedIndex = PLANNED, rounds: int = 3) -> Body:
+def builder(
+    planned: PlannedIndex = PLANNED, rounds: int = 3, look_every_ms: int = EXPIRY_MS
+) -> Body:
     """Return an actor that plans the index, unless that was done, and builds it."""
 
     def body(process: Process) -> str:
-        indexing = indexing_of(process)
+        indexing = replace(indexing_of(process), look_every_ms=look_every_ms)
         word = REFUSED
         for tried in range(rounds):
             if tried:
@@ -502,6 +539,19 @@ def writer(process: Process) -> str:
     word, time = _write(process)
     process.note(ENDED, word, time)
     return word
+
+
+def busy_writer(process: Process) -> str:
+    """Commit over and over, until the index is in use or that has taken too long."""
+    for _ in range(OUTRUN_COMMITS):
+        process.note(BEGUN)
+        word, time = _write(process)
+        process.note(ENDED, word, time)
+        if word != COMMITTED:
+            return word
+        if INDEX in load_table_config(process.storage, process.clock).metadata_partitions:
+            return COMMITTED
+    return OUTRUN
 
 
 def _write(process: Process) -> tuple[str, InstantTime]:
