@@ -197,6 +197,7 @@ def build(table: hw.Table, notes: Path) -> None:
     """
 
     def note(progress: IndexProgress) -> None:
+        print(progress.stage, progress.lag, flush=True)
         if progress.stage is Stage.PUBLISHED:
             notes.write_text(f"{time.monotonic()}\n")
 
@@ -219,7 +220,7 @@ def main() -> None:
     stop = threading.Event()
     if kind not in ("build", "busy"):
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    if kind in ("build", "busy"):
+    if kind in ("build", "busy") and "INDEXING_JOB_MEASURES" in os.environ:
         # Elsewhere a build has a machine of its own; here it has what the writers leave.
         os.nice(19)
     table = hw.open_table(path, options(control))

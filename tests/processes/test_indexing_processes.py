@@ -40,15 +40,18 @@ one build is short."""
 QUIET_S = 6.0 if IS_FULL else 0.0
 """How long the writers are alone before and after each of these builds, and beside a process that
 reads."""
-BUILT_WITHIN_S = 600
+BUILT_WITHIN_S = 1_500
+"""Some hundred times what it takes: a builder that is not done by then never will be."""
 KILLS = 5 if IS_FULL else 1
 BUILDS_MAX = 15
 """How often the builder may be started: it may be done before its time to die has come."""
+RUNS_S, STANDS_S = 0.05, 0.45
+"""How long a builder of a tenth of the speed runs, and how long it is stopped, in turns."""
 JOB = Path(__file__).with_name("indexing_job.py")
 SERVICES = ("_compact", "_clean")
 FULL_ONLY = pytest.mark.skipif(not IS_FULL, reason="part of make test-indexing")
 
-pytestmark = pytest.mark.timeout(1_800)
+pytestmark = pytest.mark.timeout(3_600)
 
 
 def _load_job() -> ModuleType:
@@ -71,6 +74,7 @@ class Site:
         self._folder = folder
         self._control = control
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._builders: list[subprocess.Popen[bytes]] = []
         self.partitions = JOB_MODULE.partition_count(control, FILES)
         self.table: hw.Table = JOB_MODULE.create(folder / "table", control, FILES)
 
@@ -78,13 +82,13 @@ class Site:
         for kind in kinds:
             self._running[kind] = self._popen(kind)
 
-    def start_builder(self) -> subprocess.Popen[bytes]:
+    def start_builder(self) -> Builder:
         """Start the builder and return when it has begun."""
-        builder = self._popen("build")
-        assert builder.stdout is not None
-        if builder.stdout.readline() != b"begun\n":
-            _, problems = builder.communicate()
-            pytest.fail(f"the builder did not begin:\n{problems.decode()[-4000:]}")
+        process = self._popen("build")
+        self._builders.append(process)
+        builder = Builder(process)
+        if not builder.wait_for_progress(1):
+            builder.finish()
         return builder
 
     def _popen(self, kind: str) -> subprocess.Popen[bytes]:
@@ -93,7 +97,11 @@ class Site:
             [*command, str(self.notes(kind))],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "INDEXING_JOB_PARTITIONS": str(self.partitions)},
+            env={
+                **os.environ,
+                "INDEXING_JOB_PARTITIONS": str(self.partitions),
+                **({"INDEXING_JOB_MEASURES": "yes"} if IS_FULL else {}),
+            },
         )
 
     def notes(self, kind: str) -> Path:
@@ -144,7 +152,7 @@ class Site:
         """Let all processes finish what they do; none may have failed."""
         for process in self._running.values():
             process.send_signal(signal.SIGTERM)
-        ended = {kind: (one.communicate(timeout=120), one) for kind, one in self._running.items()}
+        ended = {kind: (one.communicate(timeout=600), one) for kind, one in self._running.items()}
         self._running.clear()
         for kind, ((_, problems), process) in ended.items():
             # One that is still starting does not know yet how to stop.
@@ -152,14 +160,52 @@ class Site:
             assert is_stopped, f"{kind}: {problems.decode()[-4000:]}"
 
     def end(self) -> None:
-        """Leave no process behind, whatever the test found."""
+        """Leave no process and no pipe behind, whatever the test found."""
         for kind in list(self._running):
             self.kill(kind)
+        for builder in self._builders:
+            builder.kill()
+            builder.communicate()
 
 
-def _finish(builder: subprocess.Popen[bytes]) -> None:
-    _, problems = builder.communicate(timeout=BUILT_WITHIN_S)
-    assert builder.returncode == 0, f"the build failed:\n{problems.decode()[-4000:]}"
+class Builder:
+    """A process that builds the indexes, and says how far it is, a line each time."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.lines = 0
+
+    def wait_for_progress(self, lines: int) -> bool:
+        """Wait until it has said something so many times more; False if it ended before."""
+        assert self._process.stdout is not None
+        for _ in range(lines):
+            if not self._process.stdout.readline():
+                return False
+            self.lines += 1
+        return True
+
+    def kill(self) -> bool:
+        """Kill it; False if it was done before that."""
+        self._process.kill()
+        self._process.communicate()
+        assert self._process.returncode in (0, -signal.SIGKILL)
+        return self._process.returncode != 0
+
+    def finish(self) -> None:
+        """Wait until it is done."""
+        said, problems = self._process.communicate(timeout=BUILT_WITHIN_S)
+        self.lines += said.count(b"\n")
+        assert self._process.returncode == 0, f"the build failed:\n{problems.decode()[-4000:]}"
+
+    def finish_slowly(self) -> None:
+        """Wait until it is done, and stop it most of the time meanwhile."""
+        deadline = time.monotonic() + BUILT_WITHIN_S
+        while self._process.poll() is None and time.monotonic() < deadline:
+            self._process.send_signal(signal.SIGSTOP)
+            time.sleep(STANDS_S)
+            self._process.send_signal(signal.SIGCONT)
+            time.sleep(RUNS_S)
+        self.finish()
 
 
 @pytest.mark.parametrize("control", ["non-blocking", pytest.param("optimistic", marks=FULL_ONLY)])
@@ -177,7 +223,7 @@ def test_indexes_are_built_beside_writers_and_services(
             marks.append((time.monotonic(), Phase.ALONE))
             time.sleep(QUIET_S)
             marks.append((time.monotonic(), Phase.BESIDE))
-            _finish(site.start_builder())
+            site.start_builder().finish()
             published = float(site.notes("build").read_text())
             marks.append((published, Phase.INDEXED))
             _drop_indexes(site)
@@ -189,7 +235,7 @@ def test_indexes_are_built_beside_writers_and_services(
             site.kill("busy")
         site.start("services")
         marks.append((time.monotonic(), Phase.SERVED))
-        _finish(site.start_builder())
+        site.start_builder().finish()
         with site.rest():
             _check_indexes(site)
         site.wait_for_commits(JOB_MODULE.DELETES_EVERY)
@@ -210,21 +256,18 @@ def test_a_builder_killed_at_random_moments_is_resumed(tmp_path: Path, control: 
     site.start(*WRITERS, "services")
     try:
         site.wait_for_commits(1)
-        begun = time.monotonic()
-        _finish(site.start_builder())
-        build_s = time.monotonic() - begun
+        whole = site.start_builder()
+        whole.finish()
         _drop_indexes(site)
         kills = 0
         for _ in range(BUILDS_MAX):
             builder = site.start_builder()
-            time.sleep(build_s * chance.random())
-            if builder.poll() is None:
-                builder.send_signal(signal.SIGKILL)
+            # At a random moment of its work, however long that takes here.
+            builder.wait_for_progress(chance.randrange(whole.lines))
+            if builder.kill():
                 kills += 1
-            builder.communicate()
-            if builder.returncode == 0:
+            else:
                 _drop_indexes(site)
-            assert builder.returncode in (0, -signal.SIGKILL)
             if kills == (KILLS + 1) // 2:
                 # A writer dies with the builder: what it had begun must not hold the next one up.
                 site.kill(WRITERS[0])
@@ -234,13 +277,27 @@ def test_a_builder_killed_at_random_moments_is_resumed(tmp_path: Path, control: 
         assert kills == KILLS, (
             f"{BUILDS_MAX} builds took too little time to be killed {KILLS} times"
         )
-        _finish(site.start_builder())
+        site.start_builder().finish()
         site.wait_for_commits(2)
         site.stop()
     finally:
         site.end()
     site.table.services.rollback_failed_writes(wait=True)
     _check_services(site)
+    _check_indexes(site)
+    _check_rows(site)
+
+
+def test_a_build_ends_however_slow_its_builder_is(tmp_path: Path) -> None:
+    """LIV-16: a builder of a tenth of the speed, beside writers that never stop."""
+    site = Site(tmp_path, "non-blocking")
+    site.start(*WRITERS)
+    try:
+        site.wait_for_commits(2)
+        site.start_builder().finish_slowly()
+        site.stop()
+    finally:
+        site.end()
     _check_indexes(site)
     _check_rows(site)
 
