@@ -8,6 +8,15 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class PerThread(threading.local, Generic[T]):
+    """A value that each thread sets for itself; None for all others."""
+
+    value: T | None = None
 
 
 def new_mutex() -> AbstractContextManager[bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -308,3 +309,26 @@ def test_guard_row_b_a_live_execution_refuses_and_a_lapsed_one_is_taken_over() -
     timeline = load_active(site.storage, LAYOUT.timeline)
     assert timeline.get(time).state is State.COMPLETED
     assert site.storage.list_names("data") == [f"{time}_2"]
+
+
+def test_a_lock_that_one_thread_holds_is_not_held_by_the_others() -> None:
+    """Threads share a table, and so its transactions; each takes the lock for itself."""
+    site = Site()
+    components, txn = site.process("A")
+    waits_briefly = LockTransaction(components, LAYOUT, lock_timeout_ms=1)
+    refused: list[ErrorKind] = []
+
+    def write_beside() -> None:
+        try:
+            waits_briefly.run(StartWrite(Action.COMMIT, site.claim(components)))
+        except ConflictError as conflict:
+            refused.append(conflict.kind)
+
+    with waits_briefly.hold():
+        other = Thread(target=write_beside)
+        other.start()
+        other.join()
+        waits_briefly.run(StartWrite(Action.COMMIT, site.claim(components)))
+    assert refused == [ErrorKind.LOCK_TIMEOUT]
+    assert len(load_active(site.storage, LAYOUT.timeline).pending) == 1
+    txn.run(StartWrite(Action.COMMIT, site.claim(components)))

@@ -45,6 +45,7 @@ from headwater.model.files import FileGroupId
 from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.components import Components
 from headwater.seams.lock import HeldLock
+from headwater.seams.mutex import PerThread
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -171,7 +172,7 @@ class LockTransaction:
         self._load_markers = load_markers
         self._watch = HeartbeatWatch(components.clock, components.ids.is_gone)
         self._last_issued: InstantTime | None = None
-        self._held: HeldLock | None = None
+        self._held: PerThread[HeldLock] = PerThread()
 
     @property
     def watch(self) -> HeartbeatWatch:
@@ -180,7 +181,7 @@ class LockTransaction:
 
     def run(self, step: Step[R]) -> Decided[R]:
         clock = self._components.clock
-        held = self._held or self._acquire()
+        held = self._held.value or self._acquire()
         began_ms = clock.monotonic_ms()
         try:
             decision = step.decide(self._load_prefix(step))
@@ -189,7 +190,7 @@ class LockTransaction:
             for write in writes_of(decision.events, self._layout):
                 self._apply(write, held)
         finally:
-            if held is not self._held:
+            if held is not self._held.value:
                 _release(held)
         return Decided(decision.result, clock.monotonic_ms() - began_ms)
 
@@ -198,17 +199,17 @@ class LockTransaction:
         """Keep the table lock for the whole block: no other process commits meanwhile.
 
         For a writer that lost too often (LIV-07), and for what must happen together with a
-        decision. Others wait, or give up after their time-out. A block inside another one has the
-        lock already.
+        decision. Others wait, or give up after their time-out. A block inside another one of the
+        same thread has the lock already.
         """
-        if self._held is not None:
-            yield self._held
+        if self._held.value is not None:
+            yield self._held.value
             return
-        self._held = self._acquire()
+        held = self._held.value = self._acquire()
         try:
-            yield self._held
+            yield held
         finally:
-            held, self._held = self._held, None
+            self._held.value = None
             _release(held)
 
     def _acquire(self) -> HeldLock:
