@@ -36,7 +36,7 @@ from matplotlib.figure import Figure as Picture
 
 import headwater as hw
 from headwater.config.detection import DetectionConfig, DetectionStrategy
-from headwater.config.markers import MarkerConfig
+from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
 from headwater.errors import ConflictError, EarlyConflictError
 from headwater.kernel.layout import TableLayout
@@ -53,7 +53,7 @@ from headwater.markers.rivals import Rival
 from headwater.model.files import BaseFile, FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, WriteTarget, start_write
+from headwater.operations.write import RunningWrite, WriteRequest, start_write
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.local import LocalStorage
@@ -212,18 +212,8 @@ def new_table(folder: str) -> hw.Table:
     )
 
 
-def target_of(table: hw.Table, config: DetectionConfig) -> WriteTarget:
-    return WriteTarget(
-        components=table.components,
-        config=table.config,
-        write_config=table.write_config,
-        files=table.file_config,
-        storage_options=table.options.known,
-        lock_timeout_ms=60_000,
-        detection=config,
-        markers=MarkerConfig(type=config.strategy.markers),
-        lock_config=table.lock_config,
-    )
+def target_of(table: hw.Table, config: DetectionConfig) -> TableContext:
+    return table.context
 
 
 def begin(table: hw.Table, config: DetectionConfig, columns: pa.Schema) -> RunningWrite:

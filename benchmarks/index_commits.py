@@ -89,7 +89,7 @@ def _small_table(path: str, options: dict[str, str]) -> hw.Table:
 
 def _calls_of_a_commit(table: hw.Table) -> int:
     storage = CountingStorage(table.storage)
-    replace(table, storage=storage).upsert(small_rows(0, 0))
+    hw.Table(replace(table.context, storage=storage)).upsert(small_rows(0, 0))
     return storage.count()
 
 

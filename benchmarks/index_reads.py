@@ -99,12 +99,7 @@ def measure_skipping(
 
 
 def _slices(table: hw.Table, where: str) -> tuple[object, ...]:
-    plan = plan_snapshot(
-        table.storage,
-        table.config,
-        ReadRequest(where=where, is_filtered=True),
-        storage_options=table.options.known,
-    )
+    plan = plan_snapshot(table.context, ReadRequest(where=where, is_filtered=True))
     return plan.slices
 
 

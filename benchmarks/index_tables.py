@@ -18,15 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import headwater as hw
-from headwater.config.detection import DetectionConfig
-from headwater.config.markers import MarkerConfig
 from headwater.config.table_options import IndexType
 from headwater.engine.engine import Route, RowsTask
 from headwater.engine.inline import InlineRows
 from headwater.kernel.arrow.buckets import bucket_ids
 from headwater.model.commit_metadata import WriteStat
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, WriteTarget, run_write
+from headwater.operations.write import WriteRequest, run_write
 from headwater.seams.counting import CountingStorage
 from headwater.seams.storage import ObjectInfo, Storage
 
@@ -187,7 +185,8 @@ def with_index(table: hw.Table, index: IndexType) -> hw.Table:
     One table of many rows has to serve all: its files have bloom filters in their footers, and its
     keys are unique, as those of a table with a record index are known to be.
     """
-    return replace(table, config=replace(table.config, index_type=index))
+    config = replace(table.config, index_type=index)
+    return hw.Table(replace(table.context, stored_config=config))
 
 
 def create_files_table(path: str, files: int, commits: int = 10) -> hw.Table:
@@ -207,17 +206,7 @@ def create_files_table(path: str, files: int, commits: int = 10) -> hw.Table:
         options={**LOCKED, **UNSYNCED},
     )
     each = files // FILES_EACH // commits
-    target = WriteTarget(
-        components=table.components,
-        config=table.config,
-        write_config=table.write_config,
-        files=table.file_config,
-        storage_options=table.options.known,
-        lock_timeout_ms=table.lock_config.acquire_timeout_ms,
-        detection=DetectionConfig.from_options(table.options.known),
-        markers=MarkerConfig.from_options(table.options.known),
-        lock_config=table.lock_config,
-    )
+    target = table.context
     for commit in range(commits):
         # Eight keys for a bucket: nearly all of them get one.
         rows = small_rows(commit * each, 0, count=8 * FILES_EACH)

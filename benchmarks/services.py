@@ -36,7 +36,6 @@ from headwater.errors import ConflictError
 from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.active import load_active
 from headwater.model.instant import State
-from headwater.seams.components import Components
 from headwater.seams.counting import CountingStorage
 from headwater.seams.ids import Owner, SystemIds
 from headwater.services import Services
@@ -285,7 +284,7 @@ def _counted_table(bench: Bench, poll_ms: int) -> tuple[hw.Table, CountingStorag
         options=options,
     )
     storage = CountingStorage(made.storage)
-    table = replace(made, storage=storage)
+    table = hw.Table(replace(made.context, storage=storage))
     for number in range(5):
         table.upsert(_small_batch(number))
     return table, storage
@@ -305,16 +304,8 @@ def _small_batch(number: int) -> pa.Table:
 def _execute_stuck(table: hw.Table, plan: str) -> None:
     """Execute a plan whose tasks never end, until it is found to be cancelled."""
     # Its calls are its own: it reaches the table past the storage that counts.
-    own = hw.open_table(table.uri, table.options.known)
-    services = Services(
-        own.components,
-        own.config,
-        own.write_config,
-        lock_timeout_ms=own.lock_config.acquire_timeout_ms,
-        options=own.options.known,
-        engine_for=lambda _: StuckEngine(),
-    )
-    services.cluster(plan)
+    own = hw.open_table(table.uri, table.context.options)
+    Services(replace(own.context, engine_for=lambda _: StuckEngine())).cluster(plan)
 
 
 def _wait_until_inflight(table: hw.Table, plan: str) -> None:
@@ -342,16 +333,7 @@ def execute_for_ever(where: str) -> None:
     table = hw.open_table(place, {HEARTBEAT_INTERVAL.key: interval_ms})
     # A process of this machine would be known to be dead at once.
     ids = SystemIds(Owner("elsewhere", 1, "elsewhere"))
-    components = Components(table.storage, table.clock, ids, table.components.locks)
-    services = Services(
-        components,
-        table.config,
-        table.write_config,
-        lock_timeout_ms=table.lock_config.acquire_timeout_ms,
-        options=table.options.known,
-        engine_for=lambda _: StuckEngine(),
-    )
-    services.compact()
+    Services(replace(table.context, ids=ids, engine_for=lambda _: StuckEngine())).compact()
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def measure_small_commits(bench: Bench, table: hw.Table) -> None:
         what = f"commit of {SMALL_ROWS:,} rows, ms"
         bench.figures.append(Figure(what, name, seconds * 1_000, 1.0, SMALL_ROWS, 0))
     counting = CountingStorage(table.storage)
-    counted = replace(inline, storage=counting)
+    counted = hw.Table(replace(inline.context, storage=counting))
     counted.upsert(arrow)
     what = f"commit of {SMALL_ROWS:,} rows, calls"
     bench.figures.append(Figure(what, "storage calls", counting.count(), 1.0, SMALL_ROWS, 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import pyarrow as pa
@@ -13,49 +13,27 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headwater.config.detection import DetectionConfig
 from headwater.config.files import FileConfig
-from headwater.config.lock import LockConfig
-from headwater.config.lock_options import lock_config_from_options
-from headwater.config.markers import MarkerConfig
-from headwater.config.metadata import MetadataConfig
 from headwater.config.registry import CheckedOptions, check_options
 from headwater.config.spark import SparkConfig
 from headwater.config.table import TableConfig
-from headwater.config.write import WriteConfig
-from headwater.engine.engine import Engine
-from headwater.indexes.first import create_first_indexes, with_first_indexes
+from headwater.context import TableContext
 from headwater.indexes.table_indexes import Indexes
 from headwater.inspect import Inspect
-from headwater.kernel.new_table import NewTable, plan_table_config
-from headwater.kernel.table_config import (
-    check_no_table,
-    check_options_agree,
-    create_table_config,
-    load_table_config,
-    with_chosen_index,
-)
-from headwater.kernel.txn.locks.in_process import InProcessLocks
-from headwater.kernel.txn.locks.select import chosen_provider, lock_provider_for
+from headwater.kernel.new_table import NewTable
 from headwater.model.commit import Commit
-from headwater.operations.concurrency import check_concurrency
+from headwater.opening import Place, create_context, open_context
 from headwater.operations.plan import Operation
 from headwater.operations.retry import write_with_retries
-from headwater.operations.write import WriteRequest, WriteTarget
-from headwater.queries.cdc import ChangeFeedPlan, plan_change_feed
+from headwater.operations.write import WriteRequest
+from headwater.queries.cdc import plan_change_feed
 from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import (
-    IncrementalPlan,
-    Window,
     parse_window,
     plan_incremental,
 )
 from headwater.queries.slice_reader import read_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
-from headwater.seams.clock import Clock, SystemClock
-from headwater.seams.components import Components
-from headwater.seams.ids import Ids, SystemIds
-from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
 from headwater.services import Services
 from headwater.spark.changes import read_change_feed, read_incremental
@@ -65,65 +43,22 @@ from headwater.spark.schemas import declared_schema
 from headwater.spark.session import session_of
 from headwater.spark.tasks import engine_for
 
-# The locks that threads of this process take from each other. They are the process's own by nature,
-# so every table of the process shares them.
-_LOCKS_OF_THIS_PROCESS = InProcessLocks()
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Table:
     """One table, as this process reaches it."""
 
-    storage: Storage
-    clock: Clock
-    ids: Ids
-    config: TableConfig
-    write_config: WriteConfig
-    lock_config: LockConfig
-    file_config: FileConfig
-    spark_config: SparkConfig
-    options: CheckedOptions
+    context: TableContext
 
     @classmethod
-    def create(
-        cls, *, storage: Storage, clock: Clock, ids: Ids, new: NewTable, options: CheckedOptions
-    ) -> Self:
-        """Create a table through the given components; see `create_table`."""
-        metadata = MetadataConfig.from_options(options.known)
-        config = with_first_indexes(plan_table_config(new, options.known), metadata)
-        table = cls._of(storage, clock, ids, config, options)  # Refuses before anything is written.
-        check_no_table(storage)
-        create_first_indexes(storage, config, metadata)
-        create_table_config(storage, clock, ids, config)
-        return table
+    def create(cls, place: Place, new: NewTable) -> Self:
+        """Create a table at a place; see `create_table`."""
+        return cls(create_context(place, new))
 
     @classmethod
-    def load(cls, *, storage: Storage, clock: Clock, ids: Ids, options: CheckedOptions) -> Self:
-        """Open a table through the given components; see `open_table`."""
-        config = load_table_config(storage, clock)
-        check_options_agree(config, options.known)
-        return cls._of(storage, clock, ids, config, options)
-
-    @classmethod
-    def _of(
-        cls, storage: Storage, clock: Clock, ids: Ids, config: TableConfig, options: CheckedOptions
-    ) -> Self:
-        lock_config = lock_config_from_options(options.known)
-        write_config = WriteConfig.from_options(options.known)
-        # Both say now what would otherwise fail the first write.
-        chosen_provider(lock_config)
-        check_concurrency(with_chosen_index(config, options.known), write_config)
-        return cls(
-            storage=storage,
-            clock=clock,
-            ids=ids,
-            config=config,
-            write_config=write_config,
-            lock_config=lock_config,
-            file_config=FileConfig.from_options(options.known),
-            spark_config=SparkConfig.from_options(options.known),
-            options=options,
-        )
+    def load(cls, place: Place) -> Self:
+        """Open the table of a place; see `open_table`."""
+        return cls(open_context(place))
 
     @property
     def name(self) -> str:
@@ -134,20 +69,14 @@ class Table:
         """Where the table is."""
         return self.storage.uri
 
-    @cached_property
-    def components(self) -> Components:
-        """Everything through which this table reaches the world.
+    @property
+    def config(self) -> TableConfig:
+        """What the table says of itself, as of when it was opened or reloaded."""
+        return self.context.config
 
-        Made when first needed: a reader never connects to a lock server.
-        """
-        locks = lock_provider_for(
-            self.lock_config,
-            self.storage,
-            self.clock,
-            self.ids,
-            in_process=_LOCKS_OF_THIS_PROCESS,
-        )
-        return Components(self.storage, self.clock, self.ids, locks)
+    @property
+    def storage(self) -> Storage:
+        return self.context.storage
 
     @cached_property
     def inspect(self) -> Inspect:
@@ -155,13 +84,7 @@ class Table:
 
         `draw_timeline()` makes a picture of the first.
         """
-        return Inspect(
-            self.components,
-            self.config,
-            engine_for=self._engine_for,
-            storage_options=self.options.known,
-            merge_function=self.file_config.merge_function,
-        )
+        return Inspect(self.context)
 
     @cached_property
     def indexes(self) -> Indexes:
@@ -169,36 +92,16 @@ class Table:
 
         They are built while others read and write.
         """
-        return Indexes(
-            self.components,
-            self.config,
-            self.write_config,
-            lock_timeout_ms=self.lock_config.acquire_timeout_ms,
-            has_lock_provider=chosen_provider(self.lock_config) is not None,
-            options=self.options.known,
-            engine_for=self._engine_for,
-        )
+        return Indexes(self.context)
 
     @cached_property
     def services(self) -> Services:
         """What keeps the table in order: one method per table service."""
-        return Services(
-            self.components,
-            self.config,
-            self.write_config,
-            lock_timeout_ms=self.lock_config.acquire_timeout_ms,
-            options=self.options.known,
-            engine_for=self._engine_for,
-        )
+        return Services(self.context)
 
-    def _engine_for(self, size_bytes: int) -> Engine:
-        return engine_for(
-            size_bytes,
-            files=self.file_config,
-            spark_config=self.spark_config,
-            clock=self.clock,
-            ids=self.ids,
-        )
+    @cached_property
+    def _spark_config(self) -> SparkConfig:
+        return SparkConfig.from_options(self.context.options)
 
     def upsert(self, rows: AnyRows, *, partial: bool = False) -> Commit:
         """Insert rows whose keys are new, and update the records of those that are not.
@@ -265,18 +168,15 @@ class Table:
         """
         session = session_of(spark)
         plan = plan_snapshot(
-            self.storage,
-            self.config,
+            self.context,
             ReadRequest(
                 columns=None if columns is None else tuple(columns),
                 as_of=as_of,
                 is_read_optimized=read_optimized,
                 where=where if isinstance(where, str) else None,
             ),
-            storage_options=self.options.known,
-            merge_function=self.file_config.merge_function,
         )
-        return read_snapshot(session, plan, where, self.spark_config)
+        return read_snapshot(session, plan, where, self._spark_config)
 
     def read_arrow(
         self,
@@ -295,8 +195,7 @@ class Table:
         Raises: see `queries.snapshot.plan_snapshot` and `queries.slice_reader.read_slices`.
         """
         plan = plan_snapshot(
-            self.storage,
-            self.config,
+            self.context,
             ReadRequest(
                 columns=None if columns is None else tuple(columns),
                 as_of=as_of,
@@ -304,8 +203,6 @@ class Table:
                 where=where,
                 is_filtered=True,
             ),
-            storage_options=self.options.known,
-            merge_function=self.file_config.merge_function,
         )
         batches = read_slices(plan.query, list(plan.slices))
         return pa.Table.from_batches(batches, plan.query.result_schema)
@@ -334,8 +231,10 @@ class Table:
         session = session_of(spark)
         window = parse_window(after, until)
         if cdc:
-            return read_change_feed(session, self._plan_feed(window), self.spark_config)
-        return read_incremental(session, self._plan_incremental(window), self.spark_config)
+            return read_change_feed(
+                session, plan_change_feed(self.context, window), self._spark_config
+            )
+        return read_incremental(session, plan_incremental(self.context, window), self._spark_config)
 
     def changes_arrow(
         self, after: str | None, until: str | None = None, *, cdc: bool = False
@@ -346,29 +245,11 @@ class Table:
         """
         window = parse_window(after, until)
         if cdc:
-            feed = self._plan_feed(window)
+            feed = plan_change_feed(self.context, window)
             return pa.Table.from_batches(read_changes(feed.query, feed.tasks), feed.result_schema)
-        plan = self._plan_incremental(window)
+        plan = plan_incremental(self.context, window)
         batches = read_slices(plan.query, list(plan.slices))
         return pa.Table.from_batches(batches, plan.query.result_schema)
-
-    def _plan_incremental(self, window: Window) -> IncrementalPlan:
-        return plan_incremental(
-            self.storage,
-            self.config,
-            window,
-            storage_options=self.options.known,
-            merge_function=self.file_config.merge_function,
-        )
-
-    def _plan_feed(self, window: Window) -> ChangeFeedPlan:
-        return plan_change_feed(
-            self.storage,
-            self.config,
-            window,
-            storage_options=self.options.known,
-            merge_function=self.file_config.merge_function,
-        )
 
     def _write(
         self,
@@ -379,19 +260,9 @@ class Table:
         partitions: tuple[str, ...] = (),
         extra_metadata: Mapping[str, str] | None = None,
     ) -> Commit:
-        target = WriteTarget(
-            components=self.components,
-            config=with_chosen_index(self.config, self.options.known),
-            write_config=self.write_config,
-            files=self.file_config,
-            storage_options=self.options.known,
-            lock_timeout_ms=self.lock_config.acquire_timeout_ms,
-            detection=DetectionConfig.from_options(self.options.known),
-            markers=MarkerConfig.from_options(self.options.known),
-            lock_config=self.lock_config,
-            engine_for=self._engine_for,
+        given = (
+            None if rows is None else rows_of(rows, self.context.file_config, self._spark_config)
         )
-        given = None if rows is None else rows_of(rows, self.file_config, self.spark_config)
         request = WriteRequest(
             operation=operation,
             columns=None if given is None else given.schema,
@@ -399,13 +270,13 @@ class Table:
             partitions=partitions,
             extra_metadata=extra_metadata or {},
         )
-        commit = write_with_retries(target, request, given)
+        commit = write_with_retries(self.context, request, given)
         self.services.run_after_write()
         return commit
 
     def reload(self) -> Self:
         """Return the table with the config that storage holds now."""
-        return replace(self, config=load_table_config(self.storage, self.clock))
+        return type(self)(self.context.reload())
 
 
 def create_table(
@@ -461,13 +332,7 @@ def create_table(
         name=name,
         database=database,
     )
-    return Table.create(
-        storage=open_storage(os.fspath(path), checked.known),
-        clock=SystemClock(),
-        ids=_ids(checked),
-        new=new,
-        options=checked,
-    )
+    return Table.create(_place(path, checked), new)
 
 
 def open_table(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> Table:
@@ -484,13 +349,7 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, Any] | None =
         CorruptTableError: `hoodie.properties` is damaged.
         StorageError: storage failed.
     """
-    checked = check_options(options)
-    return Table.load(
-        storage=open_storage(os.fspath(path), checked.known),
-        clock=SystemClock(),
-        ids=_ids(checked),
-        options=checked,
-    )
+    return Table.load(_place(path, check_options(options)))
 
 
 def _columns(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -499,7 +358,13 @@ def _columns(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _ids(options: CheckedOptions) -> Ids:
-    ids = SystemIds()
-    writer_id = WriteConfig.from_options(options.known).writer_id
-    return SystemIds(replace(ids.owner, writer_id=writer_id)) if writer_id is not None else ids
+def _place(path: str | os.PathLike[str], options: CheckedOptions) -> Place:
+    place = Place.at(path, options)
+    engine = partial(
+        engine_for,
+        files=FileConfig.from_options(options.known),
+        spark_config=SparkConfig.from_options(options.known),
+        clock=place.clock,
+        ids=place.ids,
+    )
+    return replace(place, engine_for=engine)

@@ -90,9 +90,9 @@ def rows(*values: tuple[Any, ...], schema: pa.Schema = SCHEMA) -> pa.Table:
 
 def set_property(table: Table, changes: Mapping[str, str]) -> Table:
     """Return the table with a config that Hudi can create and `create_table` cannot."""
-    locks = table.components.locks
-    update_table_config(table.storage, locks, table.clock, changes, lock_timeout_ms=1_000)
-    return hw.open_table(table.uri, table.options.known)
+    locks = table.context.components.locks
+    update_table_config(table.storage, locks, table.context.clock, changes, lock_timeout_ms=1_000)
+    return hw.open_table(table.uri, table.context.options)
 
 
 # Partitioning ----------------------------------------------------------------------------------

@@ -38,13 +38,15 @@ def test_hudi_rs_opens_a_new_table_and_knows_its_columns(tmp_path: Path) -> None
         table_type="MERGE_ON_READ",
         buckets=4,
     )
-    locks = InProcessLockProvider(InProcessLocks(), table.clock, table.ids, table=table.uri)
+    locks = InProcessLockProvider(
+        InProcessLocks(), table.context.clock, table.context.ids, table=table.uri
+    )
     update_table_config(
         table.storage,
         locks,
-        table.clock,
+        table.context.clock,
         {"hoodie.vendor": "é: # = \\ "},
-        lock_timeout_ms=table.lock_config.acquire_timeout_ms,
+        lock_timeout_ms=table.context.lock_config.acquire_timeout_ms,
     )
     theirs = hudi.HudiTableBuilder.from_base_uri(str(tmp_path / "trips")).build()
     assert theirs.table_name == "trips"

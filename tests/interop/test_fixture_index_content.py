@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import headwater as hw
 from headwater.config.table import TableConfig
 from headwater.indexes.derive import Deriver
 from headwater.inspect.validate_metadata import validate_metadata
@@ -68,8 +69,9 @@ def opened(path: Path) -> HudiTable:
     config = load_table_config(storage, SystemClock())
     view = load_listed_view(storage, config)
     metadata = load_metadata_table(storage, config, view.timeline)
+    table = hw.open_table(path).context
     deriver = Deriver(
-        storage=storage, config=config, schema=view.schema(), definitions=metadata.definitions
+        table=table, storage=storage, schema=view.schema(), definitions=metadata.definitions
     )
     return HudiTable(storage, config, view, metadata, deriver)
 
@@ -155,7 +157,7 @@ def keys(entries: Iterable[Entries]) -> list[str]:
 @each_table
 def test_indexes_of_hudi_are_valid(hudi_table: Unpack, name: str) -> None:
     table = opened(hudi_table(name))
-    assert validate_metadata(table.storage, table.config).to_pylist() == []
+    assert validate_metadata(table.deriver.table).to_pylist() == []
 
 
 def test_a_lost_log_of_an_index_is_noticed(hudi_table: Unpack, tmp_path: Path) -> None:
@@ -164,7 +166,7 @@ def test_a_lost_log_of_an_index_is_noticed(hudi_table: Unpack, tmp_path: Path) -
     logs = sorted(indexed_files(folder, "record_index", ".log."))
     logs[-1].unlink()
     table = opened(folder)
-    problems = validate_metadata(table.storage, table.config).to_pylist()
+    problems = validate_metadata(table.deriver.table).to_pylist()
     assert {row["partition"] for row in problems} == {"record_index"}
     assert {row["problem"] for row in problems} & {"missing", "wrong"}
 

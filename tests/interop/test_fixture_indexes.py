@@ -104,7 +104,7 @@ def test_reads_by_any_condition_equal_listing(hudi_table: Unpack, name: str) -> 
 
 def groups_read(table: hw.Table, where: str) -> int:
     request = ReadRequest(where=where, is_filtered=True)
-    plan = plan_snapshot(table.storage, table.config, request, storage_options=table.options.known)
+    plan = plan_snapshot(table.context, request)
     return len(plan.slices)
 
 

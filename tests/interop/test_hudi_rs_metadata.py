@@ -123,7 +123,7 @@ class Readers:
     def check(self, step: str) -> list[Row]:
         """Check that all of them find the same, and that ours trusts the table; return our rows."""
         ours = rows_by_us(self.table)
-        listing = replace(self.table, options=without_index(self.table))
+        listing = without_index(self.table)
         assert rows_by_us(listing) == ours, f"we list other rows after {step}"
         assert rows_by_hudi_rs(self.table.uri) == ours, f"hudi-rs reads other rows after {step}"
         assert slices_by_hudi_rs(self.table.uri) == slices_by_us(self.table), step
@@ -145,9 +145,9 @@ def trusted(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     assert not warned
 
 
-def without_index(table: Table) -> Any:
-    known = {**table.options.known, "hoodie.metadata.enable": "false"}
-    return replace(table.options, known=known)
+def without_index(table: Table) -> Table:
+    options = {**table.context.options, "hoodie.metadata.enable": "false"}
+    return Table(replace(table.context, options=options))
 
 
 def rows_by_us(table: Table) -> list[Row]:
@@ -364,7 +364,8 @@ def test_a_writer_dies_before_its_instant_completes(
     table.upsert(rows({"sf-a": 5}, 2))
     before = readers.check("two writes")
     storage: Any = DyingStorage(table.storage, *death)
-    dying = replace(table, storage=storage, clock=DeadClock(), ids=SystemIds(dead_owner()))
+    ids = SystemIds(dead_owner())
+    dying = Table(replace(table.context, storage=storage, clock=DeadClock(), ids=ids))
     with pytest.raises(Died):
         dying.upsert(rows({"sf-a": 9, "la-a": 9}, 3))
     assert [row["state"] for row in table.inspect.timeline().to_pylist()].count("inflight") == 1

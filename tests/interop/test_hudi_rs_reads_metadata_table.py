@@ -52,7 +52,7 @@ def read_by_hudi(path: Path | str) -> Rows:
 
 
 def upkeep_of(table: Table) -> MetadataUpkeep:
-    components = table.components
+    components = table.context.components
     return MetadataUpkeep(
         components=components,
         config=table.config,

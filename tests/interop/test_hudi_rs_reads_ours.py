@@ -141,9 +141,9 @@ def slices_by_us(table: Table) -> set[tuple[str, str, tuple[str, ...]]]:
 
 def set_property(table: Table, changes: Mapping[str, str]) -> Table:
     """Return the table with a config that stock Hudi can create and `create_table` cannot."""
-    locks = table.components.locks
-    update_table_config(table.storage, locks, table.clock, changes, lock_timeout_ms=1_000)
-    return hw.open_table(table.uri, table.options.known)
+    locks = table.context.components.locks
+    update_table_config(table.storage, locks, table.context.clock, changes, lock_timeout_ms=1_000)
+    return hw.open_table(table.uri, table.context.options)
 
 
 # Partitioning ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import headwater as hw
 from headwater.engine.engine import Route, RowsTask
 from headwater.engine.inline import InlineRows
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, WriteTarget, run_write
+from headwater.operations.write import WriteRequest, run_write
 
 R = TypeVar("R")
 
@@ -33,14 +33,7 @@ class EndlessRows(InlineRows):
 def main(path: str) -> None:
     table = hw.open_table(path)
     rows = pa.table({"id": ["a", "c"], "city": ["sf", "la"], "value": [10, 3]})
-    target = WriteTarget(
-        components=table.components,
-        config=table.config,
-        write_config=table.write_config,
-        files=table.file_config,
-        storage_options=table.options.known,
-        lock_timeout_ms=table.lock_config.acquire_timeout_ms,
-    )
+    target = table.context
     request = WriteRequest(operation=Operation.UPSERT, columns=rows.schema)
     run_write(target, request, EndlessRows(rows))
 

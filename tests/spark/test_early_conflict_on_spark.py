@@ -13,7 +13,7 @@ import headwater as hw
 from headwater.engine.inline import InlineRows
 from headwater.errors import EarlyConflictError, ErrorKind
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, WriteTarget, start_write
+from headwater.operations.write import RunningWrite, WriteRequest, start_write
 
 OPTIONS = {
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
@@ -40,14 +40,7 @@ def table(tmp_path: Path) -> hw.Table:
 @pytest.fixture
 def first(table: hw.Table) -> Iterator[RunningWrite]:
     """A writer of all file groups that began first and is still at work."""
-    target = WriteTarget(
-        components=table.components,
-        config=table.config,
-        write_config=table.write_config,
-        files=table.file_config,
-        storage_options=table.options.known,
-        lock_timeout_ms=10_000,
-    )
+    target = table.context
     given = InlineRows(rows(1))
     request = WriteRequest(operation=Operation.UPSERT, columns=given.schema)
     running = start_write(target, request)
@@ -86,7 +79,7 @@ def test_the_job_ends_with_the_conflict_and_without_another_try(
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
     assert caught.value.kind is ErrorKind.EARLY_CONFLICT
     assert caught.value.context["other"] == first.plan.instant_time
-    assert caught.value.context["owner"] == str(table.ids.owner)
+    assert caught.value.context["owner"] == str(table.context.ids.owner)
     assert "group" in caught.value.context
     assert failed_task_count(spark) == 0
     assert data_files(table) == before, "no task has written a file"

@@ -312,8 +312,8 @@ def test_values_that_share_a_partition_path_share_its_file_groups(
 def test_a_small_dataframe_is_written_without_tasks(spark: SparkSession, tmp_path: Path) -> None:
     table = hw.create_table(tmp_path / "t", schema=SCHEMA, record_key="id")
     rows = some_rows(range(10), ts=1)
-    assert not isinstance(rows_of(frame_of(spark, rows), table.file_config), SparkRows)
-    assert isinstance(rows_of(spark.range(100_001), table.file_config), SparkRows)
+    assert not isinstance(rows_of(frame_of(spark, rows), table.context.file_config), SparkRows)
+    assert isinstance(rows_of(spark.range(100_001), table.context.file_config), SparkRows)
     table.upsert(frame_of(spark, rows))
     assert by_key(table.read_arrow()) == by_key(rows)
 

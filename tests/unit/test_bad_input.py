@@ -258,7 +258,7 @@ def test_columns_that_do_not_exist(tmp_path: Path) -> None:
 
 
 def start_to_write(table: Table) -> InflightWrite:
-    components = table.components
+    components = table.context.components
     claim = Claim(
         owner=components.ids.owner,
         token=components.ids.new_uuid(),

@@ -25,6 +25,7 @@ from headwater.errors import ErrorKind
 from headwater.kernel.format.avro_schema import parse_avro_schema
 from headwater.kernel.format.properties import encode_properties, parse_properties
 from headwater.kernel.new_table import NewTable, plan_table_config
+from headwater.opening import Place
 from headwater.seams.ids import SystemIds
 from headwater.seams.memory import MemoryStorage
 from headwater.table import Table
@@ -184,7 +185,7 @@ def test_options_about_the_table_are_stored_as_stock_hudi_reads_them(tmp_path: P
     # How this process writes is its own affair, not the table's.
     assert "hoodie.write.concurrency.mode" not in found
     assert "hoodie.write.lock.provider" not in found
-    assert table.write_config.concurrency_mode is ConcurrencyMode.OPTIMISTIC
+    assert table.context.write_config.concurrency_mode is ConcurrencyMode.OPTIMISTIC
 
 
 def test_options_that_are_refused_create_no_table(tmp_path: Path) -> None:
@@ -219,22 +220,22 @@ def test_options_reach_the_components(tmp_path: Path) -> None:
             "hoodie.write.lock.wait_time_ms": 5,
         },
     )
-    assert table.ids.owner.writer_id == "loader-3"
-    assert table.lock_config.provider == "filesystem"
-    assert table.lock_config.acquire_timeout_ms == 5
-    assert table.options.known["hoodie.write.lock.wait_time_ms"] == "5"
+    assert table.context.ids.owner.writer_id == "loader-3"
+    assert table.context.lock_config.provider == "filesystem"
+    assert table.context.lock_config.acquire_timeout_ms == 5
+    assert table.context.options["hoodie.write.lock.wait_time_ms"] == "5"
 
 
 def test_each_process_has_a_writer_id_unless_given_one(tmp_path: Path) -> None:
     trips(tmp_path / "t")
     first, second = (hw.open_table(tmp_path / "t") for _ in range(2))
-    assert first.ids.owner.writer_id != second.ids.owner.writer_id
+    assert first.context.ids.owner.writer_id != second.context.ids.owner.writer_id
 
 
 def test_unknown_options_are_kept_and_warned_about(tmp_path: Path) -> None:
     with pytest.warns(UnknownOptionWarning, match=r"hoodie\.metrics\.on"):
         table = trips(tmp_path / "t", options={"hoodie.metrics.on": True})
-    assert table.options.unknown == {"hoodie.metrics.on": "true"}
+    assert table.context.unknown_options == {"hoodie.metrics.on": "true"}
 
 
 def test_the_older_name_of_ordering_works(tmp_path: Path) -> None:
@@ -402,14 +403,14 @@ class LosesReplies(MemoryStorage):
 
 @pytest.mark.parametrize("is_applied", [True, False])
 def test_a_lost_reply_does_not_make_a_table_somebody_elses(is_applied: bool) -> None:
-    components: dict[str, Any] = {
-        "storage": LosesReplies(is_applied=is_applied),
-        "clock": ManualClock(),
-        "ids": SystemIds(),
-        "options": check_options({}),
-    }
-    created = Table.create(new=NewTable(location="t", schema=SCHEMA), **components)
-    assert Table.load(**components).config == created.config
+    place = Place(
+        storage=LosesReplies(is_applied=is_applied),
+        clock=ManualClock(),
+        ids=SystemIds(),
+        options=check_options({}),
+    )
+    created = Table.create(place, NewTable(location="t", schema=SCHEMA))
+    assert Table.load(place).config == created.config
 
 
 # Bad input to open_table: a typed error that names path and reason, and not a byte changed.

@@ -188,7 +188,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule()
     def open_again(self) -> None:
-        self.table = hw.open_table(self.table.uri, self.table.options.known)
+        self.table = hw.open_table(self.table.uri, self.table.context.options)
 
     # Reads -------------------------------------------------------------------------------------
 

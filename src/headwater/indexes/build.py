@@ -8,11 +8,11 @@ that it tells the index itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from headwater.config.table import TableConfig
-from headwater.engine.inline import EngineFor, inline_engine
+from headwater.context import TableContext
 from headwater.indexes.derive import Deriver, logs_at_hand
 from headwater.indexes.indexing import IndexProgress, Report, Stage
 from headwater.indexes.update import change_of_clean, change_of_commit
@@ -68,15 +68,19 @@ _BYTES_AT_ONCE = 256 * 1024 * 1024
 to an index is in memory at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TableIndexes:
-    """The indexes of one table; `storage` is the data table's. See `indexing.IndexContent`."""
+    """The indexes of one table. See `indexing.IndexContent`."""
 
-    storage: Storage
-    config: TableConfig
-    engine_for: EngineFor = inline_engine
-    storage_options: Mapping[str, str] = field(default_factory=dict)
-    merge_function: str | None = None
+    table: TableContext
+
+    @property
+    def storage(self) -> Storage:
+        return self.table.storage
+
+    @property
+    def config(self) -> TableConfig:
+        return self.table.config
 
     def initialise(self, planned: PlannedIndex, time: InstantTime) -> None:
         ensure_metadata_table(self.storage, self.config)
@@ -209,13 +213,10 @@ class TableIndexes:
 
     def _deriver(self, view: TableView) -> Deriver:
         return Deriver(
+            table=self.table,
             storage=self.storage,
-            config=self.config,
             schema=view.schema(),
             definitions=load_index_definitions(self.storage, self.config),
-            engine_for=self.engine_for,
-            storage_options=self.storage_options,
-            merge_function=self.merge_function,
         )
 
     def _changes_of(

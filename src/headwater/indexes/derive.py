@@ -33,9 +33,9 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.config.table import TableConfig
+from headwater.context import TableContext
 from headwater.engine.engine import TaskContext
-from headwater.engine.inline import EngineFor, InlineEngine, inline_engine
+from headwater.engine.inline import InlineEngine
 from headwater.errors import CorruptTableError, InvalidInputError, NotFoundError, UnsupportedError
 from headwater.kernel.arrow.merge_rule import merge_rule_of
 from headwater.kernel.format.avro_binary import MalformedAvroError
@@ -190,14 +190,12 @@ class _GroupTerms:
 class Deriver:
     """Derives the content of the indexes of one table."""
 
+    table: TableContext
     storage: Storage
-    config: TableConfig
+    """The table's, or one that has some of its files at hand."""
     schema: pa.Schema
     """The table's data columns, those included that the change brings."""
     definitions: Mapping[str, IndexDefinition]
-    engine_for: EngineFor = inline_engine
-    storage_options: Mapping[str, str] = field(default_factory=dict)
-    merge_function: str | None = None
     _ranges_of: dict[tuple[InstantTime, ...], tuple[FileRanges, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -291,7 +289,7 @@ class Deriver:
         """Return the columns that have statistics."""
         definition = self.definitions.get(COLUMN_STATS)
         named = () if definition is None else definition.source_fields
-        has_meta_fields = self.config.has_meta_fields
+        has_meta_fields = self.table.config.has_meta_fields
         return indexed_columns(self.schema, named=named, has_meta_fields=has_meta_fields)
 
     def term_rule(self, partition: str) -> TermRule:
@@ -306,15 +304,15 @@ class Deriver:
             definition = self.definitions.get(partition)
             if definition is None or len(definition.source_fields) != 1:
                 raise InvalidInputError(
-                    f"The index {partition} of table {self.config.name} is not defined on one "
-                    "column. Drop it and create it again"
+                    f"The index {partition} of table {self.table.config.name} is not defined on "
+                    "one column. Drop it and create it again"
                 )
             (column,) = definition.source_fields
         return term_rule(
-            merge_rule_of(self.config, custom=self.merge_function),
+            merge_rule_of(self.table.config, custom=self.table.merge_function),
             self.schema,
             column=column,
-            has_meta_fields=self.config.has_meta_fields,
+            has_meta_fields=self.table.config.has_meta_fields,
         )
 
     def _added_ranges(
@@ -374,7 +372,7 @@ class Deriver:
         gone = pa.array([], pa.string()) if removed is None else removed
         if is_secondary:
             return secondary_entries(unique_terms([one.terms for one in placed]), gone)
-        return record_entries(placed, gone, is_utc=self.config.is_utc)
+        return record_entries(placed, gone, is_utc=self.table.config.is_utc)
 
     def _entries_of_terms(
         self, partition: str, changes: Sequence[TableChange]
@@ -467,7 +465,7 @@ class Deriver:
                 groups=groups,
                 unseen=others.unseen_by(time),
                 is_secondary=is_secondary,
-                is_utc=self.config.is_utc,
+                is_utc=self.table.config.is_utc,
             )
         except (CorruptTableError, NotFoundError, MalformedAvroError) as error:
             self.warn_unreadable(error)
@@ -476,14 +474,14 @@ class Deriver:
     def warn_unreadable(self, error: Exception) -> None:
         log.warning(
             "record index cannot be read, so no index entry is removed table=%s reason=%s",
-            self.config.name,
+            self.table.config.name,
             error,
         )
 
     def _job(self, *, columns: tuple[str, ...] = (), rule: TermRule | None = None) -> _Job:
         return _Job(
             storage_uri=self.storage.uri,
-            storage_options=self.storage_options,
+            storage_options=self.table.options,
             schema=self.schema,
             columns=columns,
             rule=rule,
@@ -497,7 +495,7 @@ class Deriver:
         sizes: Sequence[int],
     ) -> Iterator[R]:
         """Give the results of a function on each of some items, in their order."""
-        engine = self.engine_for(sum(sizes))
+        engine = self.table.engine_for(sum(sizes))
         if isinstance(engine, InlineEngine):
             for item in items:
                 yield function(self.storage, job, item)
@@ -518,16 +516,16 @@ class _Others:
 
     @cached_property
     def timeline(self) -> Timeline:
-        return load_active(self.deriver.storage, table_layout(self.deriver.config).timeline)
+        return load_active(self.deriver.storage, table_layout(self.deriver.table.config).timeline)
 
     @cached_property
     def table(self) -> MetadataTable:
-        return load_metadata_table(self.deriver.storage, self.deriver.config, self.timeline)
+        return load_metadata_table(self.deriver.storage, self.deriver.table.config, self.timeline)
 
     @cached_property
     def can_tell(self) -> bool:
         """Whether the record index tells where a record is by now."""
-        if RECORD_INDEX not in self.deriver.config.metadata_partitions:
+        if RECORD_INDEX not in self.deriver.table.config.metadata_partitions:
             return False
         try:
             return RECORD_INDEX in self.table.usable

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from headwater.config.table import TableConfig
-from headwater.engine.inline import EngineFor, inline_engine
+from headwater.context import TableContext
 from headwater.errors import ErrorKind, UnsupportedError
 from headwater.indexes.derive import Deriver, logs_at_hand
 from headwater.indexes.update import MetadataUpdate, change_of_clean, change_of_commit
@@ -16,7 +16,6 @@ from headwater.kernel.index.definitions import load_index_definitions
 from headwater.kernel.index.partition_kinds import PartitionKind, kind_of
 from headwater.kernel.index.table_change import Inputs, TableChange
 from headwater.kernel.load_view import load_view
-from headwater.kernel.table_config import load_table_config, table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.metadata_commit import load_index_partitions
@@ -24,18 +23,13 @@ from headwater.kernel.view.commits import Commit
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import DataFile
 from headwater.model.instant import Action, Instant, State
-from headwater.seams.components import Components
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class IndexKeeper:
     """Makes what an attempt hands to its commit, so that the indexes learn of it."""
 
-    components: Components
-    config: TableConfig
-    storage_options: Mapping[str, str] = field(default_factory=dict)
-    engine_for: EngineFor = inline_engine
-    merge_function: str | None = None
+    table: TableContext
 
     def of_commit(
         self,
@@ -56,42 +50,35 @@ class IndexKeeper:
         return self._update(attempt, change_of_clean(attempt.instant, deleted), None)
 
     def _update(self, attempt: Attempt, change: TableChange, schema: str | None) -> MetadataUpdate:
-        storage, layout = self.components.storage, table_layout(self.config)
+        storage, layout = self.table.storage, self.table.layout
         timeline = load_active(storage, layout.timeline)
         return MetadataUpdate(
             storage,
             layout,
             change,
             attempt.attempt,
-            load_index_partitions(storage, self.components.clock, layout, timeline),
+            load_index_partitions(storage, self.table.clock, layout, timeline),
             partial(self._deriver, change, schema),
             self._load_in_use,
             timeline,
         )
 
     def _load_in_use(self) -> tuple[str, ...]:
-        config = load_table_config(self.components.storage, self.components.clock)
-        return config.metadata_partitions
+        return self.table.load_config().metadata_partitions
 
     def _deriver(self, change: TableChange, schema: str | None) -> Deriver:
         """Derive by the definitions of now: an index may have come since the last time."""
-        storage = logs_at_hand(self.components.storage, [change])
-        config = replace(
-            load_table_config(storage, self.components.clock),
-            # A table of another engine may not say by which index its records are found.
-            index_type=self.config.index_type,
-            bucket_count=self.config.bucket_count,
-        )
+        storage = logs_at_hand(self.table.storage, [change])
+        table = self.table.reload()
         return Deriver(
+            table=table,
             storage=storage,
-            config=config,
             schema=(
-                load_view(storage, config).schema() if schema is None else parse_avro_schema(schema)
+                load_view(storage, table.config).schema()
+                if schema is None
+                else parse_avro_schema(schema)
             ),
-            definitions=load_index_definitions(storage, config),
-            engine_for=self.engine_for,
-            storage_options=self.storage_options,
-            merge_function=self.merge_function,
+            definitions=load_index_definitions(storage, table.config),
         )
 
 

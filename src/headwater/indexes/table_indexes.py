@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
-from headwater.config.files import FileConfig
-from headwater.config.metadata import MetadataConfig
-from headwater.config.table import TableConfig
-from headwater.config.write import WriteConfig
-from headwater.engine.inline import EngineFor, inline_engine
+from headwater.context import TableContext
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.indexes.build import TableIndexes
 from headwater.indexes.indexing import IndexedPlan, Indexing, Report, log_progress
 from headwater.indexes.listing import list_indexes
-from headwater.indexes.upkeep import MetadataUpkeep, run_metadata_upkeep
+from headwater.indexes.upkeep import metadata_upkeep, run_metadata_upkeep
 from headwater.indexes.wishes import Columns, plan_indexes
 from headwater.kernel.index.definitions import load_index_definitions
 from headwater.kernel.index.index_plan import PlannedIndex, pending_indexings
 from headwater.kernel.index.partition_kinds import FILES, RECORD_INDEX, PartitionKind, kind_of
-from headwater.kernel.table_config import load_table_config, table_layout
-from headwater.kernel.timeline.active import load_active
+from headwater.kernel.txn.locks.select import chosen_provider
 from headwater.kernel.txn.metadata_commit import load_planned
-from headwater.kernel.txn.rollback import Rollbacks
-from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.view.table_view import TableView, load_listed_view
-from headwater.markers.batches import load_every_marker
 from headwater.model.instant import parse_instant_time
-from headwater.seams.components import Components
 
 _LISTED = ("index", "state", "columns", "file_groups", "plan", "owner")
 
@@ -44,25 +36,10 @@ class Indexes:
     `secondary_index_<name>`.
     """
 
-    def __init__(
-        self,
-        components: Components,
-        config: TableConfig,
-        write_config: WriteConfig,
-        *,
-        lock_timeout_ms: int,
-        has_lock_provider: bool,
-        options: Mapping[str, str] | None = None,
-        engine_for: EngineFor = inline_engine,
-    ) -> None:
-        self._components = components
-        self._config = config
-        self._write_config = write_config
-        self._lock_timeout_ms = lock_timeout_ms
-        self._has_lock_provider = has_lock_provider
-        self._options = options or {}
-        self._metadata = MetadataConfig.from_options(self._options)
-        self._engine_for = engine_for
+    def __init__(self, table: TableContext, *, needs_chosen_lock: bool = True) -> None:
+        """`needs_chosen_lock` refuses to plan and build where the options choose no lock."""
+        self._table = table
+        self._needs_chosen_lock = needs_chosen_lock
 
     def schedule(self, names: str | Sequence[str], *, columns: Columns = None) -> str | None:
         """Plan indexes, for `run` to build. Returns the instant of the plan.
@@ -103,12 +80,11 @@ class Indexes:
         if instant is not None:
             plans = [parse_instant_time(instant)]
         else:
-            layout = table_layout(self._config)
-            pending = pending_indexings(load_active(self._components.storage, layout.timeline))
+            pending = pending_indexings(self._table.load_timeline())
             plans = [plan.requested_time for plan in pending]
         done = [indexing.run(plan) for plan in plans]
         if any(one.told for one in done):
-            self._fold(indexing)
+            self._fold()
         return done
 
     def create(
@@ -151,9 +127,9 @@ class Indexes:
             ConflictError: it is being built; cancel the plan instead.
         """
         self._check_lock_provider()
-        storage, layout = self._components.storage, table_layout(self._config)
-        config = load_table_config(storage, self._components.clock)
-        planned = load_planned(storage, layout, load_active(storage, layout.timeline))
+        storage, layout = self._table.storage, self._table.layout
+        config = self._table.load_config()
+        planned = load_planned(storage, layout, self._table.load_timeline())
         known = {*config.metadata_partitions, *config.metadata_partitions_inflight, *planned}
         others = known - {name}
         secondary = [n for n in others if kind_of(n) is PartitionKind.SECONDARY_INDEX]
@@ -168,77 +144,44 @@ class Indexes:
 
     def list(self) -> pa.Table:
         """The indexes of the table and the state of each; `t.inspect.indexes()` tells more."""
-        return list_indexes(self._components.storage, self._components.clock).select(_LISTED)
+        return list_indexes(self._table.storage, self._table.clock).select(_LISTED)
 
     def _plan(self, names: str | Sequence[str], columns: Columns) -> Sequence[PlannedIndex]:
-        storage = self._components.storage
-        config = load_table_config(storage, self._components.clock)
+        storage, config = self._table.storage, self._table.load_config()
         view = load_listed_view(storage, config)
         return plan_indexes(
             names,
             columns,
             config=config,
             schema=view.schema(),
-            metadata=self._metadata,
+            metadata=self._table.metadata_config,
             definitions=load_index_definitions(storage, config),
             record_count=_estimate_records(view),
         )
 
     def _indexing(self, report: Report) -> Indexing:
-        layout = table_layout(self._config)
-        txn = LockTransaction(
-            self._components,
-            layout,
-            lock_timeout_ms=self._lock_timeout_ms,
-            load_markers=load_every_marker,
-        )
-        interval_ms = self._write_config.heartbeat_interval_ms
-        tolerable_misses = self._write_config.heartbeat_tolerable_misses
-        rollbacks = Rollbacks(
-            components=self._components,
-            txn=txn,
-            layout=layout,
-            load_markers=load_every_marker,
-            interval_ms=interval_ms,
-            tolerable_misses=tolerable_misses,
-            has_indexes=True,
-        )
+        table = self._table
         return Indexing(
-            components=self._components,
-            txn=txn,
-            layout=layout,
-            content=TableIndexes(
-                storage=self._components.storage,
-                config=self._config,
-                engine_for=self._engine_for,
-                storage_options=self._options,
-                merge_function=FileConfig.from_options(self._options).merge_function,
-            ),
-            roll_back=rollbacks.roll_back,
-            interval_ms=interval_ms,
-            tolerable_misses=tolerable_misses,
-            timeout_ms=self._metadata.index_timeout_ms,
+            components=table.components,
+            txn=table.txn,
+            layout=table.layout,
+            content=TableIndexes(table),
+            roll_back=table.rollbacks.roll_back,
+            interval_ms=table.write_config.heartbeat_interval_ms,
+            tolerable_misses=table.write_config.heartbeat_tolerable_misses,
+            timeout_ms=table.metadata_config.index_timeout_ms,
             report=report,
         )
 
-    def _fold(self, indexing: Indexing) -> None:
-        """Fold what builds were told since their plans, or the next writer has to."""
-        components = self._components
-        run_metadata_upkeep(
-            MetadataUpkeep(
-                components=components,
-                config=load_table_config(components.storage, components.clock),
-                commits=0,
-                claim=indexing.claim,
-                lock_timeout_ms=self._lock_timeout_ms,
-            )
-        )
+    def _fold(self) -> None:
+        """Fold what builds caught up with since their plans, or the next writer has to."""
+        run_metadata_upkeep(replace(metadata_upkeep(self._table.reload()), commits=0))
 
     def _check_lock_provider(self) -> None:
-        if not self._has_lock_provider:
+        if self._needs_chosen_lock and chosen_provider(self._table.lock_config) is None:
             raise InvalidInputError(
                 "Indexes are built beside writers, so all of them need a lock that they have "
-                f"chosen, and table {self._config.name} is opened without one. Set "
+                f"chosen, and table {self._table.config.name} is opened without one. Set "
                 "hoodie.write.lock.provider (in_process for threads of one process; filesystem, "
                 "storage or zookeeper otherwise), and hoodie.write.concurrency.mode to "
                 "optimistic_concurrency_control if there are several writers",

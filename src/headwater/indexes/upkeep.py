@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from headwater.config.table import TableConfig
+from headwater.context import TableContext
 from headwater.errors import ConflictError, HeadwaterError
 from headwater.kernel.format.avro_records import decode_record, encode_record
 from headwater.kernel.index.index_plan import pending_indexings
@@ -116,6 +117,17 @@ class MetadataUpkeep:
     def transaction(self) -> LockTransaction:
         """Return transactions on the metadata table's timeline, under the data table's lock."""
         return LockTransaction(self.own, self.layout, lock_timeout_ms=self.lock_timeout_ms)
+
+
+def metadata_upkeep(table: TableContext) -> MetadataUpkeep:
+    """Return how this process keeps the metadata table of a table up."""
+    return MetadataUpkeep(
+        components=table.components,
+        config=table.config,
+        commits=table.metadata_config.compaction_commits,
+        claim=table.claim,
+        lock_timeout_ms=table.lock_config.acquire_timeout_ms,
+    )
 
 
 def run_metadata_upkeep(upkeep: MetadataUpkeep) -> Instant | None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 import pyarrow as pa
 
-from headwater.config.table import TableConfig
-from headwater.engine.inline import EngineFor, inline_engine
+from headwater.context import TableContext
 from headwater.indexes.listing import list_indexes
 from headwater.inspect.cancels import count_cancels, list_cancels
 from headwater.inspect.files import list_files
@@ -18,27 +16,13 @@ from headwater.inspect.slices import list_slices
 from headwater.inspect.timeline import list_instants, list_operations
 from headwater.inspect.timeline_picture import draw_timeline
 from headwater.inspect.validate_metadata import validate_metadata
-from headwater.kernel.table_config import load_table_config, table_layout
-from headwater.seams.components import Components
 
 
 class Inspect:
     """`table.inspect`: one method per question."""
 
-    def __init__(
-        self,
-        components: Components,
-        config: TableConfig,
-        *,
-        engine_for: EngineFor = inline_engine,
-        storage_options: Mapping[str, str] | None = None,
-        merge_function: str | None = None,
-    ) -> None:
-        self._components = components
-        self._config = config
-        self._engine_for = engine_for
-        self._storage_options = storage_options or {}
-        self._merge_function = merge_function
+    def __init__(self, table: TableContext) -> None:
+        self._table = table
 
     def timeline(self, *, operations: bool = False) -> pa.Table:
         """The instants of the active timeline, oldest first.
@@ -48,7 +32,7 @@ class Inspect:
                 commit, such as UPSERT. Every commit is read for it.
         """
         list_rows = list_operations if operations else list_instants
-        return list_rows(self._components.storage, self._config)
+        return list_rows(self._table.storage, self._table.config)
 
     def draw_timeline(self, *paths: str | os.PathLike[str]) -> None:
         """Draw the timeline, and write the picture to local files ending in `.svg` or `.png`.
@@ -57,33 +41,33 @@ class Inspect:
 
         Raises: see `inspect.timeline_picture.draw_timeline`.
         """
-        zone = "UTC" if self._config.is_utc else "each writer's local time"
-        title = f"Timeline of {self._config.name} ({zone})"
+        zone = "UTC" if self._table.config.is_utc else "each writer's local time"
+        title = f"Timeline of {self._table.config.name} ({zone})"
         draw_timeline(self.timeline(operations=True), paths, title=title)
 
     def files(self) -> pa.Table:
         """The committed data files of the newest view, one row each."""
-        return list_files(self._components.storage, self._config)
+        return list_files(self._table.storage, self._table.config)
 
     def slices(self) -> pa.Table:
         """What a snapshot reads: the newest file slice of every file group, one row each."""
-        return list_slices(self._components.storage, self._config)
+        return list_slices(self._table.storage, self._table.config)
 
     def heartbeats(self) -> pa.Table:
         """Who is at work, or was when it died: one row per attempt and per plain heartbeat."""
-        return list_heartbeats(self._components.storage, self._components.clock)
+        return list_heartbeats(self._table.storage, self._table.clock)
 
     def locks(self) -> pa.Table:
         """Who holds the table lock; no row when it is free."""
-        return list_locks(self._components.locks)
+        return list_locks(self._table.components.locks)
 
     def cancels(self) -> pa.Table:
         """The plans that were cancelled: those that wait to be aborted, and those that were."""
-        return list_cancels(self._components.storage, table_layout(self._config))
+        return list_cancels(self._table.storage, self._table.layout)
 
     def cancel_count(self) -> pa.Table:
         """How often plans of this table were cancelled since it was created, as one row."""
-        return count_cancels(self._components.storage)
+        return count_cancels(self._table.storage)
 
     def indexes(self) -> pa.Table:
         """The indexes: state, file groups, logs not folded yet, plans and what they wait for.
@@ -92,7 +76,7 @@ class Inspect:
         a process died between telling the indexes and completing. Rolling back failed writes, or
         executing the plan again, ends that.
         """
-        return list_indexes(self._components.storage, self._components.clock)
+        return list_indexes(self._table.storage, self._table.clock)
 
     def validate_metadata(self) -> pa.Table:
         """How the indexes differ from what the files say: none of the rows `missing` or `wrong`.
@@ -102,11 +86,5 @@ class Inspect:
 
         Raises: see `inspect.validate_metadata.validate_metadata`.
         """
-        storage, clock = self._components.storage, self._components.clock
-        return validate_metadata(
-            storage,
-            load_table_config(storage, clock),  # Indexes may have come since the table was opened.
-            engine_for=self._engine_for,
-            storage_options=self._storage_options,
-            merge_function=self._merge_function,
-        )
+        # Indexes may have come since the table was opened.
+        return validate_metadata(self._table.reload())

@@ -24,8 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.config.table import TableConfig
-from headwater.engine.inline import EngineFor, inline_engine
+from headwater.context import TableContext
 from headwater.errors import CorruptTableError
 from headwater.indexes.derive import Deriver
 from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
@@ -38,12 +37,9 @@ from headwater.kernel.index.files import MetadataFiles
 from headwater.kernel.index.index_keys import xxhash64
 from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
 from headwater.kernel.index.partition_kinds import FILES, PartitionKind, kind_of
-from headwater.kernel.table_config import table_layout
-from headwater.kernel.timeline.active import load_active
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.model.files import BaseFile, DataFile, FileSlice, LogFile
 from headwater.model.instant import Action
-from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -71,14 +67,7 @@ TOLD_MAX = 1_000
 whoever sees a thousand builds the index again."""
 
 
-def validate_metadata(
-    storage: Storage,
-    config: TableConfig,
-    *,
-    engine_for: EngineFor = inline_engine,
-    storage_options: Mapping[str, str] | None = None,
-    merge_function: str | None = None,
-) -> pa.Table:
+def validate_metadata(table: TableContext) -> pa.Table:
     """Return how the indexes differ from the data: one row for each entry, none if they are right.
 
     The table may be in use: what others do meanwhile is no problem of an index.
@@ -88,23 +77,20 @@ def validate_metadata(
         UnsupportedError: the table's merge rule cannot be honoured.
     """
     for _ in range(_TRIES_MAX):
-        view = load_listed_view(storage, config)
-        table = load_metadata_table(storage, config, view.timeline)
-        if not table.usable:
+        view = load_listed_view(table.storage, table.config)
+        metadata = load_metadata_table(table.storage, table.config, view.timeline)
+        if not metadata.usable:
             return SCHEMA.empty_table()
         deriver = Deriver(
-            storage=storage,
-            config=config,
+            table=table,
+            storage=table.storage,
             schema=view.schema(),
-            definitions=table.definitions,
-            engine_for=engine_for,
-            storage_options=storage_options or {},
-            merge_function=merge_function,
+            definitions=metadata.definitions,
         )
-        found = _validate(table, view, deriver)
+        found = _validate(metadata, view, deriver)
         # A clean may have deleted files that were looked at, and a compaction of the metadata table
         # may have taken in what a later commit told.
-        timeline = load_active(storage, table_layout(config).timeline)
+        timeline = table.load_timeline()
         if not found.are_serious or timeline.instants == view.timeline.instants:
             break
     return found.to_table()

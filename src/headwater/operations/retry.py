@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import logging
 
+from headwater.context import TableContext
 from headwater.engine.engine import Rows
 from headwater.errors import ConflictError, ErrorKind
 from headwater.model.commit import Commit
-from headwater.operations.write import WriteRequest, WriteTarget, run_write
+from headwater.operations.write import WriteRequest, run_write
 
 log = logging.getLogger(__name__)
 
@@ -23,17 +24,17 @@ _BACK_OFF_MS = 100
 _BACK_OFF_MAX_MS = 10_000
 
 
-def write_with_retries(target: WriteTarget, request: WriteRequest, rows: Rows | None) -> Commit:
+def write_with_retries(table: TableContext, request: WriteRequest, rows: Rows | None) -> Commit:
     """Write and commit, again after each conflict for as often as the writer's config allows.
 
     Raises: see `operations.write.run_write`.
     """
-    config, components = target.write_config, target.components
+    config, components = table.write_config, table.components
     losses = 0
     while True:
         holds_lock = losses >= config.conflicts_before_lock
         try:
-            return run_write(target, request, rows, holds_lock=holds_lock)
+            return run_write(table, request, rows, holds_lock=holds_lock)
         except ConflictError as conflict:
             if conflict.kind not in RETRIED or losses >= config.conflict_retries:
                 raise

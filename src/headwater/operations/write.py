@@ -29,11 +29,7 @@ from itertools import islice
 
 import pyarrow as pa
 
-from headwater.config.detection import DetectionConfig
 from headwater.config.files import BULK_INSERT_SORT_COLUMNS, FileConfig
-from headwater.config.lock import LockConfig
-from headwater.config.markers import MarkerConfig
-from headwater.config.metadata import MetadataConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import (
     BLOOM_INDEXES,
@@ -48,9 +44,9 @@ from headwater.config.table_options import (
     MergeMode,
     TableType,
 )
-from headwater.config.write import ConcurrencyMode, WriteConfig
+from headwater.config.write import ConcurrencyMode
+from headwater.context import TableContext
 from headwater.engine.engine import Rows
-from headwater.engine.inline import EngineFor, inline_engine
 from headwater.errors import (
     CommitUnknownError,
     CorruptTableError,
@@ -77,8 +73,6 @@ from headwater.kernel.txn.changes import WRITER_KEY, change_of, load_changes
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
 from headwater.kernel.txn.metadata_commit import IndexUpdate
 from headwater.kernel.txn.rollback import rollback_own_write
-from headwater.kernel.txn.steps import Claim
-from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import (
     CommittedWrite,
     InflightWrite,
@@ -111,7 +105,6 @@ from headwater.operations.route import (
     touched_partitions,
 )
 from headwater.operations.write_markers import WriteMarkers, start_service
-from headwater.seams.components import Components
 
 log = logging.getLogger(__name__)
 
@@ -122,35 +115,6 @@ SCHEMA_KEY = "schema"
 TOKEN_KEY = "headwater.token"
 """Commit metadata carries the token of its attempt, so that a writer recognises its own commit
 after a lost reply (M4)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteTarget:
-    """The table a write goes to, as this process reaches it."""
-
-    components: Components
-    config: TableConfig
-    write_config: WriteConfig
-    files: FileConfig
-    storage_options: Mapping[str, str]
-    lock_timeout_ms: int
-    detection: DetectionConfig = field(default_factory=DetectionConfig)
-    lock_config: LockConfig = field(default_factory=LockConfig)
-    """For locks that tasks take."""
-    markers: MarkerConfig = field(default_factory=MarkerConfig)
-    engine_for: EngineFor = inline_engine
-    """For what the indexes have to read of the written files."""
-
-    @property
-    def indexes(self) -> IndexKeeper:
-        """Tells the indexes of the table what its writes do."""
-        return IndexKeeper(
-            components=self.components,
-            config=self.config,
-            storage_options=self.storage_options,
-            engine_for=self.engine_for,
-            merge_function=self.files.merge_function,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +144,7 @@ class PlannedWrite:
 
 
 def run_write(
-    target: WriteTarget, request: WriteRequest, rows: Rows | None, *, holds_lock: bool = False
+    table: TableContext, request: WriteRequest, rows: Rows | None, *, holds_lock: bool = False
 ) -> Commit:
     """Write and commit, once; `holds_lock` keeps every other writer out for as long.
 
@@ -192,13 +156,11 @@ def run_write(
         CommitUnknownError: storage did not say whether the commit landed.
         CorruptTableError, StorageError: a file is damaged, or storage failed.
     """
-    txn = _transaction(target)
-    with txn.hold() if holds_lock else nullcontext():
+    with table.txn.hold() if holds_lock else nullcontext():
         # Who holds the table lock cannot lose, so it must not stop for others who wait for it.
         running = start_write(
-            target,
+            table,
             request,
-            txn,
             detects=not holds_lock,
             host=None if rows is None else rows.driver_host,
             held=None if rows is None else rows.held(),
@@ -214,9 +176,8 @@ def run_write(
 
 
 def start_write(
-    target: WriteTarget,
+    table: TableContext,
     request: WriteRequest,
-    txn: LockTransaction | None = None,
     *,
     detects: bool = True,
     host: str | None = None,
@@ -231,42 +192,36 @@ def start_write(
 
     Raises: see `run_write`.
     """
-    config, components = target.config, target.components
+    config, components = table.config, table.components
     config.check_writable(components.storage.uri)
     _check_features(config)
     _check_request(config, request)
     if request.is_partial:
-        check_partial_write(config, target.write_config)
-    claim = Claim.new(
-        components.ids,
-        interval_ms=target.write_config.heartbeat_interval_ms,
-        tolerable_misses=target.write_config.heartbeat_tolerable_misses,
-    )
+        check_partial_write(config, table.write_config)
     inflight = start_inflight_write(
         components,
-        txn or _transaction(target),
+        table.txn,
         _action_of(config, request.operation),
-        claim,
+        table.claim(),
         encode_record(CommitMetadata(operation_type=request.operation)),
-        is_single_writer=target.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER,
+        is_single_writer=table.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER,
     )
     try:
-        uses_indexes = MetadataConfig.from_options(target.storage_options).is_enabled
-        view = load_view(components.storage, config, uses_indexes=uses_indexes)
-        plan = _plan_write(target, request, inflight, view)
+        view = table.load_view()
+        plan = _plan_write(table, request, inflight, view)
         plan, located = _look_up(plan, view, held)
         touched = _touched(plan, held, located)
         plan = _open_groups(plan, view, touched)
         if detects:
-            plan = replace(plan, detection=_plan_detection(target, plan, inflight.attempt, view))
+            plan = replace(plan, detection=_plan_detection(table, plan, inflight.attempt, view))
         replaceable = _replaceable_groups(request, view, touched)
         # Last, because from here on nothing fails that would leave it running.
         service = start_service(
             components,
             plan.instant_time,
-            target.markers,
+            table.marker_config,
             plan.detection,
-            target.detection,
+            table.detection_config,
             host=host,
         )
         if service is not None:
@@ -281,7 +236,7 @@ def start_write(
             snapshot=Snapshot.of(view.timeline),
         )
     except (Exception, KeyboardInterrupt):
-        _give_up(target, inflight)
+        _give_up(table, inflight)
         raise
     markers = WriteMarkers(
         components.storage,
@@ -289,31 +244,31 @@ def start_write(
         has_detection=plan.detection is not None,
         service=service,
     )
-    return RunningWrite(target, planned, inflight, markers, located)
+    return RunningWrite(table, planned, inflight, markers, located)
 
 
-def resume_write(target: WriteTarget, planned: PlannedWrite) -> RunningWrite:
+def resume_write(table: TableContext, planned: PlannedWrite) -> RunningWrite:
     """Go on with a write that another process handed over.
 
     Raises:
         FencedError: the write was taken over meanwhile; nothing was written.
     """
-    inflight = resume_inflight_write(target.components, _transaction(target), planned.attempt)
+    inflight = resume_inflight_write(table.components, table.txn, planned.attempt)
     markers = WriteMarkers(
-        target.components.storage,
+        table.components.storage,
         inflight.instant_time,
         has_detection=planned.plan.detection is not None,
     )
-    return RunningWrite(target, planned, inflight, markers)
+    return RunningWrite(table, planned, inflight, markers)
 
 
-def abandon_write(target: WriteTarget, attempt: Attempt) -> None:
+def abandon_write(table: TableContext, attempt: Attempt) -> None:
     """Give up a write that was handed over, of which nothing but its attempt is known.
 
     Raises:
         FencedError: the write has ended already, or was taken over.
     """
-    _give_up(target, resume_inflight_write(target.components, _transaction(target), attempt))
+    _give_up(table, resume_inflight_write(table.components, table.txn, attempt))
 
 
 class RunningWrite:
@@ -321,13 +276,13 @@ class RunningWrite:
 
     def __init__(
         self,
-        target: WriteTarget,
+        table: TableContext,
         planned: PlannedWrite,
         inflight: InflightWrite,
         markers: WriteMarkers,
         located: pa.Table | None = None,
     ) -> None:
-        self._target = target
+        self._table = table
         self._planned = planned
         self._inflight = inflight
         self._markers = markers
@@ -339,7 +294,7 @@ class RunningWrite:
 
     def run_tasks(self, rows: Rows) -> list[WriteStat]:
         """Bring rows to tasks that write them; return what they wrote."""
-        keys = KeyGenerator.from_config(self._target.config)
+        keys = KeyGenerator.from_config(self._table.config)
         route = group_route(self.plan, keys, self._located)
         return rows.run(route, partial(execute_write, self.plan))
 
@@ -365,9 +320,9 @@ class RunningWrite:
         return _commit_of(done, stats)
 
     def _index_update(self, metadata: CommitMetadata) -> IndexUpdate:
-        action = _action_of(self._target.config, self.plan.operation)
+        action = _action_of(self._table.config, self.plan.operation)
         written = Completed(Instant(self.plan.instant_time, action, State.INFLIGHT), metadata)
-        return self._target.indexes.of_commit(
+        return IndexKeeper(self._table).of_commit(
             self._planned.attempt, action, metadata, LateInputs(partial(self._inputs, written))
         )
 
@@ -379,7 +334,7 @@ class RunningWrite:
         replaced = set(written.replaced_groups()) - found.keys()
         if replaced:
             # A replaced group has not changed since the write was planned: that is a conflict.
-            view = load_view(self._target.components.storage, self._target.config)
+            view = load_view(self._table.components.storage, self._table.config)
             partitions = {group.partition for group in replaced}
             slices = (one for one in view.slices(partitions) if one.group in replaced)
             found |= {one.group: tuple(one.files()) for one in slices}
@@ -392,7 +347,7 @@ class RunningWrite:
         writes either is found and cancelled here, or finds the markers before it completes (H-09).
         Where there should be no others, it is not worth a look.
         """
-        storage, config = self._target.components.storage, self._target.config
+        storage, config = self._table.components.storage, self._table.config
         layout = table_layout(config)
         instant = Instant(
             self.plan.instant_time,
@@ -407,7 +362,7 @@ class RunningWrite:
             is_non_blocking=self.plan.is_non_blocking,
             starts_groups=not mine.touches.keys() <= self.plan.known_groups(),
         )
-        if self._target.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER:
+        if self._table.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER:
             return check
         others = check.unread(load_active(storage, layout.timeline))
         done = [instant for instant in others if instant.is_completed]
@@ -421,7 +376,7 @@ class RunningWrite:
         What cannot be taken away now is left for others to roll back, at once if they like.
         """
         self._markers.close()
-        _give_up(self._target, self._inflight)
+        _give_up(self._table, self._inflight)
 
     def hand_over(self) -> PlannedWrite:
         """Let another process go on with this write; see `InflightWrite.hand_over`."""
@@ -429,15 +384,9 @@ class RunningWrite:
         return replace(self._planned, plan=replace(self.plan, is_handed_over=True))
 
 
-def _give_up(target: WriteTarget, inflight: InflightWrite) -> None:
-    layout = table_layout(target.config)
-    rollback_own_write(target.components, layout, load_every_marker, inflight, has_indexes=True)
-
-
-def _transaction(target: WriteTarget) -> LockTransaction:
-    return LockTransaction(
-        target.components, table_layout(target.config), lock_timeout_ms=target.lock_timeout_ms
-    )
+def _give_up(table: TableContext, inflight: InflightWrite) -> None:
+    layout = table_layout(table.config)
+    rollback_own_write(table.components, layout, load_every_marker, inflight, has_indexes=True)
 
 
 def _check_features(config: TableConfig) -> None:
@@ -524,14 +473,14 @@ def _check_deciding_columns(config: TableConfig, columns: pa.Schema) -> None:
 
 
 def _plan_write(
-    target: WriteTarget,
+    table: TableContext,
     request: WriteRequest,
     write: InflightWrite,
     view: TableView,
 ) -> WritePlan:
-    storage, config = target.components.storage, target.config
+    storage, config = table.components.storage, table.config
     schema = _schema_after(view, request)
-    _check_sort_columns(target.files, request, schema)
+    _check_sort_columns(table.file_config, request, schema)
     columns = schema
     if request.is_partial and request.columns is not None:
         present = set(request.columns.names)
@@ -539,7 +488,7 @@ def _plan_write(
     is_bucketed = config.index_type is IndexType.BUCKET
     return WritePlan(
         storage_uri=storage.uri,
-        storage_options=target.storage_options,
+        storage_options=table.options,
         config=config,
         schema=schema,
         avro_schema=_file_schema(schema, config),
@@ -547,10 +496,10 @@ def _plan_write(
         instant_time=write.instant_time,
         attempt=write.attempt.attempt,
         operation=request.operation,
-        files=target.files,
+        files=table.file_config,
         is_partial=request.is_partial,
-        record_size_bytes=None if is_bucketed else _record_size(view, target.files),
-        is_non_blocking=target.write_config.concurrency_mode is ConcurrencyMode.NON_BLOCKING,
+        record_size_bytes=None if is_bucketed else _record_size(view, table.file_config),
+        is_non_blocking=table.write_config.concurrency_mode is ConcurrencyMode.NON_BLOCKING,
         generations=generations_of(view.replaces) if is_bucketed else {},
     )
 
@@ -610,25 +559,25 @@ def _open_groups(plan: WritePlan, view: TableView, touched: Collection[str] | No
 
 
 def _plan_detection(
-    target: WriteTarget, plan: WritePlan, mine: Attempt, view: TableView
+    table: TableContext, plan: WritePlan, mine: Attempt, view: TableView
 ) -> Detection | None:
-    is_optimistic = target.write_config.concurrency_mode is ConcurrencyMode.OPTIMISTIC
-    if not is_optimistic or not target.detection.is_enabled:
+    is_optimistic = table.write_config.concurrency_mode is ConcurrencyMode.OPTIMISTIC
+    if not is_optimistic or not table.detection_config.is_enabled:
         return None
-    action = _action_of(target.config, plan.operation)
+    action = _action_of(table.config, plan.operation)
     check = EarlyCheck(
         instant=Instant(plan.instant_time, action, State.INFLIGHT),
         snapshot=Snapshot.of(view.timeline),
         is_bucketed=plan.is_bucketed,
     )
     return plan_detection(
-        target.detection,
-        target.components,
+        table.detection_config,
+        table.components,
         mine,
         view.timeline,
         check,
-        layout=table_layout(target.config),
-        locks=target.lock_config,
+        layout=table_layout(table.config),
+        locks=table.lock_config,
     )
 
 

@@ -18,13 +18,13 @@ written again with the same values is an update.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.config.metadata import MetadataConfig
 from headwater.config.table import TableConfig
+from headwater.context import TableContext
 from headwater.errors import ErrorKind, NotFoundError
 from headwater.kernel.load_view import load_view
 from headwater.kernel.view.commits import Commit
@@ -76,14 +76,7 @@ def change_schema(columns: pa.Schema) -> pa.Schema:
     )
 
 
-def plan_change_feed(
-    storage: Storage,
-    config: TableConfig,
-    window: Window,
-    *,
-    storage_options: Mapping[str, str],
-    merge_function: str | None = None,
-) -> ChangeFeedPlan:
+def plan_change_feed(table: TableContext, window: Window) -> ChangeFeedPlan:
     """Plan to read the changes of a window of time.
 
     Raises:
@@ -91,21 +84,20 @@ def plan_change_feed(
         UnsupportedError: the table's rows do not carry their instants.
         CorruptTableError: a file that is needed is missing.
     """
-    check_rows_have_instants(config)
-    uses_indexes = MetadataConfig.from_options(storage_options).is_enabled
-    view = load_view(storage, config, as_of=window.until, uses_indexes=uses_indexes)
+    check_rows_have_instants(table.config)
+    view = table.load_view(as_of=window.until)
     writes = view.instants_within_open_closed(window.after, window.until)
     schema = view.schema()
     query = SliceQuery(
-        storage_uri=storage.uri,
-        storage_options=storage_options,
-        config=config,
+        storage_uri=table.storage.uri,
+        storage_options=table.options,
+        config=table.config,
         schema=schema,
         columns=tuple(schema.names),
-        merge_function=merge_function,
+        merge_function=table.merge_function,
     )
     if writes:
-        _check_beginning(storage, config, window, writes[0])
+        _check_beginning(table.storage, table.config, window, writes[0])
     tasks = tuple(task for write in writes for task in _tasks_of(view, write))
     for task in tasks:
         view.check_complete(side for side in (task.before, task.after) if side is not None)

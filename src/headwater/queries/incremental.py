@@ -12,21 +12,18 @@ Deletes leave no row and do not show up, as in Hudi; the change feed (`cdc`) has
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headwater.config.metadata import MetadataConfig
 from headwater.config.table import TableConfig
+from headwater.context import TableContext
 from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.kernel.arrow.meta_columns import COMMIT_TIME
-from headwater.kernel.load_view import load_view
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.table_view import TableView
 from headwater.model.files import FileSlice
 from headwater.model.instant import InstantTime
 from headwater.queries.predicate import Comparison, Condition, Predicate
 from headwater.queries.slice_reader import SliceQuery
-from headwater.seams.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +66,7 @@ def parse_window(after: str | None, until: str | None) -> Window:
     return Window(first, last)
 
 
-def plan_incremental(
-    storage: Storage,
-    config: TableConfig,
-    window: Window,
-    *,
-    storage_options: Mapping[str, str],
-    merge_function: str | None = None,
-) -> IncrementalPlan:
+def plan_incremental(table: TableContext, window: Window) -> IncrementalPlan:
     """Plan to read the rows that were written in a window of time.
 
     Raises:
@@ -84,19 +74,18 @@ def plan_incremental(
         UnsupportedError: the table's rows do not carry their instants.
         CorruptTableError: a file of the answer is missing.
     """
-    check_rows_have_instants(config)
-    uses_indexes = MetadataConfig.from_options(storage_options).is_enabled
-    view = load_view(storage, config, as_of=window.until, uses_indexes=uses_indexes)
+    check_rows_have_instants(table.config)
+    view = table.load_view(as_of=window.until)
     writes = view.instants_within_open_closed(window.after, window.until)
     instants = tuple(write.requested_time for write in writes)
     schema = view.schema()
     query = SliceQuery(
-        storage_uri=storage.uri,
-        storage_options=storage_options,
-        config=config,
+        storage_uri=table.storage.uri,
+        storage_options=table.options,
+        config=table.config,
         schema=schema,
         columns=tuple(schema.names),
-        merge_function=merge_function,
+        merge_function=table.merge_function,
         where=written_by(*instants),
     )
     slices = _slices_to_read(view, window) if instants else []

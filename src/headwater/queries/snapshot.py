@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.config.metadata import MetadataConfig
 from headwater.config.table import TableConfig
+from headwater.context import TableContext
 from headwater.errors import InvalidInputError
 from headwater.kernel.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
-from headwater.kernel.load_view import IndexedView, load_view
+from headwater.kernel.load_view import IndexedView
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.slicing import without_logs
 from headwater.model.files import FileSlice
@@ -22,7 +22,6 @@ from headwater.queries.predicate import Predicate, parse_predicate
 from headwater.queries.pruning import prune_partitions, prune_slices
 from headwater.queries.row_filter import bind_predicate, filter_rows, understood_filter
 from headwater.queries.slice_reader import SliceQuery
-from headwater.seams.storage import Storage
 
 _FEW_SLICES = 4
 """So few slices, in which records were located, are read at once: asking an index for their
@@ -51,14 +50,7 @@ class SnapshotPlan:
     slices: tuple[FileSlice, ...]
 
 
-def plan_snapshot(
-    storage: Storage,
-    config: TableConfig,
-    request: ReadRequest,
-    *,
-    storage_options: Mapping[str, str],
-    merge_function: str | None = None,
-) -> SnapshotPlan:
+def plan_snapshot(table: TableContext, request: ReadRequest) -> SnapshotPlan:
     """Plan a query of one moment: now, or as of a time, inclusive.
 
     Raises:
@@ -68,21 +60,20 @@ def plan_snapshot(
         CorruptTableError: a file of the answer is missing.
     """
     as_of = None if request.as_of is None else parse_as_of(request.as_of)
-    uses_indexes = MetadataConfig.from_options(storage_options).is_enabled
-    view = load_view(storage, config, as_of=as_of, uses_indexes=uses_indexes)
+    view = table.load_view(as_of=as_of)
     schema = view.schema()
     where = _row_filter(request, schema)
     query = SliceQuery(
-        storage_uri=storage.uri,
-        storage_options=storage_options,
-        config=config,
+        storage_uri=table.storage.uri,
+        storage_options=table.options,
+        config=table.config,
         schema=schema,
-        columns=_columns(config, schema, request.columns),
-        merge_function=merge_function,
+        columns=_columns(table.config, schema, request.columns),
+        merge_function=table.merge_function,
         where=where,
     )
     if isinstance(where, Predicate) and where.conditions:
-        slices = _matching_slices(view, where, schema, request, storage_options)
+        slices = _matching_slices(view, where, schema, request, table.options)
     else:
         slices = _as_asked(view.slices(), request)
     view.check_complete(slices)

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from headwater.config.archive import ArchiveConfig
 from headwater.config.clean import CleanConfig
 from headwater.config.clustering import ClusteringConfig
 from headwater.config.compaction import CompactionConfig
-from headwater.config.files import FileConfig
-from headwater.config.metadata import MetadataConfig
-from headwater.config.plans import PlanConfig
-from headwater.config.table import TableConfig
 from headwater.config.upkeep import UpkeepConfig
-from headwater.config.write import WriteConfig
-from headwater.engine.inline import EngineFor, inline_engine
+from headwater.context import TableContext
 from headwater.indexes.table_indexes import Indexes
-from headwater.indexes.upkeep import MetadataUpkeep, run_metadata_upkeep
-from headwater.kernel.table_config import table_layout, with_chosen_index
-from headwater.kernel.txn.cancel import AbortedPlan, Cancellations
-from headwater.kernel.txn.rollback import Rollbacks, RolledBackWrite
-from headwater.kernel.txn.transaction import LockTransaction
+from headwater.indexes.upkeep import metadata_upkeep, run_metadata_upkeep
+from headwater.kernel.txn.cancel import AbortedPlan
+from headwater.kernel.txn.rollback import RolledBackWrite
 from headwater.markers.batches import load_every_marker
 from headwater.model.instant import parse_instant_time
 from headwater.model.plan_flags import PlanFlags, parse_cancellation_policy
-from headwater.seams.components import Components
 from headwater.services.archive import ArchiveResult, run_archive
 from headwater.services.cancel import cancel_and_abort_by_policy
 from headwater.services.clean import CleanResult, run_clean
@@ -36,7 +28,7 @@ from headwater.services.log_compaction import run_log_compaction, schedule_log_c
 from headwater.services.rebuild import rebuild_indexes
 from headwater.services.removable import rollback_removable_plans
 from headwater.services.restore import RestoreResult, finish_restores, run_restore
-from headwater.services.rewrite import RewriteTarget, Rewritten
+from headwater.services.rewrite import Rewritten
 from headwater.services.rollback import rollback_failed_writes, rollback_write
 from headwater.services.savepoint import (
     Savepoint,
@@ -45,7 +37,6 @@ from headwater.services.savepoint import (
     list_savepoints,
 )
 from headwater.services.sweep import sweep_leftovers
-from headwater.services.target import ServiceTarget
 from headwater.services.undo import rollback_commit
 from headwater.services.upkeep import (
     Calls,
@@ -66,75 +57,10 @@ class Services:
     more about who is dead.
     """
 
-    def __init__(
-        self,
-        components: Components,
-        config: TableConfig,
-        write_config: WriteConfig,
-        *,
-        lock_timeout_ms: int,
-        options: Mapping[str, str] | None = None,
-        engine_for: EngineFor = inline_engine,
-    ) -> None:
-        """`engine_for` gives the engine for work on so many bytes of files."""
-        self._components = components
-        self._config = config
-        self._options = options or {}
-        self._lock_timeout_ms = lock_timeout_ms
-        layout = table_layout(config)
-        txn = LockTransaction(
-            components, layout, lock_timeout_ms=lock_timeout_ms, load_markers=load_every_marker
-        )
-        plan_config = PlanConfig.from_options(self._options)
-        self._watch = txn.watch
-        self._target = ServiceTarget(
-            components=components,
-            txn=txn,
-            config=config,
-            interval_ms=write_config.heartbeat_interval_ms,
-            tolerable_misses=write_config.heartbeat_tolerable_misses,
-            storage_options=self._options,
-            engine_for=engine_for,
-            merge_function=FileConfig.from_options(self._options).merge_function,
-        )
-        self._rollbacks = Rollbacks(
-            components=components,
-            txn=txn,
-            layout=layout,
-            load_markers=load_every_marker,
-            interval_ms=write_config.heartbeat_interval_ms,
-            tolerable_misses=write_config.heartbeat_tolerable_misses,
-            delay_ms=plan_config.rollback_delay_ms,
-            has_indexes=True,
-        )
-        self._cancellations = Cancellations(
-            components=components,
-            txn=txn,
-            layout=layout,
-            load_markers=load_every_marker,
-            interval_ms=write_config.heartbeat_interval_ms,
-            tolerable_misses=write_config.heartbeat_tolerable_misses,
-            is_guarded=plan_config.is_guarded,
-            poll_interval_ms=plan_config.poll_interval_ms,
-            has_indexes=True,
-        )
-        self._indexes = Indexes(
-            components,
-            config,
-            write_config,
-            lock_timeout_ms=lock_timeout_ms,
-            # Services share one lock by default; only people have to choose it for an index.
-            has_lock_provider=True,
-            options=self._options,
-            engine_for=engine_for,
-        )
-        self._rewrites = RewriteTarget(
-            table=replace(self._target, config=with_chosen_index(config, self._options)),
-            cancellations=self._cancellations,
-            files=FileConfig.from_options(self._options),
-            storage_options=self._options,
-            engine_for=engine_for,
-        )
+    def __init__(self, table: TableContext) -> None:
+        self._table = table
+        # Services share one lock by default; only people have to choose it for an index.
+        self._indexes = Indexes(table, needs_chosen_lock=False)
 
     def schedule_compaction(self, *, only_if_due: bool = False) -> str | None:
         """Plan a compaction of log files into base files, for anybody to execute.
@@ -151,8 +77,8 @@ class Services:
 
         Raises: see `services.rewrite.schedule`.
         """
-        config = CompactionConfig.from_options(self._options)
-        started = schedule_compaction(self._rewrites, config, only_if_due=only_if_due)
+        config = CompactionConfig.from_options(self._table.options)
+        started = schedule_compaction(self._table, config, only_if_due=only_if_due)
         return None if started is None else started.instant.requested_time
 
     def compact(self, instant: str | None = None, *, only_if_due: bool = False) -> Rewritten | None:
@@ -168,9 +94,9 @@ class Services:
 
         Raises: see `services.rewrite.run_next`.
         """
-        config = CompactionConfig.from_options(self._options)
+        config = CompactionConfig.from_options(self._table.options)
         time = None if instant is None else parse_instant_time(instant)
-        return run_compaction(self._rewrites, config, time, only_if_due=only_if_due)
+        return run_compaction(self._table, config, time, only_if_due=only_if_due)
 
     def schedule_log_compaction(self, *, removable: bool = False) -> str | None:
         """Plan to put the logs of file groups into one log file each, for anybody to execute.
@@ -184,9 +110,9 @@ class Services:
 
         Raises: see `services.rewrite.schedule`.
         """
-        config = CompactionConfig.from_options(self._options)
+        config = CompactionConfig.from_options(self._table.options)
         flags = PlanFlags(is_removable=removable)
-        started = schedule_log_compaction(self._rewrites, config, flags)
+        started = schedule_log_compaction(self._table, config, flags)
         return None if started is None else started.instant.requested_time
 
     def log_compact(self, instant: str | None = None) -> Rewritten | None:
@@ -201,9 +127,9 @@ class Services:
 
         Raises: see `services.rewrite.run_next`.
         """
-        config = CompactionConfig.from_options(self._options)
+        config = CompactionConfig.from_options(self._table.options)
         time = None if instant is None else parse_instant_time(instant)
-        return run_log_compaction(self._rewrites, config, time)
+        return run_log_compaction(self._table, config, time)
 
     def schedule_clustering(
         self,
@@ -239,7 +165,7 @@ class Services:
 
         Raises: see `services.clustering.run.schedule_clustering`.
         """
-        config = ClusteringConfig.from_options(self._options)
+        config = ClusteringConfig.from_options(self._table.options)
         config = replace(
             config,
             sort_columns=config.sort_columns if sort_by is None else _columns(sort_by),
@@ -256,7 +182,7 @@ class Services:
             policy=None if policy is None else parse_cancellation_policy(policy),
             is_removable=removable,
         )
-        started = schedule_clustering(self._rewrites, config, flags)
+        started = schedule_clustering(self._table, config, flags)
         return None if started is None else started.instant.requested_time
 
     def cluster(self, instant: str | None = None) -> Rewritten | None:
@@ -273,9 +199,9 @@ class Services:
 
         Raises: see `services.rewrite.run_next`.
         """
-        config = ClusteringConfig.from_options(self._options)
+        config = ClusteringConfig.from_options(self._table.options)
         time = None if instant is None else parse_instant_time(instant)
-        return run_clustering(self._rewrites, config, time)
+        return run_clustering(self._table, config, time)
 
     def request_cancel(self, instant: str, *, reason: str = "asked for by hand") -> None:
         """Cancel a pending cancellable plan, given its requested time, for good.
@@ -289,8 +215,8 @@ class Services:
                 INVALID_INSTANT_TIME. Nothing was changed.
             Others: see `kernel.txn.cancel.Cancellations.request`.
         """
-        self._config.check_writable(self._components.storage.uri)
-        self._cancellations.request(parse_instant_time(instant), reason)
+        self._check_writable()
+        self._table.cancellations.request(parse_instant_time(instant), reason)
 
     def execute_abort(self, instant: str) -> AbortedPlan:
         """Delete what a cancelled plan left behind and end it, given its requested time.
@@ -301,8 +227,8 @@ class Services:
             InvalidInputError: kind NOT_CANCELLED, and as `request_cancel`. Nothing was changed.
             Others: see `kernel.txn.cancel.Cancellations.abort`.
         """
-        self._config.check_writable(self._components.storage.uri)
-        return self._cancellations.abort(parse_instant_time(instant))
+        self._check_writable()
+        return self._table.cancellations.abort(parse_instant_time(instant))
 
     def clean(self) -> list[CleanResult]:
         """Delete the data files that no view within retention needs, and what failed jobs left.
@@ -318,16 +244,16 @@ class Services:
 
         Raises: see `services.clean.run_clean`, and `rollback_failed_writes`.
         """
-        self._config.check_writable(self._components.storage.uri)
-        config = CleanConfig.from_options(self._options)
-        finish_restores(self._target, self._rollbacks)
-        rollback_failed_writes(self._rollbacks, self._watch)
-        rollback_removable_plans(self._rollbacks)
-        cancel_and_abort_by_policy(self._cancellations)
-        done = run_clean(self._target, config)
-        sweep_leftovers(self._target, load_every_marker)
+        self._check_writable()
+        config = CleanConfig.from_options(self._table.options)
+        finish_restores(self._table)
+        rollback_failed_writes(self._table.rollbacks, self._table.txn.watch)
+        rollback_removable_plans(self._table.rollbacks)
+        cancel_and_abort_by_policy(self._table.cancellations)
+        done = run_clean(self._table, config)
+        sweep_leftovers(self._table, load_every_marker)
         self._indexes.finish()
-        rebuild_indexes(self._target, self._indexes)
+        rebuild_indexes(self._table, self._indexes)
         self._keep_metadata_table()
         return done
 
@@ -336,12 +262,12 @@ class Services:
 
         Raises: see `services.archive.run_archive`.
         """
-        self._config.check_writable(self._components.storage.uri)
+        self._check_writable()
         self._keep_metadata_table()
         return run_archive(
-            self._target,
-            ArchiveConfig.from_options(self._options),
-            CleanConfig.from_options(self._options),
+            self._table,
+            ArchiveConfig.from_options(self._table.options),
+            CleanConfig.from_options(self._table.options),
         )
 
     def rollback_failed_writes(self, *, wait: bool = False) -> list[RolledBackWrite]:
@@ -360,9 +286,9 @@ class Services:
 
         Raises: see `kernel.txn.rollback.Rollbacks.roll_back`.
         """
-        self._config.check_writable(self._components.storage.uri)
-        done = rollback_failed_writes(self._rollbacks, self._watch, wait=wait)
-        return done + rollback_removable_plans(self._rollbacks)
+        self._check_writable()
+        done = rollback_failed_writes(self._table.rollbacks, self._table.txn.watch, wait=wait)
+        return done + rollback_removable_plans(self._table.rollbacks)
 
     def rollback(self, instant: str, *, wait: bool = False) -> RolledBackWrite:
         """Roll back a write that failed, or the last commit to complete, by its requested time.
@@ -376,13 +302,13 @@ class Services:
             InvalidInputError: kind INVALID_INSTANT_TIME.
             Others: see `services.undo.rollback_commit`, `kernel.txn.rollback.Rollbacks.roll_back`.
         """
-        self._config.check_writable(self._components.storage.uri)
+        self._check_writable()
         target = parse_instant_time(instant)
-        done = rollback_write(self._rollbacks, self._watch, target, wait=wait)
+        done = rollback_write(self._table.rollbacks, self._table.txn.watch, target, wait=wait)
         if isinstance(done, RolledBackWrite):
             return done
-        undone = rollback_commit(self._target, self._rollbacks, target)
-        rebuild_indexes(self._target, self._indexes)
+        undone = rollback_commit(self._table, target)
+        rebuild_indexes(self._table, self._indexes)
         return undone
 
     def savepoint(
@@ -396,24 +322,24 @@ class Services:
 
         Raises: see `services.savepoint.create_savepoint`.
         """
-        self._config.check_writable(self._components.storage.uri)
+        self._check_writable()
         time = None if instant is None else parse_instant_time(instant)
-        return create_savepoint(self._target, time, comment=comment, user=user)
+        return create_savepoint(self._table, time, comment=comment, user=user)
 
     def delete_savepoint(self, instant: str) -> None:
         """Protect a commit no longer.
 
         Raises: see `services.savepoint.delete_savepoint`.
         """
-        self._config.check_writable(self._components.storage.uri)
-        delete_savepoint(self._target, parse_instant_time(instant))
+        self._check_writable()
+        delete_savepoint(self._table, parse_instant_time(instant))
 
     def savepoints(self) -> list[Savepoint]:
         """Return the savepoints of the table, oldest commit first.
 
         Raises: see `services.savepoint.list_savepoints`.
         """
-        return list_savepoints(self._target)
+        return list_savepoints(self._table)
 
     def restore(self, instant: str) -> RestoreResult:
         """Take back all that completed after the commit of a savepoint.
@@ -423,9 +349,9 @@ class Services:
 
         Raises: see `services.restore.run_restore`.
         """
-        self._config.check_writable(self._components.storage.uri)
-        done = run_restore(self._target, self._rollbacks, parse_instant_time(instant))
-        rebuild_indexes(self._target, self._indexes)
+        self._check_writable()
+        done = run_restore(self._table, parse_instant_time(instant))
+        rebuild_indexes(self._table, self._indexes)
         return done
 
     def run_forever(
@@ -451,7 +377,7 @@ class Services:
         Raises:
             InvalidInputError: a service has no such name.
         """
-        self._config.check_writable(self._components.storage.uri)
+        self._check_writable()
         return run_until(self._calls(), parse_services(run), stop, pause_s=pause_s)
 
     def run_after_write(self) -> None:
@@ -460,25 +386,20 @@ class Services:
         The metadata table is kept up whatever they say. What fails is logged: the write stands.
         """
         self._keep_metadata_table()
-        config = UpkeepConfig.from_options(self._options)
+        config = UpkeepConfig.from_options(self._table.options)
         if config.is_idle:
             return
-        due = due_after_write(self._target.load_timeline(), config, self._config.table_type)
+        due = due_after_write(self._table.load_timeline(), config, self._table.config.table_type)
         run_round(self._calls(), due, UpkeepReport())
 
     def _keep_metadata_table(self) -> None:
         """Compact, clean and archive the metadata table, as far as it is due."""
-        if not self._config.metadata_partitions:
+        if not self._table.config.metadata_partitions:
             return
-        run_metadata_upkeep(
-            MetadataUpkeep(
-                components=self._components,
-                config=self._config,
-                commits=MetadataConfig.from_options(self._options).compaction_commits,
-                claim=self._target.claim,
-                lock_timeout_ms=self._lock_timeout_ms,
-            )
-        )
+        run_metadata_upkeep(metadata_upkeep(self._table))
+
+    def _check_writable(self) -> None:
+        self._table.config.check_writable(self._table.storage.uri)
 
     def _calls(self) -> Calls:
         return {

@@ -39,6 +39,7 @@ from itertools import takewhile
 
 from headwater.config.archive import ArchiveConfig
 from headwater.config.clean import CleanConfig, CleanPolicy
+from headwater.context import TableContext
 from headwater.indexes.upkeep import unfolded_since
 from headwater.kernel.format.avro_records import decode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
@@ -56,7 +57,6 @@ from headwater.kernel.view.retention import completed_commits, earliest_to_retai
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import IndexPlan
 from headwater.model.service_metadata import RollbackMetadata
-from headwater.services.target import ServiceTarget
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ def _reason_to_stay(
 
 
 def run_archive(
-    target: ServiceTarget, config: ArchiveConfig, clean_config: CleanConfig
+    table: TableContext, config: ArchiveConfig, clean_config: CleanConfig
 ) -> ArchiveResult:
     """Move the oldest instants to the archived timeline.
 
@@ -146,19 +146,19 @@ def run_archive(
             archived timeline.
         CorruptTableError: the timeline or a record on it breaks the format.
     """
-    storage, layout = target.storage, target.layout
-    timeline = target.load_timeline()
-    bounds = _load_bounds(target, timeline, clean_config)
-    wanted = plan_archive(timeline, bounds, _cancelled(target, timeline), config)
-    held, orphans = _load_held(target, timeline, wanted)
+    storage, layout = table.storage, table.layout
+    timeline = table.load_timeline()
+    bounds = _load_bounds(table, timeline, clean_config)
+    wanted = plan_archive(timeline, bounds, _cancelled(table, timeline), config)
+    held, orphans = _load_held(table, timeline, wanted)
     for path in orphans:
         storage.delete(path)
     allowed = set(_before_first(wanted, held))
     if not allowed:
         return ArchiveResult(archived=(), deleted_orphans=tuple(orphans))
-    with target.txn.hold():
-        timeline = target.load_timeline()
-        cancelled = _cancelled(target, timeline)
+    with table.txn.hold():
+        timeline = table.load_timeline()
+        cancelled = _cancelled(table, timeline)
         now = plan_archive(timeline, bounds, cancelled, config)
         chosen = list(takewhile(allowed.__contains__, now))
         check_archivable(timeline, chosen, cancelled)
@@ -171,8 +171,8 @@ def run_archive(
     return ArchiveResult(archived=tuple(chosen), deleted_orphans=tuple(orphans))
 
 
-def _cancelled(target: ServiceTarget, timeline: Timeline) -> frozenset[InstantTime]:
-    return load_cancelled_among(target.storage, timeline.instants)
+def _cancelled(table: TableContext, timeline: Timeline) -> frozenset[InstantTime]:
+    return load_cancelled_among(table.storage, timeline.instants)
 
 
 def _before_first(chosen: list[Instant], held: Collection[InstantTime]) -> Iterator[Instant]:
@@ -183,50 +183,50 @@ def _before_first(chosen: list[Instant], held: Collection[InstantTime]) -> Itera
         yield instant
 
 
-def _load_bounds(target: ServiceTarget, timeline: Timeline, clean: CleanConfig) -> Bounds:
-    commits = target.commit_reader()
+def _load_bounds(table: TableContext, timeline: Timeline, clean: CleanConfig) -> Bounds:
+    commits = table.commit_reader()
     floors = load_floors(timeline, commits)
     staying = {max(floors, key=lambda clean: (floors[clean], clean))} if floors else set()
     retained = None
     if clean.policy is CleanPolicy.KEEP_LATEST_BY_HOURS:
-        retained = earliest_to_retain(timeline, clean, target.now())
+        retained = earliest_to_retain(timeline, clean, table.now())
     indexings = [i for i in timeline.pending if i.action is Action.INDEXING]
-    config = target.load_config()
+    config = table.load_config()
     if config.metadata_partitions_inflight:
         # Table config is not up to a build that has completed; its instant tells what to do.
         staying |= {i.requested_time for i in timeline.completed if i.action is Action.INDEXING}
     return Bounds(
         earliest_retained=retained.requested_time if retained is not None else None,
-        indexed_up_to=min(_indexed_up_to(target, commits, indexings), default=None),
+        indexed_up_to=min(_indexed_up_to(table, commits, indexings), default=None),
         staying=frozenset(staying),
-        unfolded_since=unfolded_since(target.storage, config, timeline),
+        unfolded_since=unfolded_since(table.storage, config, timeline),
     )
 
 
 def _indexed_up_to(
-    target: ServiceTarget, commits: CommitReader, indexings: Iterable[Instant]
+    table: TableContext, commits: CommitReader, indexings: Iterable[Instant]
 ) -> Iterator[InstantTime]:
     for indexing in indexings:
         (data,) = commits.load_contents([indexing], State.REQUESTED)
-        path = instant_path(target.layout.timeline, indexing, State.REQUESTED)
+        path = instant_path(table.layout.timeline, indexing, State.REQUESTED)
         for partition in decode_record(IndexPlan, data, path=path).index_partition_infos or ():
             yield InstantTime(partition.index_upto_instant or "")
 
 
 def _load_held(
-    target: ServiceTarget, timeline: Timeline, chosen: list[Instant]
+    table: TableContext, timeline: Timeline, chosen: list[Instant]
 ) -> tuple[set[InstantTime], list[str]]:
     """Return the instants that files in storage depend on, and files that nothing depends on."""
-    commits = target.commit_reader()
+    commits = table.commit_reader()
     completed = [i for i in chosen if i.is_completed]
     replaces = [i for i in completed if i.action.completed_name is Action.REPLACE_COMMIT]
     replaced = {commit.instant: set(commit.replaced_groups()) for commit in commits.load(replaces)}
-    rolled_back = _load_rolled_back(target, timeline, commits, completed)
+    rolled_back = _load_rolled_back(table, timeline, commits, completed)
     partitions = {group.partition for groups in replaced.values() for group in groups}
     partitions |= {partition for _, names in rolled_back.values() for partition in names}
     if not partitions:
         return set(), []
-    files = ListingFileIndex(target.storage).list_data_files(partitions)
+    files = ListingFileIndex(table.storage).list_data_files(partitions)
     held = {
         instant.requested_time
         for instant, groups in replaced.items()
@@ -238,7 +238,7 @@ def _load_held(
 
 
 def _load_rolled_back(
-    target: ServiceTarget, timeline: Timeline, commits: CommitReader, chosen: list[Instant]
+    table: TableContext, timeline: Timeline, commits: CommitReader, chosen: list[Instant]
 ) -> dict[Instant, tuple[set[InstantTime], set[str]]]:
     """Return what each rollback took back for good, and the partitions in which it did.
 
@@ -247,7 +247,7 @@ def _load_rolled_back(
     rollbacks = [instant for instant in chosen if instant.action is Action.ROLLBACK]
     found = {}
     for rollback, data in zip(rollbacks, commits.load_contents(rollbacks), strict=True):
-        path = instant_path(target.layout.timeline, rollback)
+        path = instant_path(table.layout.timeline, rollback)
         record = decode_record(RollbackMetadata, data, path=path)
         times = {InstantTime(time) for time in record.commits_rollback}
         times -= {time for time in times if timeline.find(time) is not None}

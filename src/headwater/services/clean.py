@@ -41,9 +41,11 @@ from functools import partial
 from typing import Any, Self
 
 from headwater.config.clean import CleanConfig, CleanPolicy
+from headwater.context import TableContext
 from headwater.engine.engine import Engine, TaskContext
 from headwater.engine.inline import InlineEngine
 from headwater.errors import ConflictError, CorruptTableError, ErrorKind, NotFoundError
+from headwater.indexes.keep import IndexKeeper
 from headwater.kernel.format.avro_records import decode_record, encode_record
 from headwater.kernel.index.index_plan import decode_index_plan
 from headwater.kernel.load_view import load_view
@@ -74,7 +76,6 @@ from headwater.model.service_metadata import (
     SavepointMetadata,
 )
 from headwater.seams.storage import Storage
-from headwater.services.target import ServiceTarget
 
 log = logging.getLogger(__name__)
 
@@ -297,29 +298,29 @@ def listed_files(plan: CleanerPlan, *, path: str) -> list[DataFile]:
 class _Deletions:
     """The work of a clean, between going inflight and completing."""
 
-    target: ServiceTarget
+    table: TableContext
     engine: Engine
     plan: CleanerPlan
     path: str
 
     def undo_before(self, attempt: Attempt) -> None:
         """Undo no deletion: what an earlier attempt deleted is what this one deletes."""
-        delete_metadata_logs(self.target.storage, attempt.instant, before_attempt=attempt.attempt)
+        delete_metadata_logs(self.table.storage, attempt.instant, before_attempt=attempt.attempt)
 
     def execute(self, attempt: Attempt, heartbeat: Heartbeat) -> bytes:
-        clock = self.target.components.clock
+        clock = self.table.components.clock
         began_ms = clock.monotonic_ms()
         paths = [file.path for file in listed_files(self.plan, path=self.path)]
         starts = range(0, len(paths), _FILES_AT_ONCE)
         tasks = [CleanTask(tuple(paths[start : start + _FILES_AT_ONCE])) for start in starts]
-        delete = partial(execute_clean_task, storage=self.target.storage)
+        delete = partial(execute_clean_task, storage=self.table.storage)
         self.engine.run(delete, tasks, poll=heartbeat.check)
         taken_ms = clock.monotonic_ms() - began_ms
         return encode_record(clean_metadata(self.plan, attempt.instant, taken_ms, path=self.path))
 
     def index_update(self, attempt: Attempt) -> IndexUpdate:
         """Return what the indexes have to forget."""
-        return self.target.indexes.of_clean(attempt, listed_files(self.plan, path=self.path))
+        return IndexKeeper(self.table).of_clean(attempt, listed_files(self.plan, path=self.path))
 
 
 def clean_metadata(
@@ -354,7 +355,7 @@ def clean_metadata(
 
 
 def run_clean(
-    target: ServiceTarget, config: CleanConfig, engine: Engine | None = None
+    table: TableContext, config: CleanConfig, engine: Engine | None = None
 ) -> list[CleanResult]:
     """Finish the cleans that others left, then plan and execute one; return those that were done.
 
@@ -368,65 +369,65 @@ def run_clean(
     """
     engine = engine or InlineEngine()
     done = []
-    for pending in _pending_cleans(target.load_timeline()):
-        if not target.is_ours(pending):
+    for pending in _pending_cleans(table.load_timeline()):
+        if not table.is_ours(pending):
             log.info("clean of another engine left alone instant=%s", pending.requested_time)
             continue
         try:
-            done.append(_resume(target, engine, pending))
+            done.append(_resume(table, engine, pending))
         except ConflictError as conflict:
             if conflict.kind is not ErrorKind.ALREADY_RUNNING:
                 raise
             log.info("clean left to another process instant=%s", pending.requested_time)
             return done
-    started = _schedule(target, config)
+    started = _schedule(table, config)
     if started is not None:
-        done.append(_execute(target, engine, started))
+        done.append(_execute(table, engine, started))
     return done
 
 
-def _schedule(target: ServiceTarget, config: CleanConfig) -> Started | None:
+def _schedule(table: TableContext, config: CleanConfig) -> Started | None:
     for _ in range(_PLANS_MAX):
-        planned = _plan(target, config)
+        planned = _plan(table, config)
         if planned is None:
             return None
         timeline, plan = planned
         try:
             return schedule_plan(
-                target.txn,
+                table.txn,
                 Action.CLEAN,
-                partial(_still_valid, target, timeline, encode_record(plan)),
-                target.claim,
+                partial(_still_valid, table, timeline, encode_record(plan)),
+                table.claim,
             )
         except _PlanOutdatedError as outdated:
             log.info("clean is planned again reason=%s", outdated)
     raise ConflictError(
         f"Savepoints, rollbacks or other cleans came in between each of {_PLANS_MAX} plans of a "
         "clean. Nothing was deleted; try again",
-        table=target.config.name,
+        table=table.config.name,
     )
 
 
-def _plan(target: ServiceTarget, config: CleanConfig) -> tuple[Timeline, CleanerPlan] | None:
-    view = load_view(target.storage, target.config)
+def _plan(table: TableContext, config: CleanConfig) -> tuple[Timeline, CleanerPlan] | None:
+    view = load_view(table.storage, table.config)
     undoing = [i for i in view.timeline.pending if i.action in (Action.ROLLBACK, Action.RESTORE)]
     if undoing:
         # What is undone brings older file slices back, which must not be taken for obsolete.
         log.info("no clean is planned while something is undone instant=%s", undoing[0])
         return None
     by_versions = config.policy is CleanPolicy.KEEP_LATEST_FILE_VERSIONS
-    earliest = None if by_versions else earliest_to_retain(view.timeline, config, target.now())
+    earliest = None if by_versions else earliest_to_retain(view.timeline, config, table.now())
     if earliest is None and not by_versions:
         return None
-    commits = target.commit_reader()
+    commits = table.commit_reader()
     floor = _floor_of(view.timeline, commits, earliest)
     if floor is None:
         return None
     # What only views below an earlier floor need is needed by nobody. It must not be looked at: of
     # such a view an index has forgotten the files that were cleaned, and others seem to be current.
     floor = max(floor, load_floor(view.timeline, commits) or floor)
-    protected = load_protected(view, commits, floor, folder=target.layout.timeline)
-    plan = plan_clean(view, protected, config, earliest, target.storage.uri)
+    protected = load_protected(view, commits, floor, folder=table.layout.timeline)
+    plan = plan_clean(view, protected, config, earliest, table.storage.uri)
     return None if plan is None else (view.timeline, plan)
 
 
@@ -434,13 +435,13 @@ class _PlanOutdatedError(ConflictError):
     """Something came between planning and requesting that the plan must take into account."""
 
 
-def _still_valid(target: ServiceTarget, planned_on: Timeline, content: bytes) -> bytes:
+def _still_valid(table: TableContext, planned_on: Timeline, content: bytes) -> bytes:
     """Return the content of a plan that may still be requested; the lock is held."""
-    now = target.load_timeline()
+    now = table.load_timeline()
     if now.savepoints != planned_on.savepoints or not _fences(now) <= _fences(planned_on):
         raise _PlanOutdatedError(
             "A savepoint, rollback, restore or other clean came after this clean was planned",
-            table=target.config.name,
+            table=table.config.name,
         )
     return content
 
@@ -454,31 +455,31 @@ def _pending_cleans(timeline: Timeline) -> Iterable[Instant]:
     return [instant for instant in timeline.pending if instant.action is Action.CLEAN]
 
 
-def _resume(target: ServiceTarget, engine: Engine, clean: Instant) -> CleanResult:
-    work = _work(target, engine, clean)
+def _resume(table: TableContext, engine: Engine, clean: Instant) -> CleanResult:
+    work = _work(table, engine, clean)
     done = run_guarded(
-        target.components,
-        target.txn,
+        table.components,
+        table.txn,
         clean.requested_time,
-        target.claim(),
+        table.claim(),
         work,
         update=work.index_update,
     )
     return _result(done, work)
 
 
-def _execute(target: ServiceTarget, engine: Engine, started: Started) -> CleanResult:
-    work = _work(target, engine, started.instant)
-    done = run_started(target.components, target.txn, started, work, update=work.index_update)
+def _execute(table: TableContext, engine: Engine, started: Started) -> CleanResult:
+    work = _work(table, engine, started.instant)
+    done = run_started(table.components, table.txn, started, work, update=work.index_update)
     return _result(done, work)
 
 
-def _work(target: ServiceTarget, engine: Engine, clean: Instant) -> _Deletions:
-    folder = target.layout.timeline
-    (data,) = load_contents(target.storage, folder, [clean], State.REQUESTED)
+def _work(table: TableContext, engine: Engine, clean: Instant) -> _Deletions:
+    folder = table.layout.timeline
+    (data,) = load_contents(table.storage, folder, [clean], State.REQUESTED)
     path = instant_path(folder, clean, State.REQUESTED)
     plan = decode_record(CleanerPlan, data, path=path)
-    return _Deletions(target=target, engine=engine, plan=plan, path=path)
+    return _Deletions(table=table, engine=engine, plan=plan, path=path)
 
 
 def _result(done: Executed | Returned, work: _Deletions) -> CleanResult:

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.config.compaction import CompactionConfig, CompactionTrigger
+from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext
 from headwater.kernel.arrow.fold import Tombstones
 from headwater.kernel.arrow.log_parts import DataPart, LogPart
@@ -43,9 +44,10 @@ from headwater.model.instant import Action, Instant, InstantTime, instant_time_a
 from headwater.model.plans import CompactionOperation, CompactionPlan
 from headwater.services.merged_slice import encoded_schema, open_merged, put_kept_deletes
 from headwater.services.rewrite import (
-    RewriteTarget,
     RewriteWork,
     Rewritten,
+    load_compaction_plan,
+    rewrite_job,
     run,
     run_next,
     schedule,
@@ -240,7 +242,7 @@ def _of_keys(deletes: Tombstones, keys: pa.ChunkedArray) -> Tombstones:
 
 
 def schedule_compaction(
-    target: RewriteTarget,
+    table: TableContext,
     config: CompactionConfig,
     *,
     only_if_due: bool = False,
@@ -255,7 +257,7 @@ def schedule_compaction(
     """
 
     def make(view: TableView) -> bytes | None:
-        if only_if_due and not _is_due(target, view, config):
+        if only_if_due and not _is_due(table, view, config):
             return None
         plan = plan_compaction(
             view.slices(),
@@ -265,11 +267,11 @@ def schedule_compaction(
         )
         return None if plan is None else encode_record(plan)
 
-    return schedule(target, Action.COMPACTION, make, is_executed_later=is_executed_later)
+    return schedule(table, Action.COMPACTION, make, is_executed_later=is_executed_later)
 
 
 def run_compaction(
-    target: RewriteTarget,
+    table: TableContext,
     config: CompactionConfig,
     instant: InstantTime | None = None,
     *,
@@ -280,20 +282,20 @@ def run_compaction(
     Raises: see `rewrite.run_next`.
     """
     return run_next(
-        target,
+        table,
         Action.COMPACTION,
         instant,
         lambda: schedule_compaction(
-            target, config, only_if_due=only_if_due, is_executed_later=False
+            table, config, only_if_due=only_if_due, is_executed_later=False
         ),
         lambda plan: run(
-            target, Action.COMPACTION, _work(target), plan, partial(_load_inputs, target)
+            table, Action.COMPACTION, _work(table), plan, partial(_load_inputs, table)
         ),
     )
 
 
-def _is_due(target: RewriteTarget, view: TableView, config: CompactionConfig) -> bool:
-    return is_compaction_due(view.commits, view.timeline.pending, config, target.table.now())
+def _is_due(table: TableContext, view: TableView, config: CompactionConfig) -> bool:
+    return is_compaction_due(view.commits, view.timeline.pending, config, table.now())
 
 
 def _pending_since(view: TableView) -> InstantTime:
@@ -311,20 +313,20 @@ def _is_rewritten(view: TableView, one: FileSlice) -> bool:
     return found is not None and found.action is not Action.DELTA_COMMIT
 
 
-def _work(target: RewriteTarget) -> RewriteWork:
-    return RewriteWork(target.storage, partial(_execute, target))
+def _work(table: TableContext) -> RewriteWork:
+    return RewriteWork(table.storage, partial(_execute, table))
 
 
-def _load_inputs(target: RewriteTarget, time: InstantTime) -> Inputs:
-    plan = target.load_compaction_plan(time, Action.COMPACTION)
+def _load_inputs(table: TableContext, time: InstantTime) -> Inputs:
+    plan = load_compaction_plan(table, time, Action.COMPACTION)
     slices = map(slice_of_operation, plan.operations or ())
     return {one.group: tuple(one.files()) for one in slices}
 
 
-def _execute(target: RewriteTarget, attempt: Attempt, poll: Poll) -> CommitMetadata:
-    plan = target.load_compaction_plan(attempt.instant, Action.COMPACTION)
-    view = target.load_view()
-    job = target.job(view, attempt)
+def _execute(table: TableContext, attempt: Attempt, poll: Poll) -> CommitMetadata:
+    plan = load_compaction_plan(table, attempt.instant, Action.COMPACTION)
+    view = table.load_view()
+    job = rewrite_job(table, view, attempt)
     since = (plan.extra_metadata or {}).get(PENDING_SINCE_KEY, "")
     tasks = []
     for operation in plan.operations or ():
@@ -337,7 +339,7 @@ def _execute(target: RewriteTarget, attempt: Attempt, poll: Poll) -> CommitMetad
                 drops_old_deletes=one.base_instant < since and _is_rewritten(view, one),
             )
         )
-    engine = target.engine_for(planned_bytes(one.metrics for one in plan.operations or ()))
+    engine = table.engine_for(planned_bytes(one.metrics for one in plan.operations or ()))
     found = engine.run(execute_compaction_task, tasks, poll=poll)
     return CommitMetadata(
         partition_to_write_stats=by_partition(stat for stats in found for stat in stats),

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from headwater.config.compaction import CompactionConfig
+from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext
 from headwater.kernel.arrow.fold import fold_logs
 from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
@@ -40,9 +41,10 @@ from headwater.model.instant import Action, InstantTime
 from headwater.model.plan_flags import PlanFlags
 from headwater.model.plans import CompactionPlan
 from headwater.services.rewrite import (
-    RewriteTarget,
     RewriteWork,
     Rewritten,
+    load_compaction_plan,
+    rewrite_job,
     run,
     run_next,
     schedule,
@@ -165,7 +167,7 @@ def _blocks(job: RewriteJob, part: LogPart, times: Sequence[InstantTime]) -> lis
 
 
 def schedule_log_compaction(
-    target: RewriteTarget,
+    table: TableContext,
     config: CompactionConfig,
     flags: PlanFlags,
     *,
@@ -182,40 +184,40 @@ def schedule_log_compaction(
         )
         return None if plan is None else encode_record(plan)
 
-    return schedule(target, Action.LOG_COMPACTION, make, is_executed_later=is_executed_later)
+    return schedule(table, Action.LOG_COMPACTION, make, is_executed_later=is_executed_later)
 
 
 def run_log_compaction(
-    target: RewriteTarget, config: CompactionConfig, instant: InstantTime | None = None
+    table: TableContext, config: CompactionConfig, instant: InstantTime | None = None
 ) -> Rewritten | None:
     """Execute a plan; see `rewrite.run_next`. None if there are not enough logs anywhere.
 
     Raises: see `rewrite.run_next`.
     """
     return run_next(
-        target,
+        table,
         Action.LOG_COMPACTION,
         instant,
-        lambda: schedule_log_compaction(target, config, PlanFlags(), is_executed_later=False),
+        lambda: schedule_log_compaction(table, config, PlanFlags(), is_executed_later=False),
         lambda plan: run(
-            target,
+            table,
             Action.LOG_COMPACTION,
-            RewriteWork(target.storage, partial(_execute, target)),
+            RewriteWork(table.storage, partial(_execute, table)),
             plan,
         ),
     )
 
 
-def _execute(target: RewriteTarget, attempt: Attempt, poll: Poll) -> CommitMetadata:
-    plan = target.load_compaction_plan(attempt.instant, Action.LOG_COMPACTION)
-    job = target.job(target.load_view(), attempt)
+def _execute(table: TableContext, attempt: Attempt, poll: Poll) -> CommitMetadata:
+    plan = load_compaction_plan(table, attempt.instant, Action.LOG_COMPACTION)
+    job = rewrite_job(table, table.load_view(), attempt)
     operations = plan.operations or ()
     sizes = [int((one.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)) for one in operations]
     tasks = [
         LogCompactionTask(job=job, slice=slice_of_operation(one), log_bytes=size)
         for one, size in zip(operations, sizes, strict=True)
     ]
-    engine = target.engine_for(sum(sizes))
+    engine = table.engine_for(sum(sizes))
     stats = engine.run(execute_log_compaction_task, tasks, poll=poll)
     return CommitMetadata(
         partition_to_write_stats=by_partition(stats),

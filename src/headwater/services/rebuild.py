@@ -9,22 +9,22 @@ from __future__ import annotations
 import logging
 
 from headwater.config.table_options import INDEXES_TO_REBUILD
+from headwater.context import TableContext
 from headwater.errors import HeadwaterError
 from headwater.indexes.table_indexes import Indexes
 from headwater.kernel.arrow.meta_columns import META_COLUMNS
 from headwater.kernel.index.definitions import load_index_definitions
 from headwater.kernel.table_config import update_table_config_in_lock
-from headwater.services.target import ServiceTarget
 
 log = logging.getLogger(__name__)
 
 
-def rebuild_indexes(target: ServiceTarget, indexes: Indexes) -> None:
+def rebuild_indexes(table: TableContext, indexes: Indexes) -> None:
     """Build the indexes that wait for it, if there are any. What fails waits for the next call."""
-    names = target.load_config().indexes_to_rebuild
+    names = table.load_config().indexes_to_rebuild
     if not names:
         return
-    definitions = load_index_definitions(target.storage, target.config)
+    definitions = load_index_definitions(table.storage, table.config)
     columns = {
         name: [column for column in definitions[name].source_fields if column not in META_COLUMNS]
         for name in names
@@ -33,15 +33,15 @@ def rebuild_indexes(target: ServiceTarget, indexes: Indexes) -> None:
     try:
         indexes.run()
         indexes.create(names, columns=columns)
-        with target.txn.hold() as held:
+        with table.txn.hold() as held:
             update_table_config_in_lock(
-                target.storage, held, target.components.clock, {INDEXES_TO_REBUILD.key: None}
+                table.storage, held, table.components.clock, {INDEXES_TO_REBUILD.key: None}
             )
     except HeadwaterError as error:
         # What was taken back stays so, and readers do without the indexes.
         log.warning(
             "indexes not rebuilt table=%s indexes=%s error=%s",
-            target.config.name,
+            table.config.name,
             ", ".join(names),
             error,
         )

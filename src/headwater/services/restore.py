@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from headwater.context import TableContext
 from headwater.errors import (
     ConflictError,
     ErrorKind,
@@ -37,7 +38,6 @@ from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.guard import Executed, Returned, run_guarded, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
-from headwater.kernel.txn.rollback import Rollbacks
 from headwater.kernel.txn.rollback_plan import decode_rollback_plan, pending_rollbacks, target_of
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader
@@ -46,7 +46,6 @@ from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import InstantInfo, RestorePlan
 from headwater.model.service_metadata import RestoreMetadata, RollbackMetadata
 from headwater.services.savepoint import find_savepoint
-from headwater.services.target import ServiceTarget
 from headwater.services.undo import schedule_undo
 
 log = logging.getLogger(__name__)
@@ -90,7 +89,7 @@ def plan_restore(timeline: Timeline, saved: Instant) -> RestorePlan:
     )
 
 
-def run_restore(target: ServiceTarget, rollbacks: Rollbacks, time: InstantTime) -> RestoreResult:
+def run_restore(table: TableContext, time: InstantTime) -> RestoreResult:
     """Restore the table to the savepoint of a commit, given its requested time.
 
     A restore to the same savepoint that another process left is finished instead.
@@ -102,29 +101,27 @@ def run_restore(target: ServiceTarget, rollbacks: Rollbacks, time: InstantTime) 
         UnsupportedError: something to take back is archived.
         Others: see `kernel.txn.rollback.Rollbacks.roll_back`.
     """
-    pending = [i for i in target.load_timeline().pending if i.action is Action.RESTORE]
+    pending = [i for i in table.load_timeline().pending if i.action is Action.RESTORE]
     for restore in pending:
-        if _load_plan(target, restore).savepoint_to_restore_timestamp == time:
-            return _resume(target, rollbacks, restore)
-    started = schedule_plan(
-        target.txn, Action.RESTORE, lambda: _make_plan(target, time), target.claim
-    )
+        if _load_plan(table, restore).savepoint_to_restore_timestamp == time:
+            return _resume(table, restore)
+    started = schedule_plan(table.txn, Action.RESTORE, lambda: _make_plan(table, time), table.claim)
     assert started is not None
-    work = _Undoing(target, rollbacks, started.instant)
-    return work.result(run_started(target.components, target.txn, started, work))
+    work = _Undoing(table, started.instant)
+    return work.result(run_started(table.components, table.txn, started, work))
 
 
-def finish_restores(target: ServiceTarget, rollbacks: Rollbacks) -> list[RestoreResult]:
+def finish_restores(table: TableContext) -> list[RestoreResult]:
     """Finish the restores that other processes left; leave those alone that somebody works on.
 
     Raises: see `run_restore`.
     """
     done = []
-    for restore in target.load_timeline().pending:
-        if restore.action is not Action.RESTORE or not target.is_ours(restore):
+    for restore in table.load_timeline().pending:
+        if restore.action is not Action.RESTORE or not table.is_ours(restore):
             continue
         try:
-            done.append(_resume(target, rollbacks, restore))
+            done.append(_resume(table, restore))
         except ConflictError as conflict:
             if conflict.kind is not ErrorKind.ALREADY_RUNNING:
                 raise
@@ -132,9 +129,9 @@ def finish_restores(target: ServiceTarget, rollbacks: Rollbacks) -> list[Restore
     return done
 
 
-def _make_plan(target: ServiceTarget, time: InstantTime) -> bytes:
+def _make_plan(table: TableContext, time: InstantTime) -> bytes:
     """Return the content of a restore's request; the lock is held."""
-    timeline = target.load_timeline()
+    timeline = table.load_timeline()
     savepoint = find_savepoint(timeline, time)
     undoing = next((i for i in timeline.pending if i.action is Action.RESTORE), None)
     if undoing is not None:
@@ -152,7 +149,7 @@ def _make_plan(target: ServiceTarget, time: InstantTime) -> bytes:
             kind=ErrorKind.INSTANT_NOT_FOUND,
             instant=time,
         )
-    _check_none_archived(target.commit_reader(), saved)
+    _check_none_archived(table.commit_reader(), saved)
     plan = plan_restore(timeline, saved)
     _check_none_saved(timeline, plan)
     return encode_record(plan)
@@ -186,39 +183,38 @@ def _check_none_archived(commits: CommitReader, saved: Instant) -> None:
             )
 
 
-def _load_plan(target: ServiceTarget, restore: Instant) -> RestorePlan:
-    folder = target.layout.timeline
-    (data,) = load_contents(target.storage, folder, [restore], State.REQUESTED)
+def _load_plan(table: TableContext, restore: Instant) -> RestorePlan:
+    folder = table.layout.timeline
+    (data,) = load_contents(table.storage, folder, [restore], State.REQUESTED)
     return decode_record(RestorePlan, data, path=instant_path(folder, restore, State.REQUESTED))
 
 
-def _resume(target: ServiceTarget, rollbacks: Rollbacks, restore: Instant) -> RestoreResult:
-    if not target.is_ours(restore):
+def _resume(table: TableContext, restore: Instant) -> RestoreResult:
+    if not table.is_ours(restore):
         raise ConflictError(
             f"No attempt of Headwater stands behind {restore}, so another engine is executing it "
             "or was. Let that engine finish it",
             kind=ErrorKind.ALREADY_RUNNING,
             instant=restore.requested_time,
         )
-    work = _Undoing(target, rollbacks, restore)
+    work = _Undoing(table, restore)
     return work.result(
-        run_guarded(target.components, target.txn, restore.requested_time, target.claim(), work)
+        run_guarded(table.components, table.txn, restore.requested_time, table.claim(), work)
     )
 
 
 class _Undoing:
     """The work of a restore, between going inflight and completing."""
 
-    def __init__(self, target: ServiceTarget, rollbacks: Rollbacks, restore: Instant) -> None:
-        self._target = target
-        self._rollbacks = rollbacks
-        self._plan = _load_plan(target, restore)
+    def __init__(self, table: TableContext, restore: Instant) -> None:
+        self._table = table
+        self._plan = _load_plan(table, restore)
 
     def undo_before(self, attempt: Attempt) -> None:
         """Undo nothing: what an earlier attempt took back is what this one takes back."""
 
     def execute(self, attempt: Attempt, heartbeat: Heartbeat) -> bytes:
-        clock = self._target.components.clock
+        clock = self._table.components.clock
         began_ms = clock.monotonic_ms()
         for info in self._plan.instants_to_rollback:
             heartbeat.check()
@@ -248,26 +244,26 @@ class _Undoing:
 
     def _undo(self, time: InstantTime) -> None:
         """Roll back one instant, or finish its rollback; return at once if it is gone."""
-        target = self._target
-        with target.txn.hold():
-            timeline = target.load_timeline()
+        table = self._table
+        with table.txn.hold():
+            timeline = table.load_timeline()
             pending = self._pending_rollback_of(timeline, time)
             instant = timeline.find(time)
             started = None
             if pending is None and instant is not None:
                 commit = None
                 if instant.is_completed:
-                    (commit,) = target.commit_reader().load([instant])
-                started = schedule_undo(target, self._rollbacks, instant, commit)
+                    (commit,) = table.commit_reader().load([instant])
+                started = schedule_undo(table, instant, commit)
         if pending is not None:
-            self._rollbacks.resume(pending)
+            table.rollbacks.resume(pending)
         elif started is not None:
-            self._rollbacks.execute_scheduled(started)
+            table.rollbacks.execute_scheduled(started)
 
     def _pending_rollback_of(self, timeline: Timeline, time: InstantTime) -> Instant | None:
-        folder = self._target.layout.timeline
+        folder = self._table.layout.timeline
         rollbacks = pending_rollbacks(timeline)
-        contents = load_contents(self._target.storage, folder, rollbacks, State.REQUESTED)
+        contents = load_contents(self._table.storage, folder, rollbacks, State.REQUESTED)
         for rollback, data in zip(rollbacks, contents, strict=True):
             if target_of(decode_rollback_plan(data, path=str(rollback))) == time:
                 return rollback
@@ -275,14 +271,14 @@ class _Undoing:
 
     def _load_rollbacks(self, since: InstantTime) -> dict[str, RollbackMetadata]:
         """Return what the rollbacks since the restore was requested did, by what they undid."""
-        folder = self._target.layout.timeline
+        folder = self._table.layout.timeline
         rollbacks = [
             instant
-            for instant in self._target.load_timeline().completed
+            for instant in self._table.load_timeline().completed
             if instant.action is Action.ROLLBACK and instant.requested_time > since
         ]
         records: dict[str, RollbackMetadata] = {}
-        contents = load_contents(self._target.storage, folder, rollbacks)
+        contents = load_contents(self._table.storage, folder, rollbacks)
         for rollback, data in zip(rollbacks, contents, strict=True):
             path = instant_path(folder, rollback)
             record = decode_record(RollbackMetadata, data, path=path)

@@ -19,15 +19,14 @@ What a crash leaves behind, by the last write that landed:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
-from headwater.config.files import FileConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import POPULATE_META_FIELDS
+from headwater.context import TableContext
 from headwater.engine.engine import Poll, never_stops
-from headwater.engine.inline import EngineFor
 from headwater.errors import (
     ConflictError,
     ErrorKind,
@@ -36,13 +35,12 @@ from headwater.errors import (
     StorageError,
     UnsupportedError,
 )
-from headwater.indexes.keep import check_indexes_kept
+from headwater.indexes.keep import IndexKeeper, check_indexes_kept
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.index.table_change import Inputs, LateInputs
-from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.txn.attempts import Attempt
-from headwater.kernel.txn.cancel import AbortedPlan, Cancellations, undo_announced
+from headwater.kernel.txn.cancel import AbortedPlan, undo_announced
 from headwater.kernel.txn.guard import Returned
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.markers import delete_markers
@@ -58,7 +56,6 @@ from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan
 from headwater.seams.storage import Storage
 from headwater.services.rewrite_files import RewriteJob
-from headwater.services.target import ServiceTarget
 
 log = logging.getLogger(__name__)
 
@@ -68,40 +65,6 @@ _LEFT_ALONE = (
     ErrorKind.PLAN_NOT_EXECUTABLE,
 )
 """Why a pending plan is passed over: somebody is at work on it, or clean will take it away."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewriteTarget:
-    """The table whose files a service rewrites, as this process reaches it."""
-
-    table: ServiceTarget
-    cancellations: Cancellations
-    files: FileConfig
-    storage_options: Mapping[str, str]
-    engine_for: EngineFor
-
-    @property
-    def storage(self) -> Storage:
-        return self.table.storage
-
-    def load_view(self, contents: TimelineContents | None = None) -> TableView:
-        return load_view(self.storage, self.table.config, contents=contents)
-
-    def load_compaction_plan(self, time: InstantTime, action: Action) -> CompactionPlan:
-        """Return the plan of a compaction or log compaction."""
-        return self.table.commit_reader().load_plan(Instant(time, action, State.INFLIGHT))
-
-    def job(self, view: TableView, attempt: Attempt) -> RewriteJob:
-        """Return what all tasks of an execution share."""
-        return RewriteJob(
-            storage_uri=self.storage.uri,
-            storage_options=self.storage_options,
-            config=self.table.config,
-            files=self.files,
-            schema=view.schema(),
-            instant_time=attempt.instant,
-            attempt=attempt.attempt,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +133,24 @@ class RewriteWork:
                 self._storage.delete(marker.data_path)
 
 
+def load_compaction_plan(table: TableContext, time: InstantTime, action: Action) -> CompactionPlan:
+    """Return the plan of a compaction or log compaction."""
+    return table.commit_reader().load_plan(Instant(time, action, State.INFLIGHT))
+
+
+def rewrite_job(table: TableContext, view: TableView, attempt: Attempt) -> RewriteJob:
+    """Return what all tasks of an execution share."""
+    return RewriteJob(
+        storage_uri=table.storage.uri,
+        storage_options=table.options,
+        config=table.config,
+        files=table.file_config,
+        schema=view.schema(),
+        instant_time=attempt.instant,
+        attempt=attempt.attempt,
+    )
+
+
 def check_rewritable(config: TableConfig, uri: str) -> None:
     """Refuse a table with what a rewrite has to keep up to date and this release does not.
 
@@ -187,7 +168,7 @@ def check_rewritable(config: TableConfig, uri: str) -> None:
 
 
 def schedule(
-    target: RewriteTarget, action: Action, make: MakePlan, *, is_executed_later: bool = True
+    table: TableContext, action: Action, make: MakePlan, *, is_executed_later: bool = True
 ) -> Started | None:
     """Make a plan and request it; None if there is nothing to do.
 
@@ -195,22 +176,21 @@ def schedule(
         ConflictError: the lock was not to be had in time.
         CorruptTableError, StorageError: the table cannot be read.
     """
-    table = target.table
-    check_rewritable(table.config, target.storage.uri)
-    contents = TimelineContents(target.storage, table.layout.timeline)
-    if make(target.load_view(contents)) is None:
+    check_rewritable(table.config, table.storage.uri)
+    contents = TimelineContents(table.storage, table.layout.timeline)
+    if make(table.load_view(contents=contents)) is None:
         return None  # So the lock is taken only where there may be something to do.
     return schedule_plan(
         table.txn,
         action,
-        lambda: make(target.load_view(contents)),
+        lambda: make(table.load_view(contents=contents)),
         table.claim,
         is_executed_later=is_executed_later,
     )
 
 
 def run(
-    target: RewriteTarget,
+    table: TableContext,
     action: Action,
     work: RewriteWork,
     plan: Started | InstantTime,
@@ -226,18 +206,18 @@ def run(
     def update(attempt: Attempt) -> IndexUpdate:
         assert work.metadata is not None
         inputs = LateInputs(partial(load_inputs, attempt.instant))
-        return target.table.indexes.of_commit(
+        return IndexKeeper(table).of_commit(
             attempt, action, work.metadata, inputs, has_seen_all=False
         )
 
-    done = target.cancellations.execute(plan, work, update)
+    done = table.cancellations.execute(plan, work, update)
     if isinstance(done, AbortedPlan):
         return _aborted(done.time)
     if isinstance(done, Returned):
-        return _returned(target, done.instant)
+        return _returned(table, done.instant)
     time = done.instant.requested_time
     try:
-        delete_markers(target.storage, time, had_detection=False)
+        delete_markers(table.storage, time, had_detection=False)
     except StorageError as error:
         # The commit stands; clean sweeps markers of instants that have ended.
         log.warning("markers left behind instant=%s error=%s", time, error)
@@ -247,14 +227,14 @@ def run(
     )
 
 
-def find_plan(target: RewriteTarget, action: Action, time: InstantTime) -> Instant:
+def find_plan(table: TableContext, action: Action, time: InstantTime) -> Instant:
     """Return the instant of a plan on the active timeline, pending or ended.
 
     Raises:
         NotFoundError: kind INSTANT_NOT_FOUND.
         InvalidInputError: kind INVALID_STATE; the instant is something else.
     """
-    found = target.table.load_timeline().find(time)
+    found = table.load_timeline().find(time)
     if found is None:
         raise NotFoundError(
             f"There is no instant {time} on the active timeline: it was rolled back or archived, "
@@ -272,7 +252,7 @@ def find_plan(target: RewriteTarget, action: Action, time: InstantTime) -> Insta
 
 
 def run_next(
-    target: RewriteTarget,
+    table: TableContext,
     action: Action,
     instant: InstantTime | None,
     plan_new: Callable[[], Started | None],
@@ -287,18 +267,18 @@ def run_next(
         UnsupportedError: another engine has begun to execute it.
         Others: see `find_plan`, `schedule` and `run`.
     """
-    check_rewritable(target.table.config, target.storage.uri)
+    check_rewritable(table.config, table.storage.uri)
     if instant is not None:
-        plan = find_plan(target, action, instant)
-        if _is_begun_elsewhere(target, plan):
+        plan = find_plan(table, action, instant)
+        if _is_begun_elsewhere(table, plan):
             raise UnsupportedError(
                 f"{plan} was begun by another engine, and only that engine can tell whether it is "
                 "at work. Let it finish the plan, or roll its execution back",
                 instant=instant,
             )
         return execute(instant)
-    for pending in target.table.load_timeline().pending:
-        if pending.action is not action or _is_begun_elsewhere(target, pending):
+    for pending in table.load_timeline().pending:
+        if pending.action is not action or _is_begun_elsewhere(table, pending):
             continue
         try:
             return execute(pending.requested_time)
@@ -310,9 +290,9 @@ def run_next(
     return None if started is None else execute(started)
 
 
-def _is_begun_elsewhere(target: RewriteTarget, plan: Instant) -> bool:
+def _is_begun_elsewhere(table: TableContext, plan: Instant) -> bool:
     """Whether another engine has begun to execute a plan; its scheduling it is no obstacle."""
-    return plan.state is State.INFLIGHT and not target.table.is_ours(plan)
+    return plan.state is State.INFLIGHT and not table.is_ours(plan)
 
 
 def _aborted(time: InstantTime) -> Rewritten:
@@ -327,11 +307,11 @@ def _aborted(time: InstantTime) -> Rewritten:
     )
 
 
-def _returned(target: RewriteTarget, instant: Instant) -> Rewritten:
+def _returned(table: TableContext, instant: Instant) -> Rewritten:
     """Return what somebody else made of a plan."""
     if not instant.is_completed:
         return _aborted(instant.requested_time)
-    (commit,) = target.table.commit_reader().load([instant])
+    (commit,) = table.commit_reader().load([instant])
     return _rewritten(commit, is_executed_here=False)
 
 

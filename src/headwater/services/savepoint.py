@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headwater.context import TableContext
 from headwater.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NotFoundError
 from headwater.kernel.format.avro_records import decode_record, encode_record
 from headwater.kernel.load_view import load_view
@@ -27,7 +28,6 @@ from headwater.kernel.view.retention import check_readable, completed_commits
 from headwater.model.files import FileSlice
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.model.service_metadata import SavepointMetadata, SavepointPartitionMetadata
-from headwater.services.target import ServiceTarget
 from headwater.services.undo import check_not_undone
 
 
@@ -43,7 +43,7 @@ class Savepoint:
 
 
 def create_savepoint(
-    target: ServiceTarget, time: InstantTime | None, *, comment: str = "", user: str | None = None
+    table: TableContext, time: InstantTime | None, *, comment: str = "", user: str | None = None
 ) -> Savepoint:
     """Protect a commit, by default the last one to complete.
 
@@ -56,21 +56,21 @@ def create_savepoint(
             had in time.
         CorruptTableError: a file of the view is missing.
     """
-    chosen = _chosen(target.load_timeline(), time, target.config.name)
+    chosen = _chosen(table.load_timeline(), time, table.config.name)
     assert chosen.completion_time is not None
-    view = load_view(target.storage, target.config, as_of=chosen.completion_time)
+    view = load_view(table.storage, table.config, as_of=chosen.completion_time)
     slices = view.slices()
     view.check_complete(slices)
-    by = user or str(target.components.ids.owner)
+    by = user or str(table.components.ids.owner)
     record = savepoint_metadata(
-        slices, by=by, comment=comment, now_ms=target.components.clock.now_ms()
+        slices, by=by, comment=comment, now_ms=table.components.clock.now_ms()
     )
-    with target.txn.hold():
-        timeline = target.load_timeline()
-        _chosen(timeline, chosen.requested_time, target.config.name)
-        commits = target.commit_reader()
-        check_readable(timeline, commits, chosen.completion_time, table=target.config.name)
-        check_not_undone(target, timeline, chosen)
+    with table.txn.hold():
+        timeline = table.load_timeline()
+        _chosen(timeline, chosen.requested_time, table.config.name)
+        commits = table.commit_reader()
+        check_readable(timeline, commits, chosen.completion_time, table=table.config.name)
+        check_not_undone(table, timeline, chosen)
         if commits.history.find(chosen.requested_time) is not None:
             raise NotFoundError(
                 f"{chosen} is being archived, so it can have no savepoint any more. Choose a later "
@@ -78,33 +78,33 @@ def create_savepoint(
                 kind=ErrorKind.INSTANT_NOT_FOUND,
                 instant=chosen.requested_time,
             )
-        done = target.txn.run(_Create(chosen.requested_time, encode_record(record))).result
+        done = table.txn.run(_Create(chosen.requested_time, encode_record(record))).result
     return Savepoint(
         instant=chosen.requested_time, completion_time=done, created_by=by, comment=comment
     )
 
 
-def delete_savepoint(target: ServiceTarget, time: InstantTime) -> None:
+def delete_savepoint(table: TableContext, time: InstantTime) -> None:
     """Protect a commit no longer; an unfinished savepoint is deleted too.
 
     Raises:
         NotFoundError: kind INSTANT_NOT_FOUND, there is no such savepoint.
         ConflictError: the lock was not to be had in time.
     """
-    with target.txn.hold():
-        target.txn.run(_Delete(find_savepoint(target.load_timeline(), time)))
+    with table.txn.hold():
+        table.txn.run(_Delete(find_savepoint(table.load_timeline(), time)))
 
 
-def list_savepoints(target: ServiceTarget) -> list[Savepoint]:
+def list_savepoints(table: TableContext) -> list[Savepoint]:
     """Return the savepoints of a table, oldest commit first.
 
     Raises:
         CorruptTableError: one of them is damaged.
     """
-    points = [point for point in target.load_timeline().savepoints if point.is_completed]
-    folder = target.layout.timeline
+    points = [point for point in table.load_timeline().savepoints if point.is_completed]
+    folder = table.layout.timeline
     found = []
-    for point, data in zip(points, load_contents(target.storage, folder, points), strict=True):
+    for point, data in zip(points, load_contents(table.storage, folder, points), strict=True):
         record = decode_record(SavepointMetadata, data, path=instant_path(folder, point))
         assert point.completion_time is not None
         found.append(

@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
+from headwater.context import TableContext
 from headwater.errors import HeadwaterError
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import load_attempt, load_newest_number
@@ -34,13 +35,12 @@ from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit, CommitReader
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Instant, InstantTime
 from headwater.seams.storage import Storage
-from headwater.services.target import ServiceTarget
 from headwater.services.undo import load_pending_undone
 
 log = logging.getLogger(__name__)
 
 
-def sweep_leftovers(target: ServiceTarget, load_markers: LoadMarkers) -> list[InstantTime]:
+def sweep_leftovers(table: TableContext, load_markers: LoadMarkers) -> list[InstantTime]:
     """Sweep what instants that have ended left behind; return those instants.
 
     What cannot be swept now is logged and left for the next time.
@@ -49,26 +49,26 @@ def sweep_leftovers(target: ServiceTarget, load_markers: LoadMarkers) -> list[In
         ConflictError: kind LOCK_TIMEOUT.
         CorruptTableError: the timeline breaks the format.
     """
-    left = load_leftovers(target.storage)
+    left = load_leftovers(table.storage)
     # Listed afterwards: an instant whose claim was seen is on this timeline, or has ended, or its
     # owner is between the two.
-    timeline = target.load_timeline()
-    commits = target.commit_reader()
+    timeline = table.load_timeline()
+    commits = table.commit_reader()
     # Whoever finishes a rollback needs the fence on what it takes back.
-    for _, undone in load_pending_undone(target, timeline):
+    for _, undone in load_pending_undone(table, timeline):
         left = {time: attempts for time, attempts in left.items() if time not in undone}
     ended, absent = _sort(left, timeline, commits)
     swept = [
         instant.requested_time
         for instant in ended
-        if _sweep_completed(target.storage, instant, left, timeline, commits, load_markers)
+        if _sweep_completed(table.storage, instant, left, timeline, commits, load_markers)
     ]
-    dead = [time for time in absent if not _is_claimed(target, timeline, time)]
+    dead = [time for time in absent if not _is_claimed(table, timeline, time)]
     if dead:
-        with target.txn.hold():
-            _, gone = _sort(dead, target.load_timeline(), target.commit_reader())
+        with table.txn.hold():
+            _, gone = _sort(dead, table.load_timeline(), table.commit_reader())
             swept += [
-                time for time in gone if _sweep_gone(target.storage, time, left[time], load_markers)
+                time for time in gone if _sweep_gone(table.storage, time, left[time], load_markers)
             ]
     return sorted(swept)
 
@@ -87,16 +87,16 @@ def _sort(
     )
 
 
-def _is_claimed(target: ServiceTarget, timeline: Timeline, time: InstantTime) -> bool:
+def _is_claimed(table: TableContext, timeline: Timeline, time: InstantTime) -> bool:
     """Whether a process may be about to request an instant under this time.
 
     Times above the largest one known are left alone: the claim keeps them from being issued again.
     """
     if timeline.largest_time is None or time >= timeline.largest_time:
         return True
-    number = load_newest_number(target.storage, time)
-    attempt = load_attempt(target.storage, time, number) if number else None
-    return attempt is not None and target.txn.watch.is_active(attempt)
+    number = load_newest_number(table.storage, time)
+    attempt = load_attempt(table.storage, time, number) if number else None
+    return attempt is not None and table.txn.watch.is_active(attempt)
 
 
 def _sweep_completed(

@@ -19,21 +19,21 @@ from headwater.config.table_options import (
     METADATA_PARTITIONS,
     METADATA_PARTITIONS_INFLIGHT,
 )
+from headwater.context import TableContext
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError
 from headwater.kernel.index.partition_kinds import FILES
 from headwater.kernel.index.taking_back import load_partitions_holding
-from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import update_table_config_in_lock
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.changes import load_changes
-from headwater.kernel.txn.rollback import Rollbacks, RolledBackWrite
+from headwater.kernel.txn.rollback import RolledBackWrite
 from headwater.kernel.txn.rollback_plan import plan_deletions, requests_for
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.txn.withdrawal import ScheduleWithdrawal
 from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit
 from headwater.kernel.view.retention import check_readable, completed_commits
+from headwater.markers.batches import load_every_marker
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
-from headwater.services.target import ServiceTarget
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +42,7 @@ _SCHEDULES_MAX = 5
 after claiming it; each retry asks for a later one."""
 
 
-def rollback_commit(
-    target: ServiceTarget, rollbacks: Rollbacks, time: InstantTime
-) -> RolledBackWrite:
+def rollback_commit(table: TableContext, time: InstantTime) -> RolledBackWrite:
     """Take back a completed commit, which must be the last one to complete.
 
     Raises:
@@ -55,24 +53,22 @@ def rollback_commit(
         ConflictError: it is being taken back already, or the lock was not to be had in time.
         Others: see `kernel.txn.rollback.Rollbacks.roll_back`.
     """
-    with target.txn.hold():
-        timeline = target.load_timeline()
+    with table.txn.hold():
+        timeline = table.load_timeline()
         instant = timeline.get(time)
-        commit = _check_undoable(target, timeline, instant)
-        started = schedule_undo(target, rollbacks, commit.instant, commit)
-    return rollbacks.execute_scheduled(started)
+        commit = _check_undoable(table, timeline, instant)
+        started = schedule_undo(table, commit.instant, commit)
+    return table.rollbacks.execute_scheduled(started)
 
 
-def schedule_undo(
-    target: ServiceTarget, rollbacks: Rollbacks, instant: Instant, commit: Commit | None
-) -> Started:
+def schedule_undo(table: TableContext, instant: Instant, commit: Commit | None) -> Started:
     """Request the rollback of an instant and withdraw it; the lock is held.
 
     `commit` is what a completed one wrote. Markers tell what a plan that did not complete has.
     """
-    storage = target.storage
-    drop_indexes_holding(target, instant.requested_time)
-    markers = rollbacks.load_markers(storage, instant.requested_time)
+    storage = table.storage
+    drop_indexes_holding(table, instant.requested_time)
+    markers = load_every_marker(storage, instant.requested_time)
     requests = plan_deletions(instant.requested_time, markers, storage.uri)
     if commit is not None:
         announced = {marker.data_path for marker in markers}
@@ -81,20 +77,20 @@ def schedule_undo(
     tried = 0
     while True:
         try:
-            return target.txn.run(ScheduleWithdrawal(instant, requests, target.claim())).result
+            return table.txn.run(ScheduleWithdrawal(instant, requests, table.claim())).result
         except ConflictError as conflict:
             tried += 1
             if conflict.context.get("path") is None or tried == _SCHEDULES_MAX:
                 raise
 
 
-def drop_indexes_holding(target: ServiceTarget, time: InstantTime) -> None:
+def drop_indexes_holding(table: TableContext, time: InstantTime) -> None:
     """Take out of use the indexes that cannot forget an instant; the lock is held.
 
     Their names stay in table config, so that whoever comes builds them again (`rebuild_indexes`).
     """
-    config = target.load_config()
-    holding = load_partitions_holding(target.storage, config, target.load_timeline(), [time])
+    config = table.load_config()
+    holding = load_partitions_holding(table.storage, config, table.load_timeline(), [time])
     if not holding:
         return
     if FILES in holding:
@@ -110,11 +106,11 @@ def drop_indexes_holding(target: ServiceTarget, time: InstantTime) -> None:
     rest = tuple(name for name in config.metadata_partitions if name not in holding)
     building = tuple(n for n in config.metadata_partitions_inflight if n not in holding)
     again = sorted({*config.indexes_to_rebuild, *holding})
-    with target.txn.hold() as held:
+    with table.txn.hold() as held:
         update_table_config_in_lock(
-            target.storage,
+            table.storage,
             held,
-            target.components.clock,
+            table.components.clock,
             {
                 METADATA_PARTITIONS.key: METADATA_PARTITIONS.encode(rest),
                 METADATA_PARTITIONS_INFLIGHT.key: METADATA_PARTITIONS_INFLIGHT.encode(building),
@@ -123,13 +119,13 @@ def drop_indexes_holding(target: ServiceTarget, time: InstantTime) -> None:
         )
 
 
-def check_not_undone(target: ServiceTarget, timeline: Timeline, instant: Instant) -> None:
+def check_not_undone(table: TableContext, timeline: Timeline, instant: Instant) -> None:
     """Check that no pending rollback or restore takes an instant back, or restores to it.
 
     Raises:
         ConflictError: kind ALREADY_RUNNING.
     """
-    for undoing, undone in load_pending_undone(target, timeline):
+    for undoing, undone in load_pending_undone(table, timeline):
         if instant.requested_time in undone:
             raise ConflictError(
                 f"{undoing} is about to take {instant.requested_time} back. Wait until it has "
@@ -141,19 +137,19 @@ def check_not_undone(target: ServiceTarget, timeline: Timeline, instant: Instant
 
 
 def load_pending_undone(
-    target: ServiceTarget, timeline: Timeline
+    table: TableContext, timeline: Timeline
 ) -> Iterator[tuple[Instant, frozenset[InstantTime]]]:
     """Give each pending rollback and restore, with the instants that it takes back."""
     pending = [i for i in timeline.pending if i.action in (Action.ROLLBACK, Action.RESTORE)]
-    for change in load_changes(target.storage, target.layout, pending).values():
+    for change in load_changes(table.storage, table.layout, pending).values():
         yield change.instant, change.undone
 
 
-def _check_undoable(target: ServiceTarget, timeline: Timeline, instant: Instant) -> Commit:
+def _check_undoable(table: TableContext, timeline: Timeline, instant: Instant) -> Commit:
     """Return the commit if it may be rolled back; the lock is held."""
     if not instant.is_completed or instant.action.completed_name not in COMMIT_ACTIONS:
         raise _refusal(instant, "is no completed commit")
-    check_not_undone(target, timeline, instant)
+    check_not_undone(table, timeline, instant)
     if any(point.requested_time == instant.requested_time for point in timeline.savepoints):
         raise _refusal(instant, "has a savepoint. Delete the savepoint first")
     last = completed_commits(timeline)[-1]
@@ -164,19 +160,19 @@ def _check_undoable(target: ServiceTarget, timeline: Timeline, instant: Instant)
             "the table to a savepoint",
         )
     assert instant.completion_time is not None
-    commits = target.commit_reader()
+    commits = table.commit_reader()
     before = instant_time_after(instant.completion_time, -1)
     if len(completed_commits(timeline)) > 1 or commits.history.instants():
-        check_readable(timeline, commits, before, table=target.config.name)
+        check_readable(timeline, commits, before, table=table.config.name)
     (commit,) = commits.load([instant])
-    _check_no_plan(target, commit)
+    _check_no_plan(table, commit)
     return commit
 
 
-def _check_no_plan(target: ServiceTarget, commit: Commit) -> None:
+def _check_no_plan(table: TableContext, commit: Commit) -> None:
     """Check that no pending plan took in a file of the commit, or was made before it replaced."""
     touched = {file.group for file in commit.files}.union(commit.replaced_groups())
-    view = load_view(target.storage, target.config)
+    view = table.load_view()
     for group, plan in view.pending_rewrites.items():
         if group in touched and plan.requested_time > commit.completion_time:
             raise _refusal(

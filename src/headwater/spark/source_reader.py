@@ -26,11 +26,9 @@ from headwater.config.source import (
     SourceConfig,
 )
 from headwater.config.spark import SparkConfig
+from headwater.context import TableContext
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
-from headwater.kernel.load_view import load_view
-from headwater.kernel.table_config import table_layout
-from headwater.kernel.timeline.active import load_active
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.kernel.view.table_view import TableView
@@ -42,7 +40,7 @@ from headwater.queries.incremental import Window, parse_window, plan_incremental
 from headwater.queries.slice_reader import SliceQuery, read_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 from headwater.spark.shares import balanced_shares
-from headwater.spark.source_table import SourceTable, open_source_table
+from headwater.spark.source_table import open_source_table
 from headwater.spark.worker import warm
 
 T = TypeVar("T")
@@ -87,7 +85,7 @@ def load_source_view(config: SourceConfig) -> TableView:
     table = open_source_table(config)
     stated = config.as_of or config.until
     as_of = None if stated is None else parse_as_of(stated)
-    return load_view(table.storage, table.config, as_of=as_of)
+    return table.load_view(as_of=as_of)
 
 
 def source_schema(config: SourceConfig, columns: pa.Schema) -> pa.Schema:
@@ -113,15 +111,12 @@ class TableReader(DataSourceReader):
                 kind=ErrorKind.INVALID_OPTION,
             )
         plan = plan_snapshot(
-            table.storage,
-            table.config,
+            table,
             ReadRequest(
                 columns=tuple(self._schema.names),
                 as_of=config.as_of or self._pinned,
                 is_read_optimized=config.query_type is QueryType.READ_OPTIMIZED,
             ),
-            storage_options=table.options.known,
-            merge_function=table.merge_function,
         )
         return slice_partitions(plan.query, plan.slices)
 
@@ -165,7 +160,7 @@ class TableStreamReader(DataSourceStreamReader):
 
     def latestOffset(self) -> dict[str, str]:  # noqa: N802
         table = open_source_table(self._config)
-        timeline = load_active(table.storage, table_layout(table.config).timeline)
+        timeline = table.load_timeline()
         writes = [
             instant.completion_time
             for instant in timeline.completed
@@ -173,7 +168,7 @@ class TableStreamReader(DataSourceStreamReader):
         ]
         if writes:
             return {OFFSET: max(writes)}
-        return {OFFSET: load_view(table.storage, table.config).instant or BEGINNING}
+        return {OFFSET: table.load_view().instant or BEGINNING}
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         window = parse_window(start[OFFSET], end[OFFSET])
@@ -186,25 +181,19 @@ class TableStreamReader(DataSourceStreamReader):
 
 
 def plan_window(
-    config: SourceConfig, table: SourceTable, schema: pa.Schema, window: Window
+    config: SourceConfig, table: TableContext, schema: pa.Schema, window: Window
 ) -> list[InputPartition]:
     """Plan to read the rows, or the changes, of a window of time."""
     if config.is_change_feed:
         feed = plan_change_feed(
-            table.storage,
-            table.config,
+            table,
             window,
-            storage_options=table.options.known,
-            merge_function=table.merge_function,
         )
         shares = _shares(feed.tasks, _change_size)
         return [ChangesPartition(feed.query, share) for share in shares]
     plan = plan_incremental(
-        table.storage,
-        table.config,
+        table,
         window,
-        storage_options=table.options.known,
-        merge_function=table.merge_function,
     )
     query = replace(plan.query, columns=_known_columns(plan.query, schema))
     return slice_partitions(query, plan.slices)

@@ -10,7 +10,7 @@ Spark runs one write in three kinds of Python processes, all of which end withou
 The planning process cannot wait for the end: it lives on for a minute or so after planning, in case
 Spark has more to plan. So it hands the write over, as a value, and whichever process is there beats
 for it. In between nobody may, for instance while Spark runs the stages before the write; the
-attempt claims a long time of expiry for that (`source_table.TOLERABLE_MISSES`). A write that was
+attempt claims a long time of expiry for that (`source_table`). A write that was
 taken over all the same fails at its commit, whatever its tasks have done.
 
 `abort` comes after a failed task, but also after a failed commit, in a process that does not know
@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 
 from headwater.config.source import OPERATION, SourceConfig, SourceOperation
 from headwater.config.spark import SparkConfig
+from headwater.context import TableContext
 from headwater.engine.engine import TaskContext
 from headwater.errors import (
     CommitUnknownError,
@@ -51,7 +52,6 @@ from headwater.operations.write import (
     PlannedWrite,
     RunningWrite,
     WriteRequest,
-    WriteTarget,
     abandon_write,
     resume_write,
     start_write,
@@ -61,10 +61,9 @@ from headwater.seams.open_storage import open_storage
 from headwater.services import Services
 from headwater.spark.schemas import arrow_schema_of
 from headwater.spark.source_table import (
-    SourceTable,
+    check_lock,
     open_or_create_source_table,
     open_source_table,
-    write_target,
 )
 from headwater.spark.worker import warm
 
@@ -114,7 +113,7 @@ class TableWriter(DataSourceArrowWriter):
 
 def begin_write(
     config: SourceConfig, schema: StructType, *, is_overwrite: bool
-) -> tuple[SourceTable, RunningWrite]:
+) -> tuple[TableContext, RunningWrite]:
     """Begin a write, to be handed over.
 
     Raises: see `operations.write.run_write` and `open_or_create_source_table`.
@@ -123,7 +122,7 @@ def begin_write(
     table = open_or_create_source_table(config, columns)
     operation = _operation(config, table, is_overwrite=is_overwrite)
     request = WriteRequest(operation=operation, columns=columns)
-    return table, start_write(write_target(table), request)
+    return table, start_write(check_lock(table), request)
 
 
 def write_task(
@@ -156,10 +155,10 @@ def commit_tasks(
 
     Raises: see `operations.write.run_write`.
     """
-    target = _target(config)
-    storage = target.components.storage
+    table = _writable(config)
+    storage = table.storage
     storage.put(_commit_mark(planned.attempt), b"")
-    running = resume_write(target, planned)
+    running = resume_write(table, planned)
     try:
         stats = [stat for message in written for stat in message.stats]
         staged = [message.staged for message in written if message.staged is not None]
@@ -171,24 +170,18 @@ def commit_tasks(
     except (Exception, KeyboardInterrupt):
         running.abandon()
         raise
-    Services(
-        target.components,
-        target.config,
-        target.write_config,
-        lock_timeout_ms=target.lock_timeout_ms,
-        options=target.storage_options,
-    ).run_after_write()
+    Services(table).run_after_write()
 
 
 def abandon(config: SourceConfig, attempt: Attempt) -> None:
     """Give a write up, unless its commit was tried; then the commit has seen to it."""
-    target = _target(config)
-    storage = target.components.storage
+    table = _writable(config)
+    storage = table.storage
     mark = _commit_mark(attempt).rpartition("/")[2]
     if mark in storage.list_names(staging_folder(attempt.instant)):
         return
     try:
-        abandon_write(target, attempt)
+        abandon_write(table, attempt)
     except FencedError:
         log.info("write had ended before it was given up instant=%s", attempt.instant)
 
@@ -198,7 +191,7 @@ def written_by_tasks(messages: Sequence[WriterCommitMessage | None]) -> list[Wri
     return [message for message in messages if isinstance(message, Written)]
 
 
-def _operation(config: SourceConfig, table: SourceTable, *, is_overwrite: bool) -> Operation:
+def _operation(config: SourceConfig, table: TableContext, *, is_overwrite: bool) -> Operation:
     """Return what to do; mode overwrite replaces all rows, or those of the partitions it meets."""
     default = SourceOperation.UPSERT if table.config.record_key_fields else SourceOperation.INSERT
     operation = _OPERATIONS[config.operation or default]
@@ -213,8 +206,8 @@ def _operation(config: SourceConfig, table: SourceTable, *, is_overwrite: bool) 
     return Operation.OVERWRITE
 
 
-def _target(config: SourceConfig) -> WriteTarget:
-    return write_target(open_source_table(config))
+def _writable(config: SourceConfig) -> TableContext:
+    return check_lock(open_source_table(config))
 
 
 def _commit_mark(attempt: Attempt) -> str:

@@ -384,8 +384,8 @@ def answers_listed(trips: Trips) -> dict[str | None, list[Row]]:
 
 
 def set_property(table: Table, changes: Mapping[str, str]) -> None:
-    locks = table.components.locks
-    update_table_config(table.storage, locks, table.clock, changes, lock_timeout_ms=1_000)
+    locks = table.context.components.locks
+    update_table_config(table.storage, locks, table.context.clock, changes, lock_timeout_ms=1_000)
 
 
 # What the table says of its indexes ------------------------------------------------------------

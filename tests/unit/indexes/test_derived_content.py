@@ -91,7 +91,7 @@ def indexed_table(
     names = ["files", "column_stats", "bloom_filters", "record_index", SECONDARY]
     names += ["partition_stats"] if is_partitioned else []
     config = replace(table.config, metadata_partitions=tuple(names))
-    storage = table.components.storage
+    storage = table.storage
     groups = [(name, 1 if name == "files" else 2) for name in names]
     create_metadata_table(storage, config, groups)
     definitions = {
@@ -140,7 +140,7 @@ def problems(table: Table, *, stale: bool = False) -> list[dict[str, Any]]:
 
 
 def metadata_of(table: Table) -> MetadataTable:
-    storage = table.components.storage
+    storage = table.storage
     timeline = load_listed_view(storage, table.config).timeline
     return load_metadata_table(storage, table.config, timeline)
 
@@ -259,12 +259,14 @@ def test_clustering_tells_new_places(tmp_path: Path, table_type: TableType) -> N
 
 
 def deriver_of(table: Table, engine: Engine | None = None) -> Deriver:
+    context = replace(
+        table.context, engine_for=inline_engine if engine is None else lambda _: engine
+    )
     return Deriver(
-        storage=table.components.storage,
-        config=table.config,
+        table=context,
+        storage=table.storage,
         schema=SCHEMA,
         definitions=metadata_of(table).definitions,
-        engine_for=inline_engine if engine is None else lambda _: engine,
     )
 
 
@@ -301,7 +303,7 @@ def content(pieces: Iterator[Entries]) -> dict[str, bytes]:
 def test_tasks_of_an_engine_derive_the_same(mor: Table) -> None:
     for n in range(4):
         mor.upsert(trips(*((f"k{i}", f"c{i % 3}", n, f"r{i + n}") for i in range(n, 20))))
-    slices = load_listed_view(mor.components.storage, mor.config).slices()
+    slices = load_listed_view(mor.storage, mor.config).slices()
     assert any(one.logs for one in slices)
     engine = PicklingEngine()
     here, there = deriver_of(mor), deriver_of(mor, engine)
@@ -317,7 +319,7 @@ def test_partition_stats_have_the_types_of_the_columns(mor: Table) -> None:
     mor.upsert(trips(("a", "sf", 1, None), ("b", "sf", 1, None)))
     mor.upsert(trips(("a", "sf", 2, None)))
     mor.delete(keys(("b", "sf")))
-    storage = mor.components.storage
+    storage = mor.storage
     told = 0
     for info in storage.list_tree(".hoodie/metadata/partition_stats"):
         if ".log." in info.path:
@@ -330,7 +332,7 @@ def test_partition_stats_have_the_types_of_the_columns(mor: Table) -> None:
 
 def test_a_build_tells_its_progress(mor: Table) -> None:
     mor.upsert(trips(*((f"k{i}", f"c{i % 3}", 1, "r") for i in range(20))))
-    slices = load_listed_view(mor.components.storage, mor.config).slices()
+    slices = load_listed_view(mor.storage, mor.config).slices()
     told: list[tuple[int, int]] = []
     found = content(deriver_of(mor).of_files("record_index", slices, lambda *now: told.append(now)))
     assert len(found) == 20
@@ -345,10 +347,11 @@ def test_indexes_that_a_table_cannot_have(mor: Table) -> None:
     real = replace(deriver.definitions[SECONDARY], source_fields=("fare",))
     on_real = replace(deriver, definitions={**deriver.definitions, SECONDARY: real})
     mor.upsert(trips(("a", "sf", 1, "x")))
-    slices = load_listed_view(mor.components.storage, mor.config).slices()
+    slices = load_listed_view(mor.storage, mor.config).slices()
     with pytest.raises(hw.InvalidInputError, match="fare"):
         list(on_real.of_files(SECONDARY, slices))
-    bare = replace(deriver, config=replace(mor.config, has_meta_fields=False))
+    config = replace(mor.config, has_meta_fields=False)
+    bare = replace(deriver, table=replace(mor.context, stored_config=config))
     with pytest.raises(hw.UnsupportedError, match="without meta fields"):
         bare.term_rule("record_index")
     with pytest.raises(hw.UnsupportedError, match="not derived"):

@@ -13,6 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import headwater as hw
+from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
 from headwater.indexes.upkeep import MetadataUpkeep, compact_metadata_table
 from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
@@ -22,7 +23,7 @@ from headwater.kernel.table_config import load_table_config, table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.steps import Claim
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, WriteTarget, start_write
+from headwater.operations.write import WriteRequest, start_write
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
@@ -33,16 +34,9 @@ Row = tuple[str, str, int]
 
 
 @pytest.fixture
-def target_of() -> Callable[[Table], WriteTarget]:
-    def target_of(table: Table) -> WriteTarget:
-        return WriteTarget(
-            components=table.components,
-            config=table.config,
-            write_config=table.write_config,
-            files=table.file_config,
-            storage_options=table.options.known,
-            lock_timeout_ms=table.lock_config.acquire_timeout_ms,
-        )
+def target_of() -> Callable[[Table], TableContext]:
+    def target_of(table: Table) -> TableContext:
+        return table.context
 
     return target_of
 
@@ -74,7 +68,7 @@ def content(table: Table, **more: Any) -> list[Row]:
 
 
 def metadata_of(table: Table) -> MetadataTable:
-    config = load_table_config(table.storage, table.clock)
+    config = load_table_config(table.storage, table.context.clock)
     timeline = load_active(table.storage, table_layout(config).timeline)
     return load_metadata_table(table.storage, config, timeline)
 
@@ -97,11 +91,13 @@ def problems(table: Table) -> list[dict[str, Any]]:
 
 
 def compact_index(table: Table) -> None:
-    config = load_table_config(table.storage, table.clock)
-    new_claim = partial(Claim.new, table.components.ids, interval_ms=60_000, tolerable_misses=2)
+    config = load_table_config(table.storage, table.context.clock)
+    new_claim = partial(
+        Claim.new, table.context.components.ids, interval_ms=60_000, tolerable_misses=2
+    )
     compact_metadata_table(
         MetadataUpkeep(
-            components=table.components,
+            components=table.context.components,
             config=config,
             commits=1,
             claim=new_claim,
@@ -148,7 +144,7 @@ def test_inserts_look_keys_up_too(table: Table, operation: str) -> None:
     assert content(table) == [("a", "x", 5), ("a", "y", 6)]
 
 
-def test_writes_ask_the_index(table: Table, target_of: Callable[[Table], WriteTarget]) -> None:
+def test_writes_ask_the_index(table: Table, target_of: Callable[[Table], TableContext]) -> None:
     table.upsert(rows(("a", "x", 1), ("b", "y", 2), ("c", "z", 3)))
     request = WriteRequest(operation=Operation.UPSERT, columns=SCHEMA)
     running = start_write(target_of(table), request, held=rows(("a", "x", 9)).to_batches())
@@ -167,7 +163,7 @@ def test_a_key_is_looked_up_in_every_partition(table: Table) -> None:
 
 
 def test_two_writers_who_begin_a_partition_at_once_write_to_one_file_group(
-    tmp_path: Path, target_of: Callable[[Table], WriteTarget]
+    tmp_path: Path, target_of: Callable[[Table], TableContext]
 ) -> None:
     table = new_table(tmp_path / "t")
     options = {**OPTIONS, "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}

@@ -25,7 +25,7 @@ def table(tmp_path: Path) -> hw.Table:
 
 
 def begin_write(table: hw.Table) -> StartedWrite:
-    components = table.components
+    components = table.context.components
     txn = LockTransaction(components, table_layout(table.config))
     claim = Claim(owner=components.ids.owner, token="token", interval_ms=60_000, tolerable_misses=2)
     return start_write(components, txn, Action.COMMIT, claim)
@@ -46,7 +46,7 @@ def test_a_write_shows_its_instant_and_its_heartbeat(table: hw.Table) -> None:
         "completion_time": None,
     }
     (heartbeat,) = table.inspect.heartbeats().to_pylist()
-    owner = table.ids.owner
+    owner = table.context.ids.owner
     assert (heartbeat["host"], heartbeat["pid"]) == (owner.host, owner.pid)
     assert (heartbeat["instant"], heartbeat["attempt"]) == (started.instant_time, 1)
     assert (heartbeat["purpose"], heartbeat["expiry_ms"]) == ("write", 120_000)
@@ -73,12 +73,12 @@ def test_an_unreadable_heartbeat_is_named(table: hw.Table) -> None:
 
 
 def test_a_held_lock_is_shown_with_its_owner(table: hw.Table) -> None:
-    held = table.components.locks.acquire(timeout_ms=0)
+    held = table.context.components.locks.acquire(timeout_ms=0)
     (lock,) = table.inspect.locks().to_pylist()
     held.release()
     assert lock["key"] == "table"
     assert lock["provider"] == "storage"
-    assert table.ids.owner.writer_id in lock["owner"]
+    assert table.context.ids.owner.writer_id in lock["owner"]
     assert not lock["is_expired"]
     assert lock["expires"] > lock["acquired"]
     assert table.inspect.locks().num_rows == 0

@@ -60,7 +60,7 @@ def problems(table: Table) -> list[Problem]:
 
 def logs_of(table: Table, partition: str) -> list[str]:
     """Return the logs of one index that have entries."""
-    storage = table.components.storage
+    storage = table.context.components.storage
     paths = [info.path for info in storage.list_tree(f".hoodie/metadata/{partition}")]
     files = [(path, parse_data_file(path)) for path in paths]
     times = {file.instant_time for _, file in files if file is not None}
@@ -70,7 +70,7 @@ def logs_of(table: Table, partition: str) -> list[str]:
 
 def tell(table: Table, partition: str, change: Callable[[Entries], Entries]) -> None:
     """Change what the newest commit told one index."""
-    storage = table.components.storage
+    storage = table.context.components.storage
     for path in logs_of(table, partition):
         file = parse_data_file(path)
         assert file is not None
@@ -81,7 +81,7 @@ def tell(table: Table, partition: str, change: Callable[[Entries], Entries]) -> 
 
 
 def base_files(table: Table) -> dict[str, DataFile]:
-    view = load_listed_view(table.components.storage, table.config)
+    view = load_listed_view(table.context.components.storage, table.config)
     return {one.group.partition: next(one.files()) for one in view.slices()}
 
 
@@ -113,7 +113,7 @@ def test_what_was_not_told_is_missing(table: Table, partition: str) -> None:
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_a_lost_log_is_noticed(table: Table, partition: str) -> None:
     for path in logs_of(table, partition):
-        table.components.storage.delete(path)
+        table.context.components.storage.delete(path)
     found = problems(table)
     assert {row["partition"] for row in found} == {partition}
     assert any(row["problem"] in ("missing", "wrong") for row in found)
@@ -121,7 +121,7 @@ def test_a_lost_log_is_noticed(table: Table, partition: str) -> None:
 
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_a_damaged_log_is_told_and_the_others_are_validated(table: Table, partition: str) -> None:
-    storage = table.components.storage
+    storage = table.context.components.storage
     (first, *_) = logs_of(table, partition)
     storage.put(first, storage.read(first)[:-20])
     found = problems(table)
@@ -146,7 +146,7 @@ def test_a_record_in_another_place_is_wrong(table: Table) -> None:
 
 def test_an_entry_of_nothing_is_stale(table: Table) -> None:
     (path, *_) = logs_of(table, "record_index")
-    (said,) = read_metadata_log(table.components.storage.read(path), path=path)
+    (said,) = read_metadata_log(table.context.components.storage.read(path), path=path)
 
     def more(told: Entries) -> Entries:
         if told.keys.to_pylist() != said.keys.to_pylist():

@@ -25,7 +25,7 @@ from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import FileGroupId, LogFile, write_token
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, WriteTarget, start_write
+from headwater.operations.write import RunningWrite, WriteRequest, start_write
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.ids import SystemIds
 from headwater.seams.local import LocalStorage
@@ -80,16 +80,7 @@ class Writer:
             strategy=strategy or DetectionStrategy.DIRECT,
             checks_commits=checks_commits,
         )
-        target = WriteTarget(
-            components=table.components,
-            config=table.config,
-            write_config=table.write_config,
-            files=table.file_config,
-            storage_options=table.options.known,
-            lock_timeout_ms=10_000,
-            detection=self.config,
-            lock_config=table.lock_config,
-        )
+        target = table.context
         request = WriteRequest(operation=Operation.UPSERT, columns=SCHEMA)
         self.write: RunningWrite = start_write(target, request)
         self._clock = clock or SystemClock()
@@ -131,7 +122,9 @@ class Writer:
             ) as markers:
                 yield markers
         else:
-            checker = MarkerChecker(detection, self.config, storage, self._clock, self.table.ids)
+            checker = MarkerChecker(
+                detection, self.config, storage, self._clock, self.table.context.ids
+            )
             self._checker = checker
             config = MarkerConfig(type=MarkerType.TIMELINE_SERVER_BASED)
             ids = SystemIds()

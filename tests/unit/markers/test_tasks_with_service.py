@@ -27,7 +27,7 @@ from headwater.model.files import parse_data_file
 from headwater.operations.execute import execute_write
 from headwater.operations.plan import Operation
 from headwater.operations.route import group_route
-from headwater.operations.write import RunningWrite, WriteRequest, WriteTarget, start_write
+from headwater.operations.write import RunningWrite, WriteRequest, start_write
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])
@@ -55,14 +55,7 @@ def make_table(path: Path, table_type: TableType) -> Table:
 
 
 def begin(table: Table) -> RunningWrite:
-    target = WriteTarget(
-        components=table.components,
-        config=table.config,
-        write_config=table.write_config,
-        files=table.file_config,
-        storage_options=table.options.known,
-        lock_timeout_ms=table.lock_config.acquire_timeout_ms,
-    )
+    target = table.context
     return start_write(target, WriteRequest(operation=Operation.UPSERT, columns=SCHEMA))
 
 
@@ -89,7 +82,7 @@ def test_every_file_is_announced_and_unlisted_ones_go(
     before = data_files(table)
     running = begin(table)
     time = running.plan.instant_time
-    with start_marker_service(table.storage, table.ids, time, MarkerConfig()) as service:
+    with start_marker_service(table.storage, table.context.ids, time, MarkerConfig()) as service:
         stats = run_tasks(running, service, rows(("a", "sf", 10), ("c", "la", 3)))
         announced = {marker.data_path for marker in load_every_marker(table.storage, time)}
         assert announced == data_files(table) - before
@@ -116,7 +109,7 @@ def test_a_conflict_stops_a_task_before_it_writes(tmp_path: Path) -> None:
     time = running.plan.instant_time
     with (
         start_marker_service(
-            table.storage, table.ids, time, MarkerConfig(), conflicts=OneWasFirst()
+            table.storage, table.context.ids, time, MarkerConfig(), conflicts=OneWasFirst()
         ) as service,
         pytest.raises(EarlyConflictError, match="Instant 1 was first"),
     ):
@@ -132,7 +125,7 @@ def test_a_task_without_its_service_writes_nothing(
     table = make_table(tmp_path, TableType.COPY_ON_WRITE)
     running = begin(table)
     with start_marker_service(
-        table.storage, table.ids, running.plan.instant_time, MarkerConfig()
+        table.storage, table.context.ids, running.plan.instant_time, MarkerConfig()
     ) as service:
         service.stop()
         with pytest.raises(StorageError) as caught:

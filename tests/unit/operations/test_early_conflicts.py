@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from headwater import Table, create_table, open_table
+from headwater.context import TableContext
 from headwater.engine.engine import TaskContext
 from headwater.engine.inline import InlineRows
 from headwater.errors import EarlyConflictError, ErrorKind
 from headwater.kernel.layout import ATTEMPTS
 from headwater.operations.execute import execute_write
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, WriteTarget, start_write
+from headwater.operations.write import RunningWrite, WriteRequest, start_write
 
 MODE = "hoodie.write.concurrency.mode"
 OPTIMISTIC = "optimistic_concurrency_control"
@@ -25,7 +26,7 @@ ENABLED = "hoodie.write.concurrency.early.conflict.detection.enable"
 OPTIONS = {MODE: OPTIMISTIC, "hoodie.write.lock.provider": "filesystem"}
 ONCE = {**OPTIONS, RETRIES: "0"}
 
-Targets = Callable[[Table], WriteTarget]
+Targets = Callable[[Table], TableContext]
 
 
 def rows(ids: str, value: int) -> pa.Table:
@@ -49,7 +50,7 @@ def values(table: Table) -> dict[str, int]:
     return dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True))
 
 
-def begin(target: WriteTarget, given: pa.Table) -> RunningWrite:
+def begin(target: TableContext, given: pa.Table) -> RunningWrite:
     """Begin a write and run its tasks."""
     inline = InlineRows(given)
     request = WriteRequest(operation=Operation.UPSERT, columns=inline.schema)

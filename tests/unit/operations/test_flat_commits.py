@@ -6,6 +6,7 @@ Counted are calls of the process that commits. What a task reads are the files t
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,10 +14,7 @@ import pytest
 
 import headwater as hw
 from headwater.config.metadata import METADATA_COMPACTION_COMMITS
-from headwater.config.registry import check_options
-from headwater.seams.clock import SystemClock
 from headwater.seams.counting import CountingStorage
-from headwater.seams.ids import SystemIds
 from headwater.seams.open_storage import open_storage
 from headwater.table import Table
 
@@ -53,9 +51,7 @@ def calls_of_a_small_write(
     for number in range(commits):
         table.upsert(rows(partitions, first=number % 2))
     storage = CountingStorage(open_storage(str(folder), OPTIONS), keep_trace=True)
-    counted = Table.load(
-        storage=storage, clock=SystemClock(), ids=SystemIds(), options=check_options(OPTIONS)
-    )
+    counted = Table(replace(hw.open_table(folder, OPTIONS).context, storage=storage))
     storage.reset()
     counted.upsert(rows(partitions).slice(0, 1))
     calls = Counter(method for method, path in storage.trace if not path.startswith(INDEX_LOGS))

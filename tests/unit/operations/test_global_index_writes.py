@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headwater as hw
+from headwater.context import TableContext
 from headwater.engine.engine import GROUP_NUMBER, Route, RowsTask, TaskContext
 from headwater.engine.inline import InlineRows
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, WriteTarget, run_write
+from headwater.operations.write import WriteRequest, run_write
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
@@ -306,7 +307,7 @@ class SplitRows(InlineRows):
 )
 def test_several_tasks_move_records(
     tmp_path_factory: pytest.TempPathFactory,
-    target_of: Callable[[Table], WriteTarget],
+    target_of: Callable[[Table], TableContext],
     index: str,
     table_type: str,
     task_count: int,

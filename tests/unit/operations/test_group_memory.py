@@ -26,7 +26,7 @@ from headwater.queries.snapshot import ReadRequest, plan_snapshot
 
 table = hw.open_table(sys.argv[1])
 table.upsert(pa.table({"id": ["k5", "new"], "a": [-1, -2], "b": [-1.0, -2.0]}))
-plan = plan_snapshot(table.storage, table.config, ReadRequest(), storage_options={})
+plan = plan_snapshot(table.context, ReadRequest())
 rows = sum(batch.num_rows for batch in read_slices(plan.query, list(plan.slices)))
 print(json.dumps({"rows": rows, "peak": pa.default_memory_pool().max_memory()}))
 """

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headwater import Table, create_table, open_table
+from headwater.context import TableContext
 from headwater.engine.engine import TaskContext
 from headwater.errors import ErrorKind, FencedError
 from headwater.kernel.txn.attempts import encode_attempt
@@ -18,7 +19,6 @@ from headwater.operations.staging import StagedRows, needs_staging, stage_rows, 
 from headwater.operations.write import (
     PlannedWrite,
     WriteRequest,
-    WriteTarget,
     abandon_write,
     resume_write,
     start_write,
@@ -38,15 +38,8 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     )
 
 
-def target_of(table: Table) -> WriteTarget:
-    return WriteTarget(
-        components=table.components,
-        config=table.config,
-        write_config=table.write_config,
-        files=table.file_config,
-        storage_options=table.options.known,
-        lock_timeout_ms=table.lock_config.acquire_timeout_ms,
-    )
+def target_of(table: Table) -> TableContext:
+    return table.context
 
 
 def begin(

@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headwater as hw
+from headwater.context import TableContext
 from headwater.engine.engine import GROUP_NUMBER, Route, RouteKind, RowsTask, TaskContext
 from headwater.errors import InvalidInputError
 from headwater.kernel.load_view import load_view
 from headwater.model.commit import Commit
 from headwater.operations.plan import Operation
 from headwater.operations.staging import StagedRows, stage_rows
-from headwater.operations.write import WriteRequest, WriteTarget, run_write, start_write
+from headwater.operations.write import WriteRequest, run_write, start_write
 from headwater.table import Table
 
 R = TypeVar("R")
@@ -117,15 +118,8 @@ class SplitRows:
             yield batch.filter(pa.array(mine, pa.bool_()))
 
 
-def target_of(table: Table) -> WriteTarget:
-    return WriteTarget(
-        components=table.components,
-        config=table.config,
-        write_config=table.write_config,
-        files=table.file_config,
-        storage_options=table.options.known,
-        lock_timeout_ms=1_000,
-    )
+def target_of(table: Table) -> TableContext:
+    return table.context
 
 
 def write_split(

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
+from headwater.context import TableContext
 from headwater.operations.indexed_summaries import IndexedSummaries
 from headwater.operations.key_lookup import KeyLookup
 from headwater.operations.plan import Operation, WritePlan
-from headwater.operations.write import WriteRequest, WriteTarget, start_write
+from headwater.operations.write import WriteRequest, start_write
 from headwater.seams.counting import CountingStorage
 from headwater.table import Table
 
@@ -25,7 +26,7 @@ OPTIONS = {
 }
 WITH_RANGES = {**OPTIONS, "hoodie.metadata.index.column.stats.enable": "true"}
 
-TargetOf = Callable[[Table], WriteTarget]
+TargetOf = Callable[[Table], TableContext]
 
 
 def rows(*keys: str) -> pa.Table:

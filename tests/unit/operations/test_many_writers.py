@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 
 from headwater import Table, create_table, open_table
+from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError
 from headwater.kernel.load_view import load_view
 from headwater.kernel.view.table_view import TableView
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, WriteTarget, start_write
+from headwater.operations.write import RunningWrite, WriteRequest, start_write
 
 MODE = "hoodie.write.concurrency.mode"
 OPTIMISTIC = "optimistic_concurrency_control"
@@ -26,7 +27,7 @@ SETTINGS = {
     "hoodie.write.concurrency.early.conflict.detection.enable": "false",
 }
 
-Targets = Callable[[Table], WriteTarget]
+Targets = Callable[[Table], TableContext]
 
 
 def rows(ids: str, value: int) -> pa.Table:
@@ -55,7 +56,7 @@ def values(table: Table) -> dict[str, int]:
 class Writer:
     """A write that a test takes step by step."""
 
-    def __init__(self, target: WriteTarget, given: pa.Table, operation: Operation) -> None:
+    def __init__(self, target: TableContext, given: pa.Table, operation: Operation) -> None:
         self._rows = InlineRows(given)
         request = WriteRequest(operation=operation, columns=self._rows.schema)
         self.write: RunningWrite = start_write(target, request)

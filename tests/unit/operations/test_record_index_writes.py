@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
+from headwater.context import TableContext
 from headwater.kernel.index.partition_kinds import RECORD_INDEX
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, WriteTarget, start_write
+from headwater.operations.write import WriteRequest, start_write
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
@@ -123,7 +124,7 @@ def test_without_the_index_keys_are_searched_in_all_files(tmp_path: Path) -> Non
 
 
 def test_only_partitions_of_the_rows_and_their_records_are_loaded(
-    tmp_path: Path, target_of: Callable[[Table], WriteTarget]
+    tmp_path: Path, target_of: Callable[[Table], TableContext]
 ) -> None:
     table = new_table(tmp_path / "t")
     table.upsert(rows(("a", "x", 1), ("b", "y", 2), ("c", "z", 3)))

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headwater import Table, create_table
+from headwater.context import TableContext
 from headwater.operations.plan import Operation
 from headwater.operations.sink_progress import (
     encode_progress,
@@ -15,7 +16,7 @@ from headwater.operations.sink_progress import (
     load_saved_attempt,
     save_attempt,
 )
-from headwater.operations.write import WriteRequest, WriteTarget, start_write
+from headwater.operations.write import WriteRequest, start_write
 
 ROWS = pa.table({"n": [1]})
 
@@ -25,15 +26,8 @@ def table(tmp_path: Path) -> Table:
     return create_table(tmp_path / "events", schema=ROWS.schema)
 
 
-def target_of(table: Table) -> WriteTarget:
-    return WriteTarget(
-        components=table.components,
-        config=table.config,
-        write_config=table.write_config,
-        files=table.file_config,
-        storage_options=table.options.known,
-        lock_timeout_ms=table.lock_config.acquire_timeout_ms,
-    )
+def target_of(table: Table) -> TableContext:
+    return table.context
 
 
 def commit(table: Table, extra_metadata: dict[str, str]) -> None:

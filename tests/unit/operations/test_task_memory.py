@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 import headwater as hw
 from headwater.engine.engine import TaskContext
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, WriteTarget, run_write
+from headwater.operations.write import WriteRequest, run_write
 
 folder, table_type, rows_per_batch, batches, memory_bytes, many_groups = json.loads(sys.argv[1])
 SCHEMA = pa.schema([("id", pa.string()), ("value", pa.int64()), ("text", pa.string())])
@@ -68,14 +68,7 @@ def peak_bytes(name, buckets):
         table_type=table_type,
         options=options,
     )
-    target = WriteTarget(
-        components=table.components,
-        config=table.config,
-        write_config=table.write_config,
-        files=table.file_config,
-        storage_options=table.options.known,
-        lock_timeout_ms=1_000,
-    )
+    target = table.context
     before = pa.total_allocated_bytes()
     run_write(target, WriteRequest(operation=Operation.UPSERT, columns=SCHEMA), LazyRows())
     peak = pa.default_memory_pool().max_memory() - before

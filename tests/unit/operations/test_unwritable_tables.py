@@ -28,8 +28,10 @@ def test_a_write_is_refused_before_it_begins(
 ) -> None:
     table = hw.create_table(tmp_path / "t", schema="id string, n long", record_key="id")
     table.insert(ROWS)
-    locks = table.components.locks
-    update_table_config(table.storage, locks, table.clock, {key: value}, lock_timeout_ms=1_000)
+    locks = table.context.components.locks
+    update_table_config(
+        table.storage, locks, table.context.clock, {key: value}, lock_timeout_ms=1_000
+    )
     table = hw.open_table(tmp_path / "t")
     before = table.inspect.timeline()
     for write in (table.upsert, table.insert, table.delete, table.overwrite):

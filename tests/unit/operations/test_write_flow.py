@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import headwater as hw
-from headwater.config.registry import check_options
 from headwater.config.table_options import TableType
+from headwater.context import TableContext
 from headwater.engine.engine import Route, RowsTask, TaskContext
 from headwater.engine.inline import InlineRows
 from headwater.kernel.load_view import load_view
@@ -20,15 +21,13 @@ from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, load
 from headwater.model.files import write_token
 from headwater.operations import execute
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, WriteTarget, run_write, start_write
-from headwater.seams.clock import SystemClock
+from headwater.operations.write import WriteRequest, run_write, start_write
 from headwater.seams.counting import CountingStorage
-from headwater.seams.ids import SystemIds
 from headwater.seams.local import LocalStorage
 from headwater.table import Table
 
 R = TypeVar("R")
-TargetOf = Callable[[Table], WriteTarget]
+TargetOf = Callable[[Table], TableContext]
 
 SCHEMA = pa.schema(
     [
@@ -155,7 +154,7 @@ def test_a_failed_write_shows_nothing_and_blocks_nobody(
     assert data_files(table) == before
     # Another process need not wait for this one's heartbeat to lapse.
     other = hw.open_table(table.uri, FAST)
-    assert other.ids.owner != table.ids.owner
+    assert other.context.ids.owner != table.context.ids.owner
     other.upsert(rows(("b", "ny", 2)))
     table.upsert(rows(("a", "sf", 3)))
     assert values_of(other) == {"a": 3, "b": 2}
@@ -263,9 +262,7 @@ def test_storage_calls_of_a_small_commit(
     storage = CountingStorage(LocalStorage(made.uri, fsync=False), keep_trace=True)
     # Tasks reach storage by themselves; here they share the driver's, so that all is counted.
     monkeypatch.setattr(execute, "open_storage", lambda *_: storage)
-    table = Table.load(
-        storage=storage, clock=SystemClock(), ids=SystemIds(), options=check_options(FAST)
-    )
+    table = Table(replace(hw.open_table(made.uri, FAST).context, storage=storage))
     table.upsert(rows(("a", "sf", 4)))
     storage.reset()
     table.upsert(rows(("a", "sf", 5)))
@@ -293,9 +290,7 @@ def test_the_logs_of_a_commit_are_read_once_for_all_indexes(tmp_path: Path) -> N
         },
     )
     storage = CountingStorage(LocalStorage(made.uri, fsync=False), keep_trace=True)
-    table = Table.load(
-        storage=storage, clock=SystemClock(), ids=SystemIds(), options=check_options(FAST)
-    )
+    table = Table(replace(hw.open_table(made.uri, FAST).context, storage=storage))
     many = rows(*((f"k{number}", "sf", number) for number in range(40)))
     table.upsert(many)
     storage.reset()

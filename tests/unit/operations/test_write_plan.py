@@ -13,13 +13,14 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
+from headwater.context import TableContext
 from headwater.kernel.arrow.buckets import bucket_ids
 from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.kernel.load_view import load_view
 from headwater.model.instant import instant_time_after
 from headwater.operations.plan import INSERTS, Operation, WritePlan, slices_by_bucket
 from headwater.operations.route import GroupKey, assign_groups, group_numbers
-from headwater.operations.write import WriteRequest, WriteTarget, start_write
+from headwater.operations.write import WriteRequest, start_write
 from headwater.table import Table
 
 SCHEMA = pa.schema(
@@ -45,7 +46,7 @@ def bucketed(path: Path, **arguments: Any) -> Table:
 
 
 @pytest.fixture
-def plan_of(target_of: Callable[[Table], WriteTarget]) -> PlanOf:
+def plan_of(target_of: Callable[[Table], TableContext]) -> PlanOf:
     """Return a function that plans an upsert, or an insert into a table without keys."""
 
     def plan_of(table: Table) -> WritePlan:

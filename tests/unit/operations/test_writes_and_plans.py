@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from headwater import Table, create_table
+from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
 from headwater.errors import ConflictError, EarlyConflictError, ErrorKind
 from headwater.kernel.layout import cancel_path
@@ -17,17 +19,15 @@ from headwater.kernel.timeline.names import file_name
 from headwater.model.instant import Action, InstantTime, State, instant_time_after
 from headwater.model.plan_flags import PlanFlags
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, WriteTarget, start_write
-from headwater.seams.clock import SystemClock
+from headwater.operations.write import RunningWrite, WriteRequest, start_write
 from headwater.seams.counting import CountingStorage
-from headwater.seams.ids import SystemIds
 from headwater.testing.plan_site import CANCELLABLE, clustering_request
 from headwater.testing.table import TIMELINE
 
 OPTIMISTIC = "optimistic_concurrency_control"
 NON_BLOCKING = "non_blocking_concurrency_control"
 
-Targets = Callable[[Table], WriteTarget]
+Targets = Callable[[Table], TableContext]
 
 
 def rows(ids: str, value: int) -> pa.Table:
@@ -143,7 +143,7 @@ def calls_of_a_commit(folder: Path, target_of: Targets, *, has_plan: bool) -> in
     if has_plan:
         request_plan(made, CANCELLABLE)
     counting = CountingStorage(made.storage)
-    table = Table.load(storage=counting, clock=SystemClock(), ids=SystemIds(), options=made.options)
+    table = Table(replace(made.context, storage=counting))
     request = WriteRequest(operation=Operation.UPSERT, columns=rows("a", 2).schema)
     running = start_write(target_of(table), request)
     stats = running.run_tasks(InlineRows(rows("a", 2)))

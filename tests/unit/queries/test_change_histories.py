@@ -146,9 +146,7 @@ def check_partition_of_time(table: Table, times: Sequence[str]) -> None:
     seen = [
         instant
         for after, until in pairwise([None, *times])
-        for instant in plan_incremental(
-            table.storage, table.config, parse_window(after, until), storage_options={}
-        ).instants
+        for instant in plan_incremental(table.context, parse_window(after, until)).instants
     ]
     assert len(seen) == len(set(seen)) == len(times)
 

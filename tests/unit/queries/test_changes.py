@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headwater.context import TableContext
 from headwater.errors import (
     CorruptTableError,
     ErrorKind,
@@ -50,6 +51,8 @@ from headwater.queries.cdc import plan_change_feed
 from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import IncrementalPlan, Window, parse_window, plan_incremental
 from headwater.queries.slice_reader import read_slice, read_slices
+from headwater.seams.clock import SystemClock
+from headwater.seams.ids import SystemIds
 from headwater.seams.open_storage import open_storage
 
 COLUMNS = pa.schema([("id", pa.string()), ("v", pa.int64())])
@@ -163,8 +166,17 @@ class HandMade:
         )
         self.commit(requested, completed, base, action=Action.COMPACTION, operation="COMPACT")
 
+    @property
+    def context(self) -> TableContext:
+        return TableContext(
+            storage=self.storage,
+            clock=SystemClock(),
+            ids=SystemIds(),
+            stored_config=self.config,
+        )
+
     def plan(self, after: int | None, until: int | None) -> IncrementalPlan:
-        return plan_incremental(self.storage, self.config, window(after, until), storage_options={})
+        return plan_incremental(self.context, window(after, until))
 
     def incr(self, after: int | None, until: int | None) -> dict[str, int]:
         plan = self.plan(after, until)
@@ -174,7 +186,7 @@ class HandMade:
         return dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
 
     def feed(self, after: int | None, until: int | None) -> list[Change]:
-        plan = plan_change_feed(self.storage, self.config, window(after, until), storage_options={})
+        plan = plan_change_feed(self.context, window(after, until))
         # What Spark ships to its executors must survive the journey.
         plan = pickle.loads(pickle.dumps(plan))
         changes = pa.Table.from_batches(read_changes(plan.query, plan.tasks), plan.result_schema)

@@ -239,9 +239,7 @@ class TestReading:
         self, tables: dict[str, Table], kind: str
     ) -> None:
         table = tables[kind]
-        plan = plan_snapshot(
-            table.storage, table.config, ReadRequest(where="id = 'k03'"), storage_options={}
-        )
+        plan = plan_snapshot(table.context, ReadRequest(where="id = 'k03'"))
         groups = [file_slice.group for file_slice in plan.slices]
         assert len(groups) == len({group.partition for group in groups}) == 3
         assert len({group.file_id[:8] for group in groups}) == 1
@@ -297,7 +295,7 @@ class TestReading:
     def test_a_hint_drops_what_it_understands(self, tables: dict[str, Table]) -> None:
         table = tables["COPY_ON_WRITE"]
         request = ReadRequest(where="city = 'sf' AND upper(id) = 'K03'")
-        plan = plan_snapshot(table.storage, table.config, request, storage_options={})
+        plan = plan_snapshot(table.context, request)
         assert {file_slice.group.partition.removeprefix("city=") for file_slice in plan.slices} == {
             "sf"
         }

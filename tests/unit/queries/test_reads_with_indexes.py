@@ -10,6 +10,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +275,7 @@ def test_a_look_up_asks_storage_for_what_it_needs_and_once(tmp_path: Path) -> No
     table.indexes.create(RECORD_INDEX)
     storage = CountingStorage(table.storage, keep_trace=True)
     request = ReadRequest(where="id = '1'", is_filtered=True)
-    plan = plan_snapshot(storage, table.reload().config, request, storage_options=OPTIONS)
+    plan = plan_snapshot(replace(table.reload().context, storage=storage), request)
     assert len(plan.slices) == 1
     assert len(set(storage.trace)) == len(storage.trace)
     metadata = ".hoodie/metadata"
@@ -376,5 +377,5 @@ def rows_with(**values: Any) -> pa.Table:
 
 def groups_read(table: Table, where: str) -> int:
     request = ReadRequest(where=where, is_filtered=True)
-    plan = plan_snapshot(table.storage, table.config, request, storage_options=table.options.known)
+    plan = plan_snapshot(table.context, request)
     return len(plan.slices)

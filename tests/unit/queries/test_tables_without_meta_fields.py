@@ -48,9 +48,9 @@ def empty_meta_columns(table: Table, folder: Path, block_format: LogBlockFormat)
                 )
             )
         path.write_bytes(b"".join(blocks))
-    locks = table.components.locks
+    locks = table.context.components.locks
     changes = {"hoodie.populate.meta.fields": "false"}
-    update_table_config(table.storage, locks, table.clock, changes, lock_timeout_ms=1_000)
+    update_table_config(table.storage, locks, table.context.clock, changes, lock_timeout_ms=1_000)
     return hw.open_table(folder)
 
 

@@ -23,7 +23,7 @@ from headwater.kernel.txn.writes import resume_inflight_write
 from headwater.markers.batches import load_every_marker
 from headwater.model.instant import InstantTime
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, WriteTarget, start_write
+from headwater.operations.write import RunningWrite, WriteRequest, start_write
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
@@ -58,14 +58,7 @@ class Bench:
     ) -> RunningWrite:
         """Start a write and run its tasks: everything but the commit."""
         table = self.table
-        target = WriteTarget(
-            components=table.components,
-            config=table.config,
-            write_config=table.write_config,
-            files=table.file_config,
-            storage_options=table.options.known,
-            lock_timeout_ms=table.lock_config.acquire_timeout_ms,
-        )
+        target = table.context
         running = start_write(target, WriteRequest(operation=operation, columns=SCHEMA))
         running.run_tasks(InlineRows(rows(*(values or (("a", "sf", 10), ("c", "la", 3))))))
         return running
@@ -76,7 +69,7 @@ class Bench:
         Its heartbeat is released, but its process ended before it could roll the write back.
         """
         planned = self.begin_write(operation=operation).hand_over()
-        components = self.table.components
+        components = self.table.context.components
         txn = LockTransaction(components, table_layout(self.table.config))
         resume_inflight_write(components, txn, planned.attempt).abandon()
         return planned.plan.instant_time

@@ -15,6 +15,7 @@ import headwater as hw
 from headwater.config.archive import ArchiveConfig
 from headwater.config.clean import CleanConfig
 from headwater.config.table_options import TableType
+from headwater.context import TableContext
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.kernel.layout import attempt_folder, cancel_path, heartbeat_path, marker_folder
 from headwater.kernel.table_config import table_layout
@@ -22,19 +23,21 @@ from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.write import archive_instants
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
-from headwater.kernel.txn.transaction import LockTransaction
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.storage import Storage
 from headwater.services.archive import Bounds, plan_archive, run_archive
-from headwater.services.target import ServiceTarget
 from headwater.table import Table
 from headwater.testing.manual_clock import ManualClock
 from headwater.testing.retained_answers import ask_all, check_unchanged, completion_times
 
 Bench = Any  # In conftest.py, which cannot be imported.
 
+QUICK_TO_DIE = {
+    "hoodie.client.heartbeat.interval_in_ms": "1000",
+    "hoodie.client.heartbeat.tolerable.misses": "2",
+}
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -305,18 +308,12 @@ def test_inv_37_an_entry_in_cancel_is_refused_whatever_the_policy(
 LOCKS = InProcessLocks()
 
 
-def as_process(table: Table, name: str, storage: Storage | None = None) -> ServiceTarget:
-    clock = ManualClock(table.clock.now_ms())
+def as_process(table: Table, name: str, storage: Storage | None = None) -> TableContext:
+    clock = ManualClock(table.context.clock.now_ms())
     ids = SystemIds(Owner(name, 1, name))
     provider = InProcessLockProvider(LOCKS, clock, ids, table=table.uri)
     components = Components(storage or table.storage, clock, ids, provider)
-    return ServiceTarget(
-        components=components,
-        txn=LockTransaction(components, table_layout(table.config)),
-        config=table.config,
-        interval_ms=1_000,
-        tolerable_misses=2,
-    )
+    return TableContext.through(components, table.config, QUICK_TO_DIE)
 
 
 def test_inv_35_the_next_archival_finishes_what_a_dead_one_began(

@@ -183,7 +183,7 @@ def test_a_plan_is_cancelled_and_aborted_by_hand(make_bench: Callable[..., Any])
     (row,) = table.inspect.cancels().to_pylist()
     assert (row["state"], row["is_waiting"]) == ("aborted", False)
     assert row["reason"] == "tired of waiting"
-    assert row["aborted_by"] == row["cancelled_by"] == str(table.ids.owner)
+    assert row["aborted_by"] == row["cancelled_by"] == str(table.context.ids.owner)
     assert table.inspect.cancel_count().to_pylist() == [{"times_cancelled": 1, "waiting": 0}]
     assert bench.values() == rows
 

@@ -15,6 +15,7 @@ import pytest
 import headwater as hw
 from headwater.config.clean import CleanConfig
 from headwater.config.table_options import TableType
+from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
 from headwater.errors import ErrorKind, NotFoundError
 from headwater.kernel.format.avro_records import decode_record
@@ -29,20 +30,23 @@ from headwater.model.instant import Action
 from headwater.model.plans import CleanerPlan
 from headwater.model.service_metadata import CleanMetadata
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, WriteTarget, start_write
+from headwater.operations.write import RunningWrite, WriteRequest, start_write
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.lock import TABLE, HeldLock, LockProvider
 from headwater.seams.storage import Storage
 from headwater.services.clean import CleanTask, run_clean
-from headwater.services.target import ServiceTarget
 from headwater.table import Table
 from headwater.testing.manual_clock import ManualClock
 from headwater.testing.retained_answers import ask_all, check_unchanged, completion_times
 
 Bench = Any  # In conftest.py, which cannot be imported.
 
+QUICK_TO_DIE = {
+    "hoodie.client.heartbeat.interval_in_ms": "1000",
+    "hoodie.client.heartbeat.tolerable.misses": "2",
+}
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -103,14 +107,7 @@ def make_table(tmp_path: Path) -> Callable[..., Table]:
 
 def begin_write(table: Table, *values: tuple[str, str, int]) -> tuple[RunningWrite, list[Any]]:
     """Start a write and run its tasks: everything but the commit."""
-    target = WriteTarget(
-        components=table.components,
-        config=table.config,
-        write_config=table.write_config,
-        files=table.file_config,
-        storage_options=table.options.known,
-        lock_timeout_ms=table.lock_config.acquire_timeout_ms,
-    )
+    target = table.context
     running = start_write(target, WriteRequest(operation=Operation.UPSERT, columns=SCHEMA))
     return running, running.run_tasks(InlineRows(rows(*values)))
 
@@ -207,7 +204,7 @@ def test_hours_are_counted_from_now(make_table: Callable[..., Table]) -> None:
     files = data_files(table)
     reopened(table, **ONE_HOUR).services.clean()
     assert data_files(table) == files
-    clock = ManualClock(table.clock.now_ms() + 3 * 3_600_000)
+    clock = ManualClock(table.context.clock.now_ms() + 3 * 3_600_000)
     late = _as_process(reopened(table, **ONE_HOUR), "later", clock)
     config = CleanConfig.from_options(ONE_HOUR)
     assert run_clean(late, config) == []  # No commit of the last hour, so nothing is decided.
@@ -397,19 +394,13 @@ LOCKS = InProcessLocks()
 
 def _as_process(
     table: Table, name: str, clock: Clock, storage: Storage | None = None
-) -> ServiceTarget:
+) -> TableContext:
     """Return a table as another process on a host of its own reaches it."""
     ids = SystemIds(Owner(name, 1, name))
     provider = InProcessLockProvider(LOCKS, clock, ids, table=table.uri)
     components = Components(storage or table.storage, clock, ids, provider)
-    txn = LockTransaction(components, table_layout(table.config))
-    return ServiceTarget(
-        components=components,
-        txn=txn,
-        config=table.config,
-        interval_ms=1_000,
-        tolerable_misses=2,
-    )
+    LockTransaction(components, table_layout(table.config))
+    return TableContext.through(components, table.config, QUICK_TO_DIE)
 
 
 def test_another_process_finishes_what_a_dead_one_began(
@@ -424,7 +415,7 @@ def test_another_process_finishes_what_a_dead_one_began(
     before = ask_all(original, times)
     final: set[str] = set()
     for writes, table in zip(count(), copies(original), strict=False):
-        clock = ManualClock(original.clock.now_ms())
+        clock = ManualClock(original.context.clock.now_ms())
         victim = _as_process(table, "C", clock, dying(table.storage, writes))
         has_died = False
         try:
@@ -482,16 +473,10 @@ class BeforeTheLock:
         return getattr(self._locks, name)
 
 
-def _overtaken(table: Table, act: Callable[[], Any]) -> ServiceTarget:
-    locks = BeforeTheLock(table.components.locks, act)
-    components = replace(table.components, locks=locks)
-    return ServiceTarget(
-        components=components,
-        txn=LockTransaction(components, table_layout(table.config)),
-        config=table.config,
-        interval_ms=1_000,
-        tolerable_misses=2,
-    )
+def _overtaken(table: Table, act: Callable[[], Any]) -> TableContext:
+    locks = BeforeTheLock(table.context.components.locks, act)
+    components = replace(table.context.components, locks=locks)
+    return TableContext.through(components, table.config, QUICK_TO_DIE)
 
 
 def test_a_savepoint_that_comes_between_plan_and_request_is_respected(
@@ -539,7 +524,7 @@ def test_a_savepoint_of_what_a_pending_clean_is_about_to_delete_is_refused(
 ) -> None:
     table = make_table()
     first = load_active(table.storage, _folder(table)).completed[0].requested_time
-    clock = ManualClock(table.clock.now_ms())
+    clock = ManualClock(table.context.clock.now_ms())
     with pytest.raises(killed):
         run_clean(
             _as_process(table, "C", clock, dying(table.storage, 2)), CleanConfig(commits_retained=1)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.config.clean import CleanConfig, CleanPolicy
+from headwater.context import TableContext
 from headwater.errors import ErrorKind, NotFoundError
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.layout import TableLayout
@@ -22,7 +23,6 @@ from headwater.kernel.table_config import create_table_config
 from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.timeline.history.write import archive_instants
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
-from headwater.kernel.txn.transaction import LockTransaction
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after
@@ -30,9 +30,12 @@ from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.memory import MemoryStorage
 from headwater.services.clean import run_clean
-from headwater.services.target import ServiceTarget
 from headwater.testing.manual_clock import ManualClock
 
+QUICK_TO_DIE = {
+    "hoodie.client.heartbeat.interval_in_ms": "1000",
+    "hoodie.client.heartbeat.tolerable.misses": "2",
+}
 LAYOUT = TableLayout()
 FIRST = InstantTime("20251231000000000")
 """Before the clock of the cleaner begins."""
@@ -84,17 +87,11 @@ class InMemory:
         done = Instant(at(requested), action, State.COMPLETED, at(completed))
         self.storage.put(instant_path(LAYOUT.timeline, done), encode_record(record))
 
-    def target(self) -> ServiceTarget:
+    def target(self) -> TableContext:
         ids = SystemIds(Owner("C", 1, "C"))
         locks = InProcessLockProvider(InProcessLocks(), self.clock, ids, table="orders")
         components = Components(self.storage, self.clock, ids, locks)
-        return ServiceTarget(
-            components=components,
-            txn=LockTransaction(components, LAYOUT),
-            config=self.config,
-            interval_ms=1_000,
-            tolerable_misses=2,
-        )
+        return TableContext.through(components, self.config, QUICK_TO_DIE)
 
     def views(self, times: list[int]) -> dict[int, frozenset[str] | None]:
         """Return the files of the view as of each time; None where it is refused."""

@@ -471,7 +471,7 @@ def test_a_plan_that_somebody_executes_is_refused_or_passed_over(
     claim = Claim(
         owner=Owner("other", 1, "other"), token="t", interval_ms=60_000, tolerable_misses=2
     )
-    txn = LockTransaction(table.components, table_layout(table.config))
+    txn = LockTransaction(table.context.components, table_layout(table.config))
     txn.run(StartExecution(InstantTime(plan), Purpose.EXECUTE, claim))
     files = {info.path for info in table.storage.list_tree("")}
     with pytest.raises(ConflictError, match="already running: attempt 2 by other") as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.config.registry import check_options
 from headwater.indexes.upkeep import load_held_back
 from headwater.kernel.index.files import MetadataFiles
 from headwater.kernel.index.metadata_table import load_metadata_table
@@ -50,11 +50,13 @@ def rows(*values: tuple[str, int]) -> pa.Table:
 
 
 def process_of(name: str, table: Table, clock: ManualClock, storage: Any = None) -> Table:
-    return Table.load(
-        storage=storage or table.storage,
-        clock=clock,
-        ids=SystemIds(Owner(name, 1, name)),
-        options=check_options(OPTIONS),
+    return Table(
+        replace(
+            table.context.reload(),
+            storage=storage or table.storage,
+            clock=clock,
+            ids=SystemIds(Owner(name, 1, name)),
+        )
     )
 
 
@@ -102,7 +104,7 @@ def test_a_dead_write_leaves_nothing_in_the_index(
         heir = process_of("Y", copy, ManualClock(clock.now_ms() + EXPIRY_MS))
         services = heir.services
         services.rollback_failed_writes()
-        heir.components.clock.sleep_ms(EXPIRY_MS)
+        heir.context.clock.sleep_ms(EXPIRY_MS)
         services.rollback_failed_writes()
         check_index_equals_listing(heir)
         values = {row["id"]: row["value"] for row in heir.read_arrow().to_pylist()}

@@ -16,13 +16,11 @@ import pytest
 
 import headwater as hw
 from headwater.config.clean import CleanConfig
+from headwater.context import TableContext
 from headwater.errors import ConflictError, ErrorKind, FencedError
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
-from headwater.kernel.txn.rollback import Rollbacks
-from headwater.kernel.txn.transaction import LockTransaction
-from headwater.markers.batches import load_every_marker
 from headwater.model.instant import Action
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
@@ -30,12 +28,15 @@ from headwater.seams.storage import Storage
 from headwater.services.clean import run_clean
 from headwater.services.restore import finish_restores, run_restore
 from headwater.services.rollback import rollback_failed_writes
-from headwater.services.target import ServiceTarget
 from headwater.services.undo import rollback_commit
 from headwater.table import Table
 from headwater.testing.manual_clock import ManualClock
 from headwater.testing.retained_answers import ask_all, check_unchanged, completion_times
 
+QUICK_TO_DIE = {
+    "hoodie.client.heartbeat.interval_in_ms": "1000",
+    "hoodie.client.heartbeat.tolerable.misses": "2",
+}
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -45,8 +46,7 @@ SCHEMA = pa.schema(
 )
 FAST = {"headwater.storage.fsync": "false"}
 WRITES = ("put", "put_if_absent", "open_output", "replace", "delete")
-Process = tuple[ServiceTarget, Rollbacks]
-Work = Callable[[Process], Any]
+Work = Callable[[TableContext], Any]
 
 
 @pytest.fixture
@@ -100,36 +100,24 @@ class Stalling:
         return stalled
 
 
-def _process(table: Table, name: str, locks: InProcessLocks, storage: Any = None) -> Process:
-    clock = ManualClock(table.clock.now_ms())
+def _process(table: Table, name: str, locks: InProcessLocks, storage: Any = None) -> TableContext:
+    clock = ManualClock(table.context.clock.now_ms())
     ids = SystemIds(Owner(name, 1, name))
     provider = InProcessLockProvider(locks, clock, ids, table=table.uri)
     components = Components(storage or table.storage, clock, ids, provider)
-    txn = LockTransaction(components, table_layout(table.config), lock_timeout_ms=10)
-    target = ServiceTarget(
-        components=components, txn=txn, config=table.config, interval_ms=1_000, tolerable_misses=2
-    )
-    rollbacks = Rollbacks(
-        components=components,
-        txn=txn,
-        layout=target.layout,
-        load_markers=load_every_marker,
-        interval_ms=1_000,
-        tolerable_misses=2,
-    )
-    return target, rollbacks
+    options = {**QUICK_TO_DIE, "hoodie.write.lock.wait_time_ms": "10"}
+    return TableContext.through(components, table.config, options)
 
 
-def _take_over(process: Process, work: Work) -> None:
+def _take_over(process: TableContext, work: Work) -> None:
     """Do the work as a process that waits until it takes the owner of what it finds for dead."""
-    target, rollbacks = process
-    clock = target.components.clock
-    rollback_failed_writes(rollbacks, target.txn.watch, wait=True)
+    clock = process.clock
+    rollback_failed_writes(process.rollbacks, process.txn.watch, wait=True)
     for _ in range(2):
-        finish_restores(target, rollbacks)
-        run_clean(target, CleanConfig(commits_retained=100))
+        finish_restores(process)
+        run_clean(process, CleanConfig(commits_retained=100))
         clock.sleep_ms(10_000)
-    if not load_active(target.storage, target.layout.timeline).pending:
+    if not process.load_timeline().pending:
         work(process)
 
 
@@ -181,7 +169,7 @@ def test_a_stalled_clean_deletes_nothing_that_is_needed(
     before = ask_all(table, times)
     take_overs = 0
     for copy, was_taken in _interrupt_everywhere(
-        table, copies, lambda process: run_clean(process[0], CleanConfig(commits_retained=1))
+        table, copies, lambda process: run_clean(process, CleanConfig(commits_retained=1))
     ):
         check_unchanged(before, ask_all(copy, times))
         assert _has_nothing_pending(copy)
@@ -197,10 +185,10 @@ def test_a_stalled_rollback_takes_back_one_commit(
     before = ask_all(table, times[:-1])
     expected = before[f"as of {times[-2]}"]
 
-    def work(process: Process) -> None:
-        timeline = process[0].load_timeline()
+    def work(process: TableContext) -> None:
+        timeline = process.load_timeline()
         if timeline.find(last.requested_time) is not None:
-            rollback_commit(*process, last.requested_time)
+            rollback_commit(process, last.requested_time)
 
     take_overs = 0
     for copy, was_taken in _interrupt_everywhere(table, copies, work):
@@ -219,9 +207,9 @@ def test_a_stalled_restore_ends_at_the_savepoint(
     saved = load_active(table.storage, table_layout(table.config).timeline).savepoints[0]
     expected = ask_all(table, times[:1])[f"as of {times[0]}"]
 
-    def work(process: Process) -> None:
-        if Action.RESTORE not in [i.action for i in process[0].load_timeline().completed]:
-            run_restore(*process, saved.requested_time)
+    def work(process: TableContext) -> None:
+        if Action.RESTORE not in [i.action for i in process.load_timeline().completed]:
+            run_restore(process, saved.requested_time)
 
     take_overs = 0
     for copy, was_taken in _interrupt_everywhere(table, copies, work):

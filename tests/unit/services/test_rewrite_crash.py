@@ -7,6 +7,7 @@ has got that far. What a task leaves that dies half-way has a test of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.config.write import WriteConfig
+from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext, never_stops
 from headwater.engine.inline import InlineEngine
 from headwater.errors import ConflictError, ErrorKind, FencedError, StorageError
@@ -81,14 +82,14 @@ def services_of(
     """Return the services of a process of its own."""
     ids = SystemIds(Owner(name, 1, name))
     locks = InProcessLockProvider(InProcessLocks(), clock, ids, table=table.uri)
-    return Services(
-        Components(storage or table.storage, clock, ids, locks),
-        table.config,
-        WriteConfig(heartbeat_interval_ms=INTERVAL_MS, heartbeat_tolerable_misses=2),
-        lock_timeout_ms=1_000,
-        options=OPTIONS,
-        engine_for=lambda _: engine or InlineEngine(),
-    )
+    options = {
+        **OPTIONS,
+        "hoodie.client.heartbeat.interval_in_ms": str(INTERVAL_MS),
+        "hoodie.client.heartbeat.tolerable.misses": "2",
+    }
+    components = Components(storage or table.storage, clock, ids, locks)
+    context = TableContext.through(components, table.config, options)
+    return Services(replace(context, engine_for=lambda _: engine or InlineEngine()))
 
 
 def take_over(execute: Callable[[Services], Any], services: Services, clock: ManualClock) -> Any:

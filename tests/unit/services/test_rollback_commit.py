@@ -12,6 +12,7 @@ import pytest
 
 import headwater as hw
 from headwater.config.table_options import TableType
+from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
 from headwater.errors import (
     AlreadyExistsError,
@@ -27,26 +28,26 @@ from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.history.write import archive_instants
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
-from headwater.kernel.txn.rollback import Rollbacks
-from headwater.kernel.txn.transaction import LockTransaction
-from headwater.markers.batches import load_every_marker
 from headwater.model.instant import Action, InstantTime
 from headwater.model.plans import RestorePlan, RollbackPlan
 from headwater.model.service_metadata import RestoreMetadata, RollbackMetadata, SavepointMetadata
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, WriteTarget, start_write
+from headwater.operations.write import RunningWrite, WriteRequest, start_write
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.storage import Storage
 from headwater.services.restore import finish_restores, run_restore
 from headwater.services.rollback import rollback_failed_writes
-from headwater.services.target import ServiceTarget
 from headwater.services.undo import rollback_commit
 from headwater.table import Table
 from headwater.testing.manual_clock import ManualClock
 from headwater.testing.retained_answers import completion_times
 
+QUICK_TO_DIE = {
+    "hoodie.client.heartbeat.interval_in_ms": "1000",
+    "hoodie.client.heartbeat.tolerable.misses": "2",
+}
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -133,14 +134,7 @@ def read_by_hudi_rs(table: Table) -> dict[str, int]:
 
 def begin_write(table: Table, *given: tuple[str, str, int]) -> tuple[RunningWrite, list[Any]]:
     """Start a write and run its tasks: everything but the commit."""
-    target = WriteTarget(
-        components=table.components,
-        config=table.config,
-        write_config=table.write_config,
-        files=table.file_config,
-        storage_options=table.options.known,
-        lock_timeout_ms=table.lock_config.acquire_timeout_ms,
-    )
+    target = table.context
     running = start_write(target, WriteRequest(operation=Operation.UPSERT, columns=SCHEMA))
     return running, running.run_tasks(InlineRows(rows(*given)))
 
@@ -458,29 +452,12 @@ LOCKS = InProcessLocks()
 
 def as_process(
     table: Table, name: str, clock: Clock, storage: Storage | None = None
-) -> tuple[ServiceTarget, Rollbacks]:
+) -> TableContext:
     """Return a table as another process on a host of its own reaches it."""
     ids = SystemIds(Owner(name, 1, name))
     provider = InProcessLockProvider(LOCKS, clock, ids, table=table.uri)
     components = Components(storage or table.storage, clock, ids, provider)
-    txn = LockTransaction(components, table_layout(table.config))
-    target = ServiceTarget(
-        components=components,
-        txn=txn,
-        config=table.config,
-        interval_ms=1_000,
-        tolerable_misses=2,
-    )
-    rollbacks = Rollbacks(
-        components=components,
-        txn=txn,
-        layout=target.layout,
-        load_markers=load_every_marker,
-        interval_ms=1_000,
-        tolerable_misses=2,
-        has_indexes=True,
-    )
-    return target, rollbacks
+    return TableContext.through(components, table.config, QUICK_TO_DIE)
 
 
 Copies = Callable[[Table], Iterator[Table]]
@@ -500,20 +477,20 @@ def test_another_process_finishes_a_rollback(
     after = values(original)
     time = InstantTime(done.instant)
     for writes, table in zip(count(), copies(original), strict=False):
-        clock = ManualClock(original.clock.now_ms())
+        clock = ManualClock(original.context.clock.now_ms())
         victim = as_process(table, "C", clock, dying(table.storage, writes))
         has_died = False
         try:
-            rollback_commit(*victim, time)
+            rollback_commit(victim, time)
         except killed:
             has_died = True
         if has_died:
             assert values(table) in (before, after), "readers see the commit, or none of it"
             later = ManualClock(clock.now_ms())
-            target, rollbacks = as_process(table, "D", later)
-            rollback_failed_writes(rollbacks, target.txn.watch, wait=True)
+            target = as_process(table, "D", later)
+            rollback_failed_writes(target.rollbacks, target.txn.watch, wait=True)
             if active(table).find(time) is not None:
-                rollback_commit(target, rollbacks, time)
+                rollback_commit(target, time)
         assert values(table) == before
         assert active(table).pending == ()
         assert not [path for path in objects(table) if time in path and ATTEMPTS not in path]
@@ -535,20 +512,20 @@ def test_another_process_finishes_a_restore(
     original.overwrite(rows(("c", "sf", 1)))
     undone = commits(original)[1:]
     for writes, table in zip(count(), copies(original), strict=False):
-        clock = ManualClock(original.clock.now_ms())
+        clock = ManualClock(original.context.clock.now_ms())
         victim = as_process(table, "C", clock, dying(table.storage, writes))
         has_died = False
         try:
-            run_restore(*victim, saved.instant)
+            run_restore(victim, saved.instant)
         except killed:
             has_died = True
         if has_died:
             later = ManualClock(clock.now_ms())
-            target, rollbacks = as_process(table, "D", later)
-            rollback_failed_writes(rollbacks, target.txn.watch, wait=True)
-            _wait_for_restores(table, target, rollbacks, later)
+            target = as_process(table, "D", later)
+            rollback_failed_writes(target.rollbacks, target.txn.watch, wait=True)
+            _wait_for_restores(table, target, later)
             if active(table).find(undone[0]) is not None:
-                run_restore(target, rollbacks, saved.instant)
+                run_restore(target, saved.instant)
         assert values(table) == before
         assert active(table).pending == ()
         restores = [i for i in active(table).completed if i.action is Action.RESTORE]
@@ -558,13 +535,11 @@ def test_another_process_finishes_a_restore(
             return
 
 
-def _wait_for_restores(
-    table: Table, target: ServiceTarget, rollbacks: Rollbacks, clock: ManualClock
-) -> None:
+def _wait_for_restores(table: Table, target: TableContext, clock: ManualClock) -> None:
     """Finish pending restores, once the heartbeat of the dead process has lapsed."""
-    finish_restores(target, rollbacks)
+    finish_restores(target)
     clock.advance_ms(10_000)
-    finish_restores(target, rollbacks)
+    finish_restores(target)
     assert not [i for i in active(table).pending if i.action is Action.RESTORE]
 
 
@@ -576,9 +551,9 @@ def test_a_pending_rollback_of_a_commit_voids_what_was_planned_on_it(
     table = make_table(**MANY_WRITERS)
     last = commits(table)[-1]
     running, stats = begin_write(table, ("q", "la", 7))
-    clock = ManualClock(table.clock.now_ms())
+    clock = ManualClock(table.context.clock.now_ms())
     with pytest.raises(killed):  # After the fence, the claim of a time and the request.
-        rollback_commit(*as_process(table, "C", clock, dying(table.storage, 3)), last)
+        rollback_commit(as_process(table, "C", clock, dying(table.storage, 3)), last)
     assert active(table).get(last).is_completed
     (pending,) = [i for i in active(table).pending if i.action is Action.ROLLBACK]
     with pytest.raises(ConflictError, match="has undone since") as error:
@@ -588,8 +563,8 @@ def test_a_pending_rollback_of_a_commit_voids_what_was_planned_on_it(
     assert error_of_savepoint.kind is ErrorKind.ALREADY_RUNNING
     # A clean that takes the process for alive leaves all that its heir will need.
     table.services.clean()
-    target, rollbacks = as_process(table, "D", ManualClock(clock.now_ms()))
-    rollback_failed_writes(rollbacks, target.txn.watch, wait=True)
+    target = as_process(table, "D", ManualClock(clock.now_ms()))
+    rollback_failed_writes(target.rollbacks, target.txn.watch, wait=True)
     assert active(table).find(last) is None
     assert active(table).pending == ()
 
@@ -607,10 +582,10 @@ def test_a_plan_that_is_being_taken_back_is_not_executed(
     plan = InstantTime(str(original.services.schedule_compaction()))
     refusals = 0
     for writes, table in zip(count(), copies(original), strict=False):
-        clock = ManualClock(original.clock.now_ms())
+        clock = ManualClock(original.context.clock.now_ms())
         victim = as_process(table, "C", clock, dying(table.storage, writes))
         try:
-            run_restore(*victim, saved.instant)
+            run_restore(victim, saved.instant)
             break
         except killed:
             pass
@@ -620,9 +595,9 @@ def test_a_plan_that_is_being_taken_back_is_not_executed(
                 table.services.compact(plan)
             assert error.value.kind is ErrorKind.PLAN_NOT_EXECUTABLE
             refusals += 1
-        target, rollbacks = as_process(table, "D", later := ManualClock(clock.now_ms()))
-        rollback_failed_writes(rollbacks, target.txn.watch, wait=True)
-        _wait_for_restores(table, target, rollbacks, later)
+        target = as_process(table, "D", later := ManualClock(clock.now_ms()))
+        rollback_failed_writes(target.rollbacks, target.txn.watch, wait=True)
+        _wait_for_restores(table, target, later)
         if Action.RESTORE in [i.action for i in active(table).completed]:
             assert values(table) == before
             assert active(table).pending == ()
@@ -645,19 +620,19 @@ def test_rewrites_are_rolled_back_without_readers_noticing(
     assert getattr(original.services, service)() is not None
     time = commits(original)[-1]
     for writes, table in zip(count(), copies(original), strict=False):
-        clock = ManualClock(original.clock.now_ms())
+        clock = ManualClock(original.context.clock.now_ms())
         victim = as_process(table, "C", clock, dying(table.storage, writes))
         has_died = False
         try:
-            rollback_commit(*victim, time)
+            rollback_commit(victim, time)
         except killed:
             has_died = True
         assert values(table) == before
         if has_died:
-            target, rollbacks = as_process(table, "D", ManualClock(clock.now_ms()))
-            rollback_failed_writes(rollbacks, target.txn.watch, wait=True)
+            target = as_process(table, "D", ManualClock(clock.now_ms()))
+            rollback_failed_writes(target.rollbacks, target.txn.watch, wait=True)
             if active(table).find(time) is not None:
-                rollback_commit(target, rollbacks, time)
+                rollback_commit(target, time)
         assert values(table) == before
         assert {path for path in data(table) if "metadata" not in path} == files
         assert active(table).pending == ()

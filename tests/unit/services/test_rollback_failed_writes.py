@@ -149,7 +149,7 @@ def test_5_2_d1_a_live_writer_is_left_alone_and_commits(bench: Bench) -> None:
     with pytest.raises(ConflictError) as raised:
         bench.table.services.rollback(running.plan.instant_time)
     assert raised.value.kind is ErrorKind.ALREADY_RUNNING
-    assert str(bench.table.ids.owner) in str(raised.value)
+    assert str(bench.table.context.ids.owner) in str(raised.value)
     running.commit([])
     assert bench.table.services.rollback_failed_writes() == []
 
@@ -330,7 +330,7 @@ def test_an_owner_rolls_its_own_write_back_at_once(bench: Bench) -> None:
     time = running.plan.instant_time
     layout = table_layout(bench.table.config)
     write = running._inflight
-    done = rollback_own_write(bench.table.components, layout, load_every_marker, write)
+    done = rollback_own_write(bench.table.context.components, layout, load_every_marker, write)
     assert done is not None
     assert done.instant == time
     assert bench.paths_of(time) == set()
@@ -347,7 +347,9 @@ def test_an_owner_that_was_taken_over_leaves_the_rollback_to_others(bench: Bench
     bench.table.storage.put(successor.path, encode_attempt(successor))
     layout = table_layout(bench.table.config)
     write = running._inflight
-    assert rollback_own_write(bench.table.components, layout, load_every_marker, write) is None
+    assert (
+        rollback_own_write(bench.table.context.components, layout, load_every_marker, write) is None
+    )
     assert bench.paths_of(time) != set()
 
 

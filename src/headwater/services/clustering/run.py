@@ -8,6 +8,7 @@ from functools import partial
 from headwater.config.clustering import ClusteringConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import INDEX_TYPE, IndexType
+from headwater.context import TableContext
 from headwater.engine.engine import Poll
 from headwater.errors import InvalidInputError
 from headwater.kernel.arrow.curves import check_sortable
@@ -30,9 +31,9 @@ from headwater.services.clustering.plan import (
     plan_clustering,
 )
 from headwater.services.rewrite import (
-    RewriteTarget,
     RewriteWork,
     Rewritten,
+    rewrite_job,
     run,
     run_next,
     schedule,
@@ -54,7 +55,7 @@ ORDER_KEY = "headwater.clustering.order"
 
 
 def schedule_clustering(
-    target: RewriteTarget,
+    table: TableContext,
     config: ClusteringConfig,
     flags: PlanFlags,
     *,
@@ -67,7 +68,7 @@ def schedule_clustering(
             index the table's records are found.
         Others: see `rewrite.schedule`.
     """
-    is_bucketed = _is_bucketed(target.table.config)
+    is_bucketed = _is_bucketed(table.config)
 
     def make(view: TableView) -> bytes | None:
         if config.sort_columns:
@@ -78,16 +79,16 @@ def schedule_clustering(
             config=config,
             sorted_by=_orders(view),
             is_bucketed=is_bucketed,
-            base_uri=target.storage.uri,
+            base_uri=table.storage.uri,
             flags=flags,
         )
         return None if plan is None else encode_record(plan)
 
-    return schedule(target, Action.CLUSTERING, make, is_executed_later=is_executed_later)
+    return schedule(table, Action.CLUSTERING, make, is_executed_later=is_executed_later)
 
 
 def run_clustering(
-    target: RewriteTarget, config: ClusteringConfig, instant: InstantTime | None = None
+    table: TableContext, config: ClusteringConfig, instant: InstantTime | None = None
 ) -> Rewritten | None:
     """Execute a plan; see `rewrite.run_next`. None if there is nothing to gain.
 
@@ -96,23 +97,23 @@ def run_clustering(
     Raises: see `rewrite.run_next`.
     """
     return run_next(
-        target,
+        table,
         Action.CLUSTERING,
         instant,
-        lambda: schedule_clustering(target, config, PlanFlags(), is_executed_later=False),
-        partial(_run, target, config),
+        lambda: schedule_clustering(table, config, PlanFlags(), is_executed_later=False),
+        partial(_run, table, config),
     )
 
 
-def _run(target: RewriteTarget, config: ClusteringConfig, plan: Started | InstantTime) -> Rewritten:
+def _run(table: TableContext, config: ClusteringConfig, plan: Started | InstantTime) -> Rewritten:
     time = plan.attempt.instant if isinstance(plan, Started) else plan
-    watch = target.cancellations.watch(time)
+    watch = table.cancellations.watch(time)
     return run(
-        target,
+        table,
         Action.CLUSTERING,
-        RewriteWork(target.storage, partial(_execute, target, config), watch.check),
+        RewriteWork(table.storage, partial(_execute, table, config), watch.check),
         plan,
-        partial(_load_inputs, target),
+        partial(_load_inputs, table),
     )
 
 
@@ -131,30 +132,30 @@ def _orders(view: TableView) -> dict[InstantTime, str]:
     return {one.requested_time: order for one, order in found if order}
 
 
-def _load_plan(target: RewriteTarget, time: InstantTime) -> ClusteringPlan:
+def _load_plan(table: TableContext, time: InstantTime) -> ClusteringPlan:
     instant = Instant(time, Action.CLUSTERING, State.INFLIGHT)
-    request = target.table.commit_reader().load_clustering(instant)
+    request = table.commit_reader().load_clustering(instant)
     return request.clustering_plan or ClusteringPlan()
 
 
-def _load_inputs(target: RewriteTarget, time: InstantTime) -> Inputs:
-    groups = _load_plan(target, time).input_groups or ()
+def _load_inputs(table: TableContext, time: InstantTime) -> Inputs:
+    groups = _load_plan(table, time).input_groups or ()
     slices = (one for group in groups for one in _slices_of(group))
     return {one.group: tuple(one.files()) for one in slices}
 
 
 def _execute(
-    target: RewriteTarget, config: ClusteringConfig, attempt: Attempt, poll: Poll
+    table: TableContext, config: ClusteringConfig, attempt: Attempt, poll: Poll
 ) -> ReplaceCommitMetadata:
-    plan = _load_plan(target, attempt.instant)
-    job = target.job(target.load_view(), attempt)
+    plan = _load_plan(table, attempt.instant)
+    job = rewrite_job(table, table.load_view(), attempt)
     planned = config_of_plan(plan, config)
-    is_bucketed = _is_bucketed(target.table.config)
+    is_bucketed = _is_bucketed(table.config)
     groups = [group for group in plan.input_groups or () if group.slices]
     tasks = [_task(job, planned, number, group, is_bucketed) for number, group in enumerate(groups)]
     size_bytes = planned_bytes(group.metrics for group in groups)
     is_copying = not planned.sort_columns and all(files_to_copy(task.slices) for task in tasks)
-    engine = target.engine_for(size_bytes // _DECODED_PER_COPIED if is_copying else size_bytes)
+    engine = table.engine_for(size_bytes // _DECODED_PER_COPIED if is_copying else size_bytes)
     found = engine.run(execute_clustering_task, tasks, poll=poll)
     extra = commit_extra(job, attempt)
     if planned.sort_columns:

@@ -1,0 +1,234 @@
+"""One table as one process reaches it: made once, and handed to every operation and service.
+
+Options are parsed here and nowhere below. Whoever works on a table takes the context whole, so that
+nothing can be wired in one place and forgotten in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+from headwater.config.detection import DetectionConfig
+from headwater.config.files import FileConfig
+from headwater.config.lock import LockConfig
+from headwater.config.lock_options import lock_config_from_options
+from headwater.config.markers import MarkerConfig
+from headwater.config.metadata import MetadataConfig
+from headwater.config.plans import PlanConfig
+from headwater.config.table import TableConfig
+from headwater.config.write import WriteConfig
+from headwater.engine.inline import EngineFor, inline_engine
+from headwater.kernel.layout import TableLayout
+from headwater.kernel.load_view import IndexedView, load_view
+from headwater.kernel.table_config import load_table_config, table_layout, with_chosen_index
+from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.kernel.timeline.contents import TimelineContents
+from headwater.kernel.txn.attempts import load_newest_number
+from headwater.kernel.txn.cancel import Cancellations
+from headwater.kernel.txn.locks.in_process import InProcessLocks
+from headwater.kernel.txn.locks.select import lock_provider_for
+from headwater.kernel.txn.rollback import Rollbacks
+from headwater.kernel.txn.steps import Claim
+from headwater.kernel.txn.transaction import LockTransaction
+from headwater.kernel.view.commits import CommitReader
+from headwater.markers.batches import load_every_marker
+from headwater.model.instant import Instant, InstantTime, instant_time_at
+from headwater.seams.clock import Clock
+from headwater.seams.components import Components
+from headwater.seams.ids import Ids
+from headwater.seams.lock import LockProvider
+from headwater.seams.storage import Storage
+
+# The locks that threads of this process take from each other. They are the process's own by nature,
+# so every table of the process shares them.
+_LOCKS_OF_THIS_PROCESS = InProcessLocks()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableContext:
+    """A table, and everything through which this process works on it. Threads may share it."""
+
+    storage: Storage
+    clock: Clock
+    ids: Ids
+    stored_config: TableConfig
+    """What the table says of itself."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Checked options of this process, those of storage among them."""
+    unknown_options: Mapping[str, str] = field(default_factory=dict)
+    """Those that nothing here reads."""
+    locks: LockProvider | None = None
+    """The table lock; by default the one that the options choose."""
+    engine_for: EngineFor = inline_engine
+    """Gives the engine for work on so many bytes of files."""
+
+    @classmethod
+    def through(
+        cls, components: Components, config: TableConfig, options: Mapping[str, str] | None = None
+    ) -> Self:
+        """Return a table as it is reached through seams that are there already."""
+        return cls(
+            storage=components.storage,
+            clock=components.clock,
+            ids=components.ids,
+            locks=components.locks,
+            stored_config=config,
+            options=options or {},
+        )
+
+    @property
+    def config(self) -> TableConfig:
+        """The table's config; one that does not say its index has the one of the options."""
+        return self._config
+
+    @cached_property
+    def _config(self) -> TableConfig:
+        return with_chosen_index(self.stored_config, self.options)
+
+    @property
+    def layout(self) -> TableLayout:
+        return table_layout(self.config)
+
+    # What the options say.
+
+    @cached_property
+    def write_config(self) -> WriteConfig:
+        return WriteConfig.from_options(self.options)
+
+    @cached_property
+    def lock_config(self) -> LockConfig:
+        return lock_config_from_options(self.options)
+
+    @cached_property
+    def file_config(self) -> FileConfig:
+        return FileConfig.from_options(self.options)
+
+    @cached_property
+    def detection_config(self) -> DetectionConfig:
+        return DetectionConfig.from_options(self.options)
+
+    @cached_property
+    def marker_config(self) -> MarkerConfig:
+        return MarkerConfig.from_options(self.options)
+
+    @cached_property
+    def metadata_config(self) -> MetadataConfig:
+        return MetadataConfig.from_options(self.options)
+
+    @cached_property
+    def plan_config(self) -> PlanConfig:
+        return PlanConfig.from_options(self.options)
+
+    @property
+    def merge_function(self) -> str | None:
+        """The function of a table with merge mode CUSTOM."""
+        return self.file_config.merge_function
+
+    # How this process takes part in the protocol.
+
+    @cached_property
+    def components(self) -> Components:
+        """The seams together. Made when first needed: a reader never connects to a lock server."""
+        locks = self.locks or lock_provider_for(
+            self.lock_config,
+            self.storage,
+            self.clock,
+            self.ids,
+            in_process=_LOCKS_OF_THIS_PROCESS,
+        )
+        return Components(self.storage, self.clock, self.ids, locks)
+
+    @cached_property
+    def txn(self) -> LockTransaction:
+        """Transactions on the table's timeline.
+
+        One for all that the process does: of two calls the second knows more about who is dead,
+        because the first has seen their heartbeats.
+        """
+        return LockTransaction(
+            self.components,
+            self.layout,
+            lock_timeout_ms=self.lock_config.acquire_timeout_ms,
+            load_markers=load_every_marker,
+        )
+
+    @cached_property
+    def rollbacks(self) -> Rollbacks:
+        return Rollbacks(
+            components=self.components,
+            txn=self.txn,
+            layout=self.layout,
+            load_markers=load_every_marker,
+            interval_ms=self.write_config.heartbeat_interval_ms,
+            tolerable_misses=self.write_config.heartbeat_tolerable_misses,
+            delay_ms=self.plan_config.rollback_delay_ms,
+            has_indexes=True,
+        )
+
+    @cached_property
+    def cancellations(self) -> Cancellations:
+        return Cancellations(
+            components=self.components,
+            txn=self.txn,
+            layout=self.layout,
+            load_markers=load_every_marker,
+            interval_ms=self.write_config.heartbeat_interval_ms,
+            tolerable_misses=self.write_config.heartbeat_tolerable_misses,
+            is_guarded=self.plan_config.is_guarded,
+            poll_interval_ms=self.plan_config.poll_interval_ms,
+            has_indexes=True,
+        )
+
+    def claim(self) -> Claim:
+        """Return a new claim to an attempt, by the heartbeat of the options."""
+        return Claim.new(
+            self.ids,
+            interval_ms=self.write_config.heartbeat_interval_ms,
+            tolerable_misses=self.write_config.heartbeat_tolerable_misses,
+        )
+
+    def now(self) -> InstantTime:
+        """Return the time of this process's clock in the digits of the timeline."""
+        return instant_time_at(self.clock.now_ms(), is_utc=self.layout.is_utc)
+
+    # What storage holds now.
+
+    def load_config(self) -> TableConfig:
+        """Return the config of now: indexes may have come or gone since the table was opened."""
+        return load_table_config(self.storage, self.clock)
+
+    def reload(self) -> Self:
+        """Return the context with the config of now.
+
+        Nothing else changes: parsed options, the lock and what was seen of others are kept.
+        """
+        fresh = replace(self, stored_config=self.load_config())
+        kept = {name: made for name, made in vars(self).items() if name not in vars(fresh)}
+        kept.pop("_config", None)
+        vars(fresh).update(kept)
+        return fresh
+
+    def load_timeline(self) -> Timeline:
+        return load_active(self.storage, self.layout.timeline)
+
+    def load_view(
+        self, *, as_of: InstantTime | None = None, contents: TimelineContents | None = None
+    ) -> IndexedView:
+        """Return what the table holds now, or held as of a time; see `kernel.load_view`."""
+        return load_view(
+            self.storage,
+            self.config,
+            as_of=as_of,
+            contents=contents,
+            uses_indexes=self.metadata_config.is_enabled,
+        )
+
+    def commit_reader(self) -> CommitReader:
+        return CommitReader(self.storage, self.layout)
+
+    def is_ours(self, pending: Instant) -> bool:
+        """Whether Headwater scheduled a pending plan; other engines claim no attempts."""
+        return load_newest_number(self.storage, pending.requested_time) > 0

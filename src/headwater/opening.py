@@ -1,0 +1,117 @@
+"""Opening and creating tables, whoever asks: the facade, the data source, the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+from headwater.config.metadata import MetadataConfig
+from headwater.config.registry import CheckedOptions
+from headwater.config.table import TableConfig
+from headwater.config.write import WriteConfig
+from headwater.context import TableContext
+from headwater.engine.inline import EngineFor, inline_engine
+from headwater.indexes.first import create_first_indexes, with_first_indexes
+from headwater.kernel.new_table import NewTable, plan_table_config
+from headwater.kernel.table_config import (
+    check_no_table,
+    check_options_agree,
+    create_table_config,
+    load_table_config,
+)
+from headwater.kernel.txn.locks.select import chosen_provider
+from headwater.operations.concurrency import check_concurrency
+from headwater.seams.clock import Clock, SystemClock
+from headwater.seams.ids import Ids, SystemIds
+from headwater.seams.open_storage import open_storage
+from headwater.seams.storage import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a table is or is to be, and how this process reaches it."""
+
+    storage: Storage
+    clock: Clock
+    ids: Ids
+    options: CheckedOptions
+    engine_for: EngineFor = inline_engine
+
+    @classmethod
+    def at(
+        cls,
+        path: str | os.PathLike[str],
+        options: CheckedOptions,
+        engine_for: EngineFor = inline_engine,
+    ) -> Self:
+        """Return a place of the real world."""
+        ids = SystemIds()
+        writer_id = WriteConfig.from_options(options.known).writer_id
+        if writer_id is not None:
+            ids = SystemIds(replace(ids.owner, writer_id=writer_id))
+        storage = open_storage(os.fspath(path), options.known)
+        return cls(
+            storage=storage, clock=SystemClock(), ids=ids, options=options, engine_for=engine_for
+        )
+
+
+def open_context(place: Place, defaults: Mapping[str, str] | None = None) -> TableContext:
+    """Open the table of a place.
+
+    Args:
+        defaults: options for what the place's options do not say.
+
+    Raises:
+        NotFoundError: kind NOT_A_TABLE.
+        InvalidInputError: kind INVALID_OPTION; all problems in one message.
+        UnsupportedError: a table version, feature or option that this release does not implement.
+        CorruptTableError: `hoodie.properties` is damaged.
+        StorageError: storage failed.
+    """
+    config = load_table_config(place.storage, place.clock)
+    check_options_agree(config, place.options.known)
+    return _checked(_context(place, config, defaults))
+
+
+def create_context(
+    place: Place, new: NewTable, defaults: Mapping[str, str] | None = None
+) -> TableContext:
+    """Create a table at a place, with the indexes that its options ask for.
+
+    Of several creators exactly one succeeds. One that dies on its way leaves no table.
+
+    Raises:
+        AlreadyExistsError: kind TABLE_EXISTS.
+        InvalidInputError: arguments, options or columns are wrong; all problems in one message.
+        UnsupportedError: the table would use what this release does not implement.
+        CommitUnknownError: storage did not say whether the table was created.
+        StorageError: the location cannot be written to.
+    """
+    metadata = MetadataConfig.from_options(place.options.known)
+    config = with_first_indexes(plan_table_config(new, place.options.known), metadata)
+    context = _checked(_context(place, config, defaults))  # Refuses before anything is written.
+    check_no_table(place.storage)
+    create_first_indexes(place.storage, config, metadata)
+    create_table_config(place.storage, place.clock, place.ids, config)
+    return context
+
+
+def _context(place: Place, config: TableConfig, defaults: Mapping[str, str] | None) -> TableContext:
+    return TableContext(
+        storage=place.storage,
+        clock=place.clock,
+        ids=place.ids,
+        stored_config=config,
+        options={**(defaults or {}), **place.options.known},
+        unknown_options=place.options.unknown,
+        engine_for=place.engine_for,
+    )
+
+
+def _checked(table: TableContext) -> TableContext:
+    """Say now what would otherwise fail the first write."""
+    chosen_provider(table.lock_config)
+    check_concurrency(table.config, table.write_config)
+    return table
