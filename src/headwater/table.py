@@ -72,7 +72,7 @@ class Table:
     @property
     def config(self) -> TableConfig:
         """What the table says of itself, as of when it was opened or reloaded."""
-        return self.context.config
+        return self.context.stored_config
 
     @property
     def storage(self) -> Storage:

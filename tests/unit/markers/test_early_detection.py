@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.config.detection import DetectionConfig, DetectionStrategy
+from headwater.config.detection import (
+    DETECTION_CHECKS_COMMITS,
+    DETECTION_ENABLED,
+    DETECTION_STRATEGY,
+    DetectionStrategy,
+)
 from headwater.config.markers import MarkerConfig, MarkerType
 from headwater.errors import ConflictError, EarlyConflictError, ErrorKind, StorageError
 from headwater.kernel.layout import attempt_path, heartbeat_path, marker_folder
@@ -75,12 +81,18 @@ class Writer:
         checks_commits: bool = True,
     ) -> None:
         self.table = table
-        self.config = DetectionConfig(
-            is_enabled=strategy is not None,
-            strategy=strategy or DetectionStrategy.DIRECT,
-            checks_commits=checks_commits,
-        )
-        target = table.context
+        chosen = strategy or DetectionStrategy.DIRECT
+        options = {
+            **table.context.options,
+            "hoodie.write.markers.type": (
+                "TIMELINE_SERVER_BASED" if chosen.value.endswith("async") else "DIRECT"
+            ),
+            DETECTION_ENABLED.key: DETECTION_ENABLED.encode(strategy is not None),
+            DETECTION_STRATEGY.key: DETECTION_STRATEGY.encode(chosen),
+            DETECTION_CHECKS_COMMITS.key: DETECTION_CHECKS_COMMITS.encode(checks_commits),
+        }
+        target = replace(table.context, options=options)
+        self.config = target.detection_config
         request = WriteRequest(operation=Operation.UPSERT, columns=SCHEMA)
         self.write: RunningWrite = start_write(target, request)
         self._clock = clock or SystemClock()

@@ -14,7 +14,7 @@ from headwater.engine.inline import InlineRows
 from headwater.kernel.load_view import load_view
 from headwater.model.files import LogFile, parse_data_file
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, WriteTarget, start_write
+from headwater.operations.write import RunningWrite, WriteRequest, start_write
 from headwater.table import Table
 
 NON_BLOCKING = {
@@ -64,16 +64,8 @@ class Pending:
 
     def __init__(self, table: Table, value: int) -> None:
         given = InlineRows(rows(value))
-        target = WriteTarget(
-            components=table.components,
-            config=table.config,
-            write_config=table.write_config,
-            files=table.file_config,
-            storage_options=table.options.known,
-            lock_timeout_ms=table.lock_config.acquire_timeout_ms,
-        )
         request = WriteRequest(operation=Operation.UPSERT, columns=given.schema)
-        self.running: RunningWrite = start_write(target, request)
+        self.running: RunningWrite = start_write(table.context, request)
         self._stats = self.running.run_tasks(given)
 
     def commit(self) -> None:

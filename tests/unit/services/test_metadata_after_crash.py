@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
+from headwater.config.registry import check_options
 from headwater.indexes.upkeep import load_held_back
 from headwater.kernel.index.files import MetadataFiles
 from headwater.kernel.index.metadata_table import load_metadata_table
@@ -56,6 +57,7 @@ def process_of(name: str, table: Table, clock: ManualClock, storage: Any = None)
             storage=storage or table.storage,
             clock=clock,
             ids=SystemIds(Owner(name, 1, name)),
+            options=check_options(OPTIONS).known,
         )
     )
 
