@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.config.lock_options import STORAGE_RENEW_INTERVAL
+from headwater.config.lock import STORAGE_RENEW_INTERVAL
 from headwater.errors import ConflictError, ErrorKind, NotFoundError, UnsupportedError
 from headwater.kernel.arrow.log_parts import DeletePart
 from headwater.kernel.format.log_blocks import decode_part

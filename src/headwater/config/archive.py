@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
-from headwater.config.clean import CleanConfig, CleanPolicy
+from headwater.config.clean import CLEAN_POLICY, COMMITS_RETAINED, CleanPolicy
 from headwater.config.option import Option, OptionReader, integer
+from headwater.config.option_config import OptionConfig, inferred, setting
 
 _COMMITS_MIN_DEFAULT = 20
 _COMMITS_BETWEEN = 10
@@ -34,51 +33,35 @@ MERGE_BATCH_SIZE = Option(
     doc="How many files of one level of the archived timeline are merged into one of the next.",
 )
 
-ARCHIVE_OPTIONS: tuple[Option[Any, Any], ...] = (COMMITS_MIN, COMMITS_MAX, MERGE_BATCH_SIZE)
+
+def _commits_retained(reader: OptionReader) -> int:
+    by_commits = reader.read(CLEAN_POLICY) is CleanPolicy.KEEP_LATEST_COMMITS
+    return reader.read(COMMITS_RETAINED) if by_commits else 0
+
+
+def _commits_min(reader: OptionReader) -> int:
+    return max(_COMMITS_MIN_DEFAULT, _commits_retained(reader) + _COMMITS_BETWEEN)
+
+
+def _commits_max(reader: OptionReader) -> int:
+    return reader.read_or(COMMITS_MIN, _commits_min) + _COMMITS_BETWEEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveConfig:
-    commits_min: int = _COMMITS_MIN_DEFAULT
-    commits_max: int = _COMMITS_MIN_DEFAULT + _COMMITS_BETWEEN
-    merge_batch_size: int = MERGE_BATCH_SIZE.default
+class ArchiveConfig(OptionConfig):
+    commits_min: int = inferred(COMMITS_MIN, _commits_min)
+    commits_max: int = inferred(COMMITS_MAX, _commits_max)
+    merge_batch_size: int = setting(MERGE_BATCH_SIZE)
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the config that `options` describe; keys of other subjects are left alone.
-
-        Raises:
-            InvalidInputError: kind INVALID_OPTION, naming every problem.
-        """
-        reader = OptionReader(options)
-        clean = CleanConfig.from_options(options)
-        by_commits = clean.policy is CleanPolicy.KEEP_LATEST_COMMITS
-        retained = clean.commits_retained if by_commits else 0
-        least, most = reader.read(COMMITS_MIN), reader.read(COMMITS_MAX)
-        if least is None:
-            least = max(_COMMITS_MIN_DEFAULT, retained + _COMMITS_BETWEEN)
-        if most is None:
-            most = least + _COMMITS_BETWEEN
+    def _check(self, reader: OptionReader) -> None:
+        retained = _commits_retained(reader)
         reader.require(
-            least > retained,
-            f"{COMMITS_MIN.key}={least} must be larger than the {retained} commits that a clean "
-            "retains",
+            self.commits_min > retained,
+            f"{COMMITS_MIN.key}={self.commits_min} must be larger than the {retained} commits that "
+            "a clean retains",
         )
         reader.require(
-            most > least, f"{COMMITS_MAX.key}={most} must be larger than {COMMITS_MIN.key}={least}"
+            self.commits_max > self.commits_min,
+            f"{COMMITS_MAX.key}={self.commits_max} must be larger than "
+            f"{COMMITS_MIN.key}={self.commits_min}",
         )
-        config = cls(
-            commits_min=least,
-            commits_max=most,
-            merge_batch_size=reader.read(MERGE_BATCH_SIZE),
-        )
-        reader.finish()
-        return config
-
-    def to_options(self) -> dict[str, str]:
-        """Return the options that `from_options` turns into this config."""
-        return {
-            COMMITS_MIN.key: COMMITS_MIN.encode(self.commits_min),
-            COMMITS_MAX.key: COMMITS_MAX.encode(self.commits_max),
-            MERGE_BATCH_SIZE.key: MERGE_BATCH_SIZE.encode(self.merge_batch_size),
-        }

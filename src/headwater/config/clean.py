@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
-from typing import Any, Self
 
-from headwater.config.option import Option, OptionReader, integer
+from headwater.config.option import Option, integer
+from headwater.config.option_config import OptionConfig, setting
 
 
 @unique
@@ -47,43 +46,10 @@ HOURS_RETAINED = Option(
     doc="As of the commits of how many hours the table stays readable; for KEEP_LATEST_BY_HOURS.",
 )
 
-CLEAN_OPTIONS: tuple[Option[Any, Any], ...] = (
-    CLEAN_POLICY,
-    COMMITS_RETAINED,
-    FILE_VERSIONS_RETAINED,
-    HOURS_RETAINED,
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CleanConfig:
-    policy: CleanPolicy = CLEAN_POLICY.default
-    commits_retained: int = COMMITS_RETAINED.default
-    file_versions_retained: int = FILE_VERSIONS_RETAINED.default
-    hours_retained: int = HOURS_RETAINED.default
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the config that `options` describe; keys of other subjects are left alone.
-
-        Raises:
-            InvalidInputError: kind INVALID_OPTION, naming every malformed option.
-        """
-        reader = OptionReader(options)
-        config = cls(
-            policy=reader.read(CLEAN_POLICY),
-            commits_retained=reader.read(COMMITS_RETAINED),
-            file_versions_retained=reader.read(FILE_VERSIONS_RETAINED),
-            hours_retained=reader.read(HOURS_RETAINED),
-        )
-        reader.finish()
-        return config
-
-    def to_options(self) -> dict[str, str]:
-        """Return the options that `from_options` turns into this config."""
-        return {
-            CLEAN_POLICY.key: CLEAN_POLICY.encode(self.policy),
-            COMMITS_RETAINED.key: COMMITS_RETAINED.encode(self.commits_retained),
-            FILE_VERSIONS_RETAINED.key: FILE_VERSIONS_RETAINED.encode(self.file_versions_retained),
-            HOURS_RETAINED.key: HOURS_RETAINED.encode(self.hours_retained),
-        }
+class CleanConfig(OptionConfig):
+    policy: CleanPolicy = setting(CLEAN_POLICY)
+    commits_retained: int = setting(COMMITS_RETAINED)
+    file_versions_retained: int = setting(FILE_VERSIONS_RETAINED)
+    hours_retained: int = setting(HOURS_RETAINED)

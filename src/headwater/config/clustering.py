@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
-from typing import Any, Self
 
 from headwater.config.compaction import PATTERN
 from headwater.config.files import FILE_SIZE_MAX
-from headwater.config.option import TEXT_LIST, Option, OptionReader, integer
+from headwater.config.option import TEXT_LIST, Option, integer
+from headwater.config.option_config import OptionConfig, inferred, setting
 
 
 @unique
@@ -83,52 +82,18 @@ COPIED_ROW_GROUP_ROWS_MIN = Option(
     "many small row groups is slow to read.",
 )
 
-CLUSTERING_OPTIONS: tuple[Option[Any, Any], ...] = (
-    CLUSTERING_SORT_COLUMNS,
-    ROW_ORDER,
-    CLUSTERING_FILE_BYTES,
-    CLUSTERING_SMALL_FILE_LIMIT,
-    CLUSTERING_GROUP_BYTES,
-    CLUSTERING_GROUPS_MAX,
-    CLUSTERING_PARTITIONS,
-    CLUSTERING_PARTITION_PATTERN,
-    COPIED_ROW_GROUP_ROWS_MIN,
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusteringConfig:
-    sort_columns: tuple[str, ...] = CLUSTERING_SORT_COLUMNS.default
-    order: RowOrder = ROW_ORDER.default
-    file_bytes: int = FILE_SIZE_MAX.default
-    small_file_limit: int = CLUSTERING_SMALL_FILE_LIMIT.default
-    group_bytes_max: int = CLUSTERING_GROUP_BYTES.default
-    groups_max: int = CLUSTERING_GROUPS_MAX.default
-    partitions: tuple[str, ...] = CLUSTERING_PARTITIONS.default
-    partition_pattern: str | None = CLUSTERING_PARTITION_PATTERN.default
-    copied_row_group_rows_min: int = COPIED_ROW_GROUP_ROWS_MIN.default
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the config that `options` describe; keys of other subjects are left alone.
-
-        Raises:
-            InvalidInputError: kind INVALID_OPTION, naming every malformed option.
-        """
-        reader = OptionReader(options)
-        config = cls(
-            sort_columns=reader.read(CLUSTERING_SORT_COLUMNS),
-            order=reader.read(ROW_ORDER),
-            file_bytes=reader.read(CLUSTERING_FILE_BYTES) or reader.read(FILE_SIZE_MAX),
-            small_file_limit=reader.read(CLUSTERING_SMALL_FILE_LIMIT),
-            group_bytes_max=reader.read(CLUSTERING_GROUP_BYTES),
-            groups_max=reader.read(CLUSTERING_GROUPS_MAX),
-            partitions=reader.read(CLUSTERING_PARTITIONS),
-            partition_pattern=reader.read(CLUSTERING_PARTITION_PATTERN),
-            copied_row_group_rows_min=reader.read(COPIED_ROW_GROUP_ROWS_MIN),
-        )
-        reader.finish()
-        return config
+class ClusteringConfig(OptionConfig):
+    sort_columns: tuple[str, ...] = setting(CLUSTERING_SORT_COLUMNS)
+    order: RowOrder = setting(ROW_ORDER)
+    file_bytes: int = inferred(CLUSTERING_FILE_BYTES, lambda reader: reader.read(FILE_SIZE_MAX))
+    small_file_limit: int = setting(CLUSTERING_SMALL_FILE_LIMIT)
+    group_bytes_max: int = setting(CLUSTERING_GROUP_BYTES)
+    groups_max: int = setting(CLUSTERING_GROUPS_MAX)
+    partitions: tuple[str, ...] = setting(CLUSTERING_PARTITIONS)
+    partition_pattern: str | None = setting(CLUSTERING_PARTITION_PATTERN)
+    copied_row_group_rows_min: int = setting(COPIED_ROW_GROUP_ROWS_MIN)
 
     def takes_partition(self, path: str) -> bool:
         if self.partitions and path not in self.partitions:

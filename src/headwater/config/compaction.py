@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
-from typing import Any, Self
 
-from headwater.config.option import Option, OptionReader, ValueType, integer, seconds
+from headwater.config.option import Option, ValueType, integer, seconds
+from headwater.config.option_config import OptionConfig, setting
 
 
 @unique
@@ -83,49 +82,17 @@ LOG_COMPACTION_FILES_MIN = Option(
     doc="File groups with fewer log files than this are left out of log compactions.",
 )
 
-COMPACTION_OPTIONS: tuple[Option[Any, Any], ...] = (
-    COMPACTION_TRIGGER,
-    DELTA_COMMITS,
-    DELTA_TIME,
-    LOG_FILES_MIN,
-    LOG_BYTES_MIN,
-    COMPACTION_IO_MB_MAX,
-    COMPACTION_PARTITIONS,
-    LOG_COMPACTION_FILES_MIN,
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionConfig:
-    trigger: CompactionTrigger = COMPACTION_TRIGGER.default
-    delta_commits: int = DELTA_COMMITS.default
-    delta_time_ms: int = DELTA_TIME.default
-    log_files_min: int = LOG_FILES_MIN.default
-    log_bytes_min: int = LOG_BYTES_MIN.default
-    io_mb_max: int = COMPACTION_IO_MB_MAX.default
-    partitions: str | None = COMPACTION_PARTITIONS.default
-    log_compaction_files_min: int = LOG_COMPACTION_FILES_MIN.default
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the config that `options` describe; keys of other subjects are left alone.
-
-        Raises:
-            InvalidInputError: kind INVALID_OPTION, naming every malformed option.
-        """
-        reader = OptionReader(options)
-        config = cls(
-            trigger=reader.read(COMPACTION_TRIGGER),
-            delta_commits=reader.read(DELTA_COMMITS),
-            delta_time_ms=reader.read(DELTA_TIME),
-            log_files_min=reader.read(LOG_FILES_MIN),
-            log_bytes_min=reader.read(LOG_BYTES_MIN),
-            io_mb_max=reader.read(COMPACTION_IO_MB_MAX),
-            partitions=reader.read(COMPACTION_PARTITIONS),
-            log_compaction_files_min=reader.read(LOG_COMPACTION_FILES_MIN),
-        )
-        reader.finish()
-        return config
+class CompactionConfig(OptionConfig):
+    trigger: CompactionTrigger = setting(COMPACTION_TRIGGER)
+    delta_commits: int = setting(DELTA_COMMITS)
+    delta_time_ms: int = setting(DELTA_TIME)
+    log_files_min: int = setting(LOG_FILES_MIN)
+    log_bytes_min: int = setting(LOG_BYTES_MIN)
+    io_mb_max: int = setting(COMPACTION_IO_MB_MAX)
+    partitions: str | None = setting(COMPACTION_PARTITIONS)
+    log_compaction_files_min: int = setting(LOG_COMPACTION_FILES_MIN)
 
     def takes_partition(self, path: str) -> bool:
         return self.partitions is None or re.fullmatch(self.partitions, path) is not None

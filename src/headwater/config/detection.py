@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
-from typing import Any, Self
 
-from headwater.config.lock_options import PROVIDER
+from headwater.config.lock import PROVIDER
 from headwater.config.markers import MARKERS_TYPE, MarkerType
 from headwater.config.option import Option, OptionReader, ValueType, milliseconds
+from headwater.config.option_config import OptionConfig, inferred, setting
 
 _HUDI = "org.apache.hudi."
 _IN_PROCESS = ("in_process", "InProcessLockProvider")
@@ -116,53 +115,27 @@ DETECTION_PERIOD = Option(
     "writer and reads what is new. Stock Hudi's default is 30000.",
 )
 
-DETECTION_OPTIONS: tuple[Option[Any, Any], ...] = (
-    DETECTION_ENABLED,
-    DETECTION_STRATEGY,
-    DETECTION_CHECKS_COMMITS,
-    DETECTION_DELAY,
-    DETECTION_PERIOD,
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DetectionConfig:
-    is_enabled: bool = DETECTION_ENABLED.default
-    strategy: DetectionStrategy = DetectionStrategy.DIRECT
-    checks_commits: bool = DETECTION_CHECKS_COMMITS.default
-    delay_ms: int = DETECTION_DELAY.default
-    period_ms: int = DETECTION_PERIOD.default
+class DetectionConfig(OptionConfig):
+    is_enabled: bool = setting(DETECTION_ENABLED)
+    strategy: DetectionStrategy = inferred(
+        DETECTION_STRATEGY, lambda reader: _DEFAULTS[reader.read(MARKERS_TYPE)]
+    )
+    checks_commits: bool = setting(DETECTION_CHECKS_COMMITS)
+    delay_ms: int = setting(DETECTION_DELAY)
+    period_ms: int = setting(DETECTION_PERIOD)
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the config that `options` describe; keys of other subjects are left alone.
-
-        Raises:
-            InvalidInputError: kind INVALID_OPTION, naming every malformed option, and a strategy
-                that fits neither the markers nor the locks of the writer.
-        """
-        reader = OptionReader(options)
-        markers = reader.read(MARKERS_TYPE)
-        chosen = reader.read(DETECTION_STRATEGY)
-        strategy = chosen or _DEFAULTS[markers]
+    def _check(self, reader: OptionReader) -> None:
+        markers, provider = reader.read(MARKERS_TYPE), reader.read(PROVIDER) or ""
         reader.require(
-            strategy.markers is markers,
-            f"{DETECTION_STRATEGY.key}={strategy} needs {MARKERS_TYPE.key}={strategy.markers}, "
-            f"got {markers}",
+            self.strategy.markers is markers,
+            f"{DETECTION_STRATEGY.key}={self.strategy} needs "
+            f"{MARKERS_TYPE.key}={self.strategy.markers}, got {markers}",
         )
-        provider = reader.read(PROVIDER) or ""
         reader.require(
-            strategy is not DetectionStrategy.TRANSACTION_DIRECT
+            self.strategy is not DetectionStrategy.TRANSACTION_DIRECT
             or not provider.endswith(_IN_PROCESS),
-            f"{DETECTION_STRATEGY.key}={strategy} needs a lock that tasks in other processes "
+            f"{DETECTION_STRATEGY.key}={self.strategy} needs a lock that tasks in other processes "
             f"share, but {PROVIDER.key} is {provider}",
         )
-        config = cls(
-            is_enabled=reader.read(DETECTION_ENABLED),
-            strategy=strategy,
-            checks_commits=reader.read(DETECTION_CHECKS_COMMITS),
-            delay_ms=reader.read(DETECTION_DELAY),
-            period_ms=reader.read(DETECTION_PERIOD),
-        )
-        reader.finish()
-        return config

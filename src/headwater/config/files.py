@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
-from typing import Any, Self
 
-from headwater.config.option import NON_BLANK, RATE, TEXT_LIST, Option, OptionReader, integer
+from headwater.config.option import NON_BLANK, RATE, TEXT_LIST, Option, integer
+from headwater.config.option_config import OptionConfig, setting
 from headwater.config.table_options import IndexType
 
 
@@ -137,76 +136,26 @@ MERGE_FUNCTION = Option(
     "the options of whoever opens the table and never from the table itself.",
 )
 
-FILE_OPTIONS: tuple[Option[Any, Any], ...] = (
-    LOG_BLOCK_FORMAT,
-    COMPRESSION,
-    FILE_SIZE_MAX,
-    SMALL_FILE_LIMIT,
-    RECORD_SIZE_ESTIMATE,
-    BLOOM_KEYS,
-    BLOOM_FALSE_POSITIVE_RATE,
-    BLOOM_KEYS_MAX,
-    BLOOM_USES_METADATA,
-    SIMPLE_MOVES_RECORDS,
-    BLOOM_MOVES_RECORDS,
-    RECORD_INDEX_MOVES_RECORDS,
-    BULK_INSERT_SORT_COLUMNS,
-    PARALLELISM,
-    TASK_MEMORY,
-    INLINE_BYTES,
-    MERGE_FUNCTION,
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileConfig:
-    log_block_format: LogBlockFormat = LOG_BLOCK_FORMAT.default
-    compression: Compression = COMPRESSION.default
-    file_size_max: int = FILE_SIZE_MAX.default
-    small_file_limit: int = SMALL_FILE_LIMIT.default
-    record_size_estimate: int | None = RECORD_SIZE_ESTIMATE.default
-    bloom_keys: int | None = BLOOM_KEYS.default
-    bloom_false_positive_rate: float = BLOOM_FALSE_POSITIVE_RATE.default
-    bloom_keys_max: int = BLOOM_KEYS_MAX.default
-    bloom_uses_metadata: bool = BLOOM_USES_METADATA.default
-    simple_moves_records: bool = SIMPLE_MOVES_RECORDS.default
-    bloom_moves_records: bool = BLOOM_MOVES_RECORDS.default
-    record_index_moves_records: bool = RECORD_INDEX_MOVES_RECORDS.default
-    sort_columns: tuple[str, ...] = BULK_INSERT_SORT_COLUMNS.default
-    task_count: int | None = PARALLELISM.default
-    task_memory_bytes: int = TASK_MEMORY.default
-    inline_bytes: int = INLINE_BYTES.default
-    merge_function: str | None = MERGE_FUNCTION.default
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the config that `options` describe; keys of other subjects are left alone.
-
-        Raises:
-            InvalidInputError: kind INVALID_OPTION, naming every malformed option.
-        """
-        reader = OptionReader(options)
-        config = cls(
-            log_block_format=reader.read(LOG_BLOCK_FORMAT),
-            compression=reader.read(COMPRESSION),
-            file_size_max=reader.read(FILE_SIZE_MAX),
-            small_file_limit=reader.read(SMALL_FILE_LIMIT),
-            record_size_estimate=reader.read(RECORD_SIZE_ESTIMATE),
-            bloom_keys=reader.read(BLOOM_KEYS),
-            bloom_false_positive_rate=reader.read(BLOOM_FALSE_POSITIVE_RATE),
-            bloom_keys_max=reader.read(BLOOM_KEYS_MAX),
-            bloom_uses_metadata=reader.read(BLOOM_USES_METADATA),
-            simple_moves_records=reader.read(SIMPLE_MOVES_RECORDS),
-            bloom_moves_records=reader.read(BLOOM_MOVES_RECORDS),
-            record_index_moves_records=reader.read(RECORD_INDEX_MOVES_RECORDS),
-            sort_columns=reader.read(BULK_INSERT_SORT_COLUMNS),
-            task_count=reader.read(PARALLELISM),
-            task_memory_bytes=reader.read(TASK_MEMORY),
-            inline_bytes=reader.read(INLINE_BYTES),
-            merge_function=reader.read(MERGE_FUNCTION),
-        )
-        reader.finish()
-        return config
+class FileConfig(OptionConfig):
+    log_block_format: LogBlockFormat = setting(LOG_BLOCK_FORMAT)
+    compression: Compression = setting(COMPRESSION)
+    file_size_max: int = setting(FILE_SIZE_MAX)
+    small_file_limit: int = setting(SMALL_FILE_LIMIT)
+    record_size_estimate: int | None = setting(RECORD_SIZE_ESTIMATE)
+    bloom_keys: int | None = setting(BLOOM_KEYS)
+    bloom_false_positive_rate: float = setting(BLOOM_FALSE_POSITIVE_RATE)
+    bloom_keys_max: int = setting(BLOOM_KEYS_MAX)
+    bloom_uses_metadata: bool = setting(BLOOM_USES_METADATA)
+    simple_moves_records: bool = setting(SIMPLE_MOVES_RECORDS)
+    bloom_moves_records: bool = setting(BLOOM_MOVES_RECORDS)
+    record_index_moves_records: bool = setting(RECORD_INDEX_MOVES_RECORDS)
+    sort_columns: tuple[str, ...] = setting(BULK_INSERT_SORT_COLUMNS)
+    task_count: int | None = setting(PARALLELISM)
+    task_memory_bytes: int = setting(TASK_MEMORY)
+    inline_bytes: int = setting(INLINE_BYTES)
+    merge_function: str | None = setting(MERGE_FUNCTION)
 
     def moves_records(self, index: IndexType | None) -> bool:
         """Whether a record goes to the partition that a new row of its key names.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
-from typing import Any, Self
 
 from headwater.config.option import Option, OptionReader, integer
+from headwater.config.option_config import OptionConfig, setting
 
 _PORT_MAX = 65_535
 
@@ -42,39 +41,15 @@ MARKERS_PORT = Option(
     doc="Port of the marker service on the driver; 0 means any that is free.",
 )
 
-MARKER_OPTIONS: tuple[Option[Any, Any], ...] = (MARKERS_TYPE, MARKERS_BATCH_FILES, MARKERS_PORT)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkerConfig:
-    type: MarkerType = MARKERS_TYPE.default
-    batch_files: int = MARKERS_BATCH_FILES.default
-    port: int = MARKERS_PORT.default
+class MarkerConfig(OptionConfig):
+    type: MarkerType = setting(MARKERS_TYPE)
+    batch_files: int = setting(MARKERS_BATCH_FILES)
+    port: int = setting(MARKERS_PORT)
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the config that `options` describe; keys of other subjects are left alone.
-
-        Raises:
-            InvalidInputError: kind INVALID_OPTION, naming every malformed option.
-        """
-        reader = OptionReader(options)
-        config = cls(
-            type=reader.read(MARKERS_TYPE),
-            batch_files=reader.read(MARKERS_BATCH_FILES),
-            port=reader.read(MARKERS_PORT),
-        )
+    def _check(self, reader: OptionReader) -> None:
         reader.require(
-            config.port <= _PORT_MAX,
-            f"{MARKERS_PORT.key} must be at most {_PORT_MAX}, got {config.port}",
+            self.port <= _PORT_MAX,
+            f"{MARKERS_PORT.key} must be at most {_PORT_MAX}, got {self.port}",
         )
-        reader.finish()
-        return config
-
-    def to_options(self) -> dict[str, str]:
-        """Return the options that `from_options` turns into this config."""
-        return {
-            MARKERS_TYPE.key: MARKERS_TYPE.encode(self.type),
-            MARKERS_BATCH_FILES.key: MARKERS_BATCH_FILES.encode(self.batch_files),
-            MARKERS_PORT.key: MARKERS_PORT.encode(self.port),
-        }

@@ -6,11 +6,10 @@ what to add when a table or an index is created, and never take anything away (H
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 from headwater.config.option import TEXT_LIST, Option, OptionReader, integer, seconds
+from headwater.config.option_config import OptionConfig, setting
 
 METADATA_ENABLE = Option(
     "hoodie.metadata.enable",
@@ -110,77 +109,33 @@ INDEX_CHECK_TIMEOUT = Option(
     "After that the indexes that are complete stay, and the others are taken away.",
 )
 
-METADATA_OPTIONS: tuple[Option[Any, Any], ...] = (
-    METADATA_ENABLE,
-    COLUMN_STATS_ENABLE,
-    COLUMN_STATS_COLUMNS,
-    COLUMN_STATS_COLUMNS_MAX,
-    COLUMN_STATS_GROUPS,
-    PARTITION_STATS_ENABLE,
-    PARTITION_STATS_GROUPS,
-    BLOOM_FILTER_ENABLE,
-    BLOOM_FILTER_GROUPS,
-    RECORD_INDEX_ENABLE,
-    RECORD_INDEX_GROUPS_MIN,
-    RECORD_INDEX_GROUPS_MAX,
-    RECORD_INDEX_GROUP_BYTES,
-    METADATA_COMPACTION_COMMITS,
-    INDEX_CHECK_TIMEOUT,
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataConfig:
-    is_enabled: bool = METADATA_ENABLE.default
-    has_column_stats: bool = COLUMN_STATS_ENABLE.default
-    stats_columns: tuple[str, ...] = COLUMN_STATS_COLUMNS.default
+class MetadataConfig(OptionConfig):
+    is_enabled: bool = setting(METADATA_ENABLE)
+    has_column_stats: bool = setting(COLUMN_STATS_ENABLE)
+    stats_columns: tuple[str, ...] = setting(COLUMN_STATS_COLUMNS)
     """Empty: the first `stats_columns_max` columns."""
-    stats_columns_max: int = COLUMN_STATS_COLUMNS_MAX.default
-    column_stats_groups: int = COLUMN_STATS_GROUPS.default
-    has_partition_stats: bool = PARTITION_STATS_ENABLE.default
+    stats_columns_max: int = setting(COLUMN_STATS_COLUMNS_MAX)
+    column_stats_groups: int = setting(COLUMN_STATS_GROUPS)
+    has_partition_stats: bool = setting(PARTITION_STATS_ENABLE)
     """Means something for partitioned tables with column statistics only."""
-    partition_stats_groups: int = PARTITION_STATS_GROUPS.default
-    has_bloom_filters: bool = BLOOM_FILTER_ENABLE.default
-    bloom_filter_groups: int = BLOOM_FILTER_GROUPS.default
-    has_record_index: bool = RECORD_INDEX_ENABLE.default
-    record_index_groups_min: int = RECORD_INDEX_GROUPS_MIN.default
-    record_index_groups_max: int = RECORD_INDEX_GROUPS_MAX.default
-    record_index_group_bytes: int = RECORD_INDEX_GROUP_BYTES.default
-    compaction_commits: int = METADATA_COMPACTION_COMMITS.default
-    index_timeout_ms: int = INDEX_CHECK_TIMEOUT.default
+    partition_stats_groups: int = setting(PARTITION_STATS_GROUPS)
+    has_bloom_filters: bool = setting(BLOOM_FILTER_ENABLE)
+    bloom_filter_groups: int = setting(BLOOM_FILTER_GROUPS)
+    has_record_index: bool = setting(RECORD_INDEX_ENABLE)
+    record_index_groups_min: int = setting(RECORD_INDEX_GROUPS_MIN)
+    record_index_groups_max: int = setting(RECORD_INDEX_GROUPS_MAX)
+    record_index_group_bytes: int = setting(RECORD_INDEX_GROUP_BYTES)
+    compaction_commits: int = setting(METADATA_COMPACTION_COMMITS)
+    index_timeout_ms: int = setting(INDEX_CHECK_TIMEOUT)
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the config that `options` describe; keys of other subjects are left alone.
-
-        Raises:
-            InvalidInputError: kind INVALID_OPTION, naming every malformed option.
-        """
-        reader = OptionReader(options)
-        config = cls(
-            is_enabled=reader.read(METADATA_ENABLE),
-            has_column_stats=reader.read(COLUMN_STATS_ENABLE),
-            stats_columns=reader.read(COLUMN_STATS_COLUMNS),
-            stats_columns_max=reader.read(COLUMN_STATS_COLUMNS_MAX),
-            column_stats_groups=reader.read(COLUMN_STATS_GROUPS),
-            has_partition_stats=reader.read(PARTITION_STATS_ENABLE),
-            partition_stats_groups=reader.read(PARTITION_STATS_GROUPS),
-            has_bloom_filters=reader.read(BLOOM_FILTER_ENABLE),
-            bloom_filter_groups=reader.read(BLOOM_FILTER_GROUPS),
-            has_record_index=reader.read(RECORD_INDEX_ENABLE),
-            record_index_groups_min=reader.read(RECORD_INDEX_GROUPS_MIN),
-            record_index_groups_max=reader.read(RECORD_INDEX_GROUPS_MAX),
-            record_index_group_bytes=reader.read(RECORD_INDEX_GROUP_BYTES),
-            compaction_commits=reader.read(METADATA_COMPACTION_COMMITS),
-            index_timeout_ms=reader.read(INDEX_CHECK_TIMEOUT),
-        )
+    def _check(self, reader: OptionReader) -> None:
         reader.require(
-            config.record_index_groups_min <= config.record_index_groups_max,
+            self.record_index_groups_min <= self.record_index_groups_max,
             f"{RECORD_INDEX_GROUPS_MIN.key} must not exceed {RECORD_INDEX_GROUPS_MAX.key}, got "
-            f"{config.record_index_groups_min} and {config.record_index_groups_max}",
+            f"{self.record_index_groups_min} and {self.record_index_groups_max}",
         )
-        reader.finish()
-        return config
 
     def groups_of(self, name: str, *, record_count: int = 0, record_bytes: int = 48) -> int:
         """Return over how many file groups a new index of this name is spread.

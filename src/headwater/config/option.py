@@ -220,28 +220,47 @@ class OptionPrefix:
 
 
 class OptionReader:
-    """Read typed values from one mapping and gather all that is wrong with it."""
+    """Read typed values from one mapping and gather all that is wrong with it.
+
+    An option may be read again; what is wrong with it is noted once.
+    """
 
     def __init__(self, given: Mapping[str, str], *, warns_about_aliases: bool = True) -> None:
         self._given = given
         self._warns_about_aliases = warns_about_aliases
+        self._values: dict[str, Any] = {}
         self.problems: list[str] = []
 
     def read(self, option: Option[T, D]) -> T | D:
         """Return the option's value, or its default if it is absent or malformed."""
+        value = self._stated(option)
+        return option.default if value is None else value
+
+    def read_or(self, option: Option[T, Any], infer: Callable[[OptionReader], D]) -> T | D:
+        """Return the option's value; if absent or malformed, what `infer` makes of the others."""
+        value = self._stated(option)
+        return infer(self) if value is None else value
+
+    def _stated(self, option: Option[T, Any]) -> T | None:
+        if option.key not in self._values:
+            self._values[option.key] = self._parsed(option)
+        return cast(T | None, self._values[option.key])
+
+    def _parsed(self, option: Option[T, Any]) -> T | None:
         found = option.find(self._given)
         if found is None:
-            return option.default
+            return None
         key, text = found
         if key != option.key and self._warns_about_aliases:
+            # From here over `read`, `read_fields` and `from_options` to who gave the options.
             warnings.warn(
-                f"{key} is an older name; use {option.key}", OptionAliasWarning, stacklevel=3
+                f"{key} is an older name; use {option.key}", OptionAliasWarning, stacklevel=6
             )
         try:
             return option.parse(text)
         except InvalidInputError as problem:
             self.problems.append(problem.message)
-            return option.default
+            return None
 
     def require(self, claim: bool, problem: str) -> None:
         """Note `problem` unless `claim` holds."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
-from headwater.config.option import Option, OptionReader, milliseconds, minutes
+from headwater.config.option import Option, milliseconds, minutes
+from headwater.config.option_config import OptionConfig, setting
 
 GUARD = Option(
     "headwater.table.service.guard.enable",
@@ -33,39 +32,9 @@ ROLLBACK_DELAY = Option(
     "once.",
 )
 
-PLAN_OPTIONS: tuple[Option[Any, Any], ...] = (
-    GUARD,
-    CANCEL_POLL_INTERVAL,
-    ROLLBACK_DELAY,
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanConfig:
-    is_guarded: bool = GUARD.default
-    poll_interval_ms: int = CANCEL_POLL_INTERVAL.default
-    rollback_delay_ms: int = ROLLBACK_DELAY.default
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the config that `options` describe; keys of other subjects are left alone.
-
-        Raises:
-            InvalidInputError: kind INVALID_OPTION, naming every malformed option.
-        """
-        reader = OptionReader(options)
-        config = cls(
-            is_guarded=reader.read(GUARD),
-            poll_interval_ms=reader.read(CANCEL_POLL_INTERVAL),
-            rollback_delay_ms=reader.read(ROLLBACK_DELAY),
-        )
-        reader.finish()
-        return config
-
-    def to_options(self) -> dict[str, str]:
-        """Return the options that `from_options` turns into this config."""
-        return {
-            GUARD.key: GUARD.encode(self.is_guarded),
-            CANCEL_POLL_INTERVAL.key: CANCEL_POLL_INTERVAL.encode(self.poll_interval_ms),
-            ROLLBACK_DELAY.key: ROLLBACK_DELAY.encode(self.rollback_delay_ms),
-        }
+class PlanConfig(OptionConfig):
+    is_guarded: bool = setting(GUARD)
+    poll_interval_ms: int = setting(CANCEL_POLL_INTERVAL)
+    rollback_delay_ms: int = setting(ROLLBACK_DELAY)

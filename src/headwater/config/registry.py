@@ -18,15 +18,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.config.archive import ARCHIVE_OPTIONS, ArchiveConfig
-from headwater.config.clean import CLEAN_OPTIONS, CleanConfig
-from headwater.config.clustering import CLUSTERING_OPTIONS, ClusteringConfig
-from headwater.config.compaction import COMPACTION_OPTIONS, CompactionConfig
-from headwater.config.detection import DETECTION_OPTIONS, DetectionConfig
-from headwater.config.files import FILE_OPTIONS, FileConfig
-from headwater.config.lock_options import LOCK_OPTIONS, lock_config_from_options
-from headwater.config.markers import MARKER_OPTIONS, MarkerConfig
-from headwater.config.metadata import METADATA_OPTIONS, MetadataConfig
+from headwater.config.archive import ArchiveConfig
+from headwater.config.clean import CleanConfig
+from headwater.config.clustering import ClusteringConfig
+from headwater.config.compaction import CompactionConfig
+from headwater.config.detection import DetectionConfig
+from headwater.config.files import FileConfig
+from headwater.config.lock import LockConfig
+from headwater.config.markers import MarkerConfig
+from headwater.config.metadata import MetadataConfig
 from headwater.config.option import (
     Option,
     OptionAliasWarning,
@@ -34,53 +34,42 @@ from headwater.config.option import (
     UnknownOptionWarning,
     problem_list,
 )
-from headwater.config.plans import PLAN_OPTIONS, PlanConfig
-from headwater.config.spark import SPARK_OPTIONS, SparkConfig
+from headwater.config.option_config import OptionConfig
+from headwater.config.plans import PlanConfig
+from headwater.config.spark import SparkConfig
 from headwater.config.table_options import TABLE_OPTIONS, TABLE_PREFIXES
 from headwater.config.unsupported import UNSUPPORTED_OPTIONS
-from headwater.config.upkeep import UPKEEP_OPTIONS, UpkeepConfig
-from headwater.config.write import WRITE_OPTIONS, WriteConfig
+from headwater.config.upkeep import UpkeepConfig
+from headwater.config.write import WriteConfig
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 
 STORAGE_PREFIX = OptionPrefix(
     "headwater.storage.", "Settings of the storage client; the rest of the key is the client's own."
 )
 
+CONFIGS: Mapping[str, type[OptionConfig]] = {
+    "Writers": WriteConfig,
+    "Markers": MarkerConfig,
+    "Early conflict detection": DetectionConfig,
+    "Files": FileConfig,
+    "Spark": SparkConfig,
+    "Locks": LockConfig,
+    "Compaction": CompactionConfig,
+    "Clustering": ClusteringConfig,
+    "Clean": CleanConfig,
+    "Archive": ArchiveConfig,
+    "Metadata table": MetadataConfig,
+    "Plans": PlanConfig,
+    "Services after a write": UpkeepConfig,
+}
+"""The subjects; each knows its options, and the rules that bind several of them."""
+
 OPTION_GROUPS: Mapping[str, tuple[Option[Any, Any], ...]] = {
     "Table": TABLE_OPTIONS,
-    "Writers": WRITE_OPTIONS,
-    "Markers": MARKER_OPTIONS,
-    "Early conflict detection": DETECTION_OPTIONS,
-    "Files": FILE_OPTIONS,
-    "Spark": SPARK_OPTIONS,
-    "Locks": LOCK_OPTIONS,
-    "Compaction": COMPACTION_OPTIONS,
-    "Clustering": CLUSTERING_OPTIONS,
-    "Clean": CLEAN_OPTIONS,
-    "Archive": ARCHIVE_OPTIONS,
-    "Metadata table": METADATA_OPTIONS,
-    "Plans": PLAN_OPTIONS,
-    "Services after a write": UPKEEP_OPTIONS,
+    **{title: config.options() for title, config in CONFIGS.items()},
 }
 OPTION_PREFIXES = (*TABLE_PREFIXES, STORAGE_PREFIX)
 ALL_OPTIONS = tuple(option for group in OPTION_GROUPS.values() for option in group)
-
-_CONFIG_BUILDERS = (
-    WriteConfig.from_options,
-    MarkerConfig.from_options,
-    DetectionConfig.from_options,
-    FileConfig.from_options,
-    SparkConfig.from_options,
-    lock_config_from_options,
-    CompactionConfig.from_options,
-    ClusteringConfig.from_options,
-    CleanConfig.from_options,
-    ArchiveConfig.from_options,
-    MetadataConfig.from_options,
-    PlanConfig.from_options,
-    UpkeepConfig.from_options,
-)
-"""Each knows the rules that bind several of its options."""
 
 _BY_NAME: Mapping[str, Option[Any, Any]] = {
     name: option for option in ALL_OPTIONS for name in (option.key, *option.aliases)
@@ -195,9 +184,9 @@ def _problem_of_known(
 
 def _cross_option_problems(known: Mapping[str, str]) -> list[str]:
     problems = []
-    for build in _CONFIG_BUILDERS:
+    for config in CONFIGS.values():
         try:
-            build(known)
+            config.from_options(known)
         except InvalidInputError as error:
             problems.append(error.message)
     return problems

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
-from typing import Any, Self
+from typing import Self
 
 from headwater.config.option import NON_BLANK, Option, OptionReader
+from headwater.config.option_config import option_fields, read_fields, setting
 from headwater.config.table_options import (
     KEY_GENERATOR_TYPE,
     NAME,
@@ -101,17 +102,6 @@ SINK_IDENTIFIER = Option(
     "from its checkpoint location.",
 )
 
-SOURCE_OPTIONS: tuple[Option[Any, Any], ...] = (
-    QUERY_TYPE,
-    AS_OF,
-    BEGIN_INSTANT,
-    END_INSTANT,
-    INCREMENTAL_FORMAT,
-    START_OFFSET,
-    OPERATION,
-    SINK_IDENTIFIER,
-)
-
 PATH = "path"
 CHECKPOINT_LOCATION = "checkpointlocation"
 
@@ -141,14 +131,14 @@ class SourceConfig:
     path: str
     table_options: Mapping[str, str]
     """What is left for the table and its writers, under the names it has there; unchecked."""
-    query_type: QueryType = QUERY_TYPE.default
-    as_of: str | None = AS_OF.default
-    after: str | None = BEGIN_INSTANT.default
-    until: str | None = END_INSTANT.default
-    incremental_format: IncrementalFormat = INCREMENTAL_FORMAT.default
-    start_offset: str = START_OFFSET.default
-    operation: SourceOperation | None = OPERATION.default
-    sink_identifier: str | None = SINK_IDENTIFIER.default
+    query_type: QueryType = setting(QUERY_TYPE)
+    as_of: str | None = setting(AS_OF)
+    after: str | None = setting(BEGIN_INSTANT)
+    until: str | None = setting(END_INSTANT)
+    incremental_format: IncrementalFormat = setting(INCREMENTAL_FORMAT)
+    start_offset: str = setting(START_OFFSET)
+    operation: SourceOperation | None = setting(OPERATION)
+    sink_identifier: str | None = setting(SINK_IDENTIFIER)
     checkpoint_location: str | None = None
 
     @classmethod
@@ -162,15 +152,8 @@ class SourceConfig:
         config = cls(
             path=options.get(PATH, ""),
             table_options=_table_options(options, reader),
-            query_type=reader.read(QUERY_TYPE),
-            as_of=reader.read(AS_OF),
-            after=reader.read(BEGIN_INSTANT),
-            until=reader.read(END_INSTANT),
-            incremental_format=reader.read(INCREMENTAL_FORMAT),
-            start_offset=reader.read(START_OFFSET),
-            operation=reader.read(OPERATION),
-            sink_identifier=reader.read(SINK_IDENTIFIER),
             checkpoint_location=options.get(CHECKPOINT_LOCATION),
+            **read_fields(cls, reader),
         )
         is_incremental = config.query_type is QueryType.INCREMENTAL
         reader.require(bool(config.path), "the path of the table is missing: use load(path)")
@@ -188,6 +171,9 @@ class SourceConfig:
     @property
     def is_change_feed(self) -> bool:
         return self.incremental_format is IncrementalFormat.CDC
+
+
+SOURCE_OPTIONS = tuple(option_fields(SourceConfig).values())
 
 
 def _table_options(options: Mapping[str, str], reader: OptionReader) -> dict[str, str]:

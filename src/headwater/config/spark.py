@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
-from headwater.config.option import Option, OptionReader
+from headwater.config.option import Option
+from headwater.config.option_config import OptionConfig, setting
 
 WARM_WORKERS = Option(
     "headwater.spark.warm.workers",
@@ -17,21 +16,7 @@ WARM_WORKERS = Option(
     "while workers live.",
 )
 
-SPARK_OPTIONS: tuple[Option[Any, Any], ...] = (WARM_WORKERS,)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkConfig:
-    warms_workers: bool = WARM_WORKERS.default
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the config that `options` describe; keys of other subjects are left alone.
-
-        Raises:
-            InvalidInputError: kind INVALID_OPTION, naming every malformed option.
-        """
-        reader = OptionReader(options)
-        config = cls(warms_workers=reader.read(WARM_WORKERS))
-        reader.finish()
-        return config
+class SparkConfig(OptionConfig):
+    warms_workers: bool = setting(WARM_WORKERS)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
-from headwater.config.option import Option, OptionReader, problem_list
+from headwater.config.option import OptionReader, problem_list
+from headwater.config.option_config import option_fields, read_fields, stored
 from headwater.config.table_options import (
     ARCHIVE_FOLDER,
     BASE_FILE_FORMAT,
@@ -70,83 +71,48 @@ _REQUIRED = (TYPE, CHECKSUM)
 without them was cut short: a missing checksum is no proof to stock Hudi, but a table whose other
 keys may be missing too must not be taken for a table without partitions."""
 
-_FIELDS: Mapping[str, Option[Any, Any]] = {
-    "name": NAME,
-    "database": DATABASE,
-    "table_type": TYPE,
-    "version": VERSION,
-    "initial_version": INITIAL_VERSION,
-    "timeline_layout_version": TIMELINE_LAYOUT_VERSION,
-    "timeline_path": TIMELINE_PATH,
-    "timeline_history_path": TIMELINE_HISTORY_PATH,
-    "archive_folder": ARCHIVE_FOLDER,
-    "timeline_timezone": TIMELINE_TIMEZONE,
-    "table_format": TABLE_FORMAT,
-    "key_generator_type": KEY_GENERATOR_TYPE,
-    "record_key_fields": RECORD_KEY_FIELDS,
-    "partition_fields": PARTITION_FIELDS,
-    "ordering_fields": ORDERING_FIELDS,
-    "stored_merge_mode": MERGE_MODE,
-    "merge_strategy_id": MERGE_STRATEGY_ID,
-    "payload_class": PAYLOAD_CLASS,
-    "legacy_payload_class": LEGACY_PAYLOAD_CLASS,
-    "partial_update_mode": PARTIAL_UPDATE_MODE,
-    "create_schema": CREATE_SCHEMA,
-    "is_hive_style": HIVE_STYLE_PARTITIONING,
-    "is_url_encoded": URL_ENCODE_PARTITIONING,
-    "base_file_format": BASE_FILE_FORMAT,
-    "has_meta_fields": POPULATE_META_FIELDS,
-    "metadata_partitions": METADATA_PARTITIONS,
-    "metadata_partitions_inflight": METADATA_PARTITIONS_INFLIGHT,
-    "indexes_to_rebuild": INDEXES_TO_REBUILD,
-    "index_defs_path": INDEX_DEFS_PATH,
-    "is_cdc_enabled": CDC_ENABLED,
-    "cdc_logging_mode": CDC_LOGGING_MODE,
-    "index_type": INDEX_TYPE,
-    "bucket_count": BUCKET_COUNT,
-    "checksum": CHECKSUM,
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableConfig:
     """One table's config. Change it with `dataclasses.replace`; `to_properties` notices."""
 
-    name: str
-    database: str | None
-    table_type: TableType
-    version: int
-    initial_version: int | None
-    timeline_layout_version: int
-    timeline_path: str
-    timeline_history_path: str
-    archive_folder: str
-    timeline_timezone: TimelineTimezone
-    table_format: str
-    key_generator_type: str | None
-    record_key_fields: tuple[str, ...]
-    partition_fields: tuple[str, ...]
+    name: str = field(metadata=stored(NAME))
+    database: str | None = field(metadata=stored(DATABASE))
+    table_type: TableType = field(metadata=stored(TYPE))
+    version: int = field(metadata=stored(VERSION))
+    initial_version: int | None = field(metadata=stored(INITIAL_VERSION))
+    timeline_layout_version: int = field(metadata=stored(TIMELINE_LAYOUT_VERSION))
+    timeline_path: str = field(metadata=stored(TIMELINE_PATH))
+    timeline_history_path: str = field(metadata=stored(TIMELINE_HISTORY_PATH))
+    archive_folder: str = field(metadata=stored(ARCHIVE_FOLDER))
+    timeline_timezone: TimelineTimezone = field(metadata=stored(TIMELINE_TIMEZONE))
+    table_format: str = field(metadata=stored(TABLE_FORMAT))
+    key_generator_type: str | None = field(metadata=stored(KEY_GENERATOR_TYPE))
+    record_key_fields: tuple[str, ...] = field(metadata=stored(RECORD_KEY_FIELDS))
+    partition_fields: tuple[str, ...] = field(metadata=stored(PARTITION_FIELDS))
     """As stored: a CUSTOM key generator's fields read `column:SIMPLE`. See `partition_columns`."""
-    ordering_fields: tuple[str, ...]
-    stored_merge_mode: MergeMode | None
-    merge_strategy_id: str | None
-    payload_class: str | None
-    legacy_payload_class: str | None
-    partial_update_mode: PartialUpdateMode
-    create_schema: str | None
-    is_hive_style: bool
-    is_url_encoded: bool
-    base_file_format: BaseFileFormat
-    has_meta_fields: bool
-    metadata_partitions: tuple[str, ...]
-    metadata_partitions_inflight: tuple[str, ...]
-    indexes_to_rebuild: tuple[str, ...]
-    index_defs_path: str | None
-    is_cdc_enabled: bool
-    cdc_logging_mode: CdcLoggingMode
-    index_type: IndexType | None
-    bucket_count: int | None
-    checksum: int
+    ordering_fields: tuple[str, ...] = field(metadata=stored(ORDERING_FIELDS))
+    stored_merge_mode: MergeMode | None = field(metadata=stored(MERGE_MODE))
+    merge_strategy_id: str | None = field(metadata=stored(MERGE_STRATEGY_ID))
+    payload_class: str | None = field(metadata=stored(PAYLOAD_CLASS))
+    legacy_payload_class: str | None = field(metadata=stored(LEGACY_PAYLOAD_CLASS))
+    partial_update_mode: PartialUpdateMode = field(metadata=stored(PARTIAL_UPDATE_MODE))
+    create_schema: str | None = field(metadata=stored(CREATE_SCHEMA))
+    is_hive_style: bool = field(metadata=stored(HIVE_STYLE_PARTITIONING))
+    is_url_encoded: bool = field(metadata=stored(URL_ENCODE_PARTITIONING))
+    base_file_format: BaseFileFormat = field(metadata=stored(BASE_FILE_FORMAT))
+    has_meta_fields: bool = field(metadata=stored(POPULATE_META_FIELDS))
+    metadata_partitions: tuple[str, ...] = field(metadata=stored(METADATA_PARTITIONS))
+    metadata_partitions_inflight: tuple[str, ...] = field(
+        metadata=stored(METADATA_PARTITIONS_INFLIGHT)
+    )
+    indexes_to_rebuild: tuple[str, ...] = field(metadata=stored(INDEXES_TO_REBUILD))
+    index_defs_path: str | None = field(metadata=stored(INDEX_DEFS_PATH))
+    is_cdc_enabled: bool = field(metadata=stored(CDC_ENABLED))
+    cdc_logging_mode: CdcLoggingMode = field(metadata=stored(CDC_LOGGING_MODE))
+    index_type: IndexType | None = field(metadata=stored(INDEX_TYPE))
+    bucket_count: int | None = field(metadata=stored(BUCKET_COUNT))
+    checksum: int = field(metadata=stored(CHECKSUM))
     raw: Mapping[str, str] = field(repr=False)
     """The properties as stored, with the keys that have no field of their own."""
 
@@ -187,7 +153,7 @@ class TableConfig:
             _raise_unsupported_version(version, properties[NAME.key], path)
         for option in _REQUIRED:
             reader.require(option.key in properties, f"{option.key} is missing")
-        values = {name: reader.read(option) for name, option in _FIELDS.items()}
+        values = read_fields(cls, reader)
         _raise_if_corrupt(reader, path)
         _check_features(properties, path)
         return cls(**values, raw=dict(properties))
@@ -195,7 +161,7 @@ class TableConfig:
     def to_properties(self) -> dict[str, str]:
         """Return all keys and values, with the checksum that belongs to the name."""
         properties = dict(self.raw)
-        for name, option in _FIELDS.items():
+        for name, option in option_fields(TableConfig).items():
             value = getattr(self, name)
             found = option.find(self.raw)
             stored = option.default if found is None else option.parse(found[1])

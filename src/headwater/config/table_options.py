@@ -9,7 +9,6 @@ theirs along; a Headwater table remembers it under Hudi's own writer keys `hoodi
 from __future__ import annotations
 
 from enum import StrEnum, unique
-from typing import Any
 
 from headwater.config.option import NON_BLANK, TEXT_LIST, Option, OptionPrefix, integer
 
@@ -338,44 +337,6 @@ MERGE_PROPERTY = OptionPrefix(
     "hoodie.record.merge.property.", "Settings that the table's merge rule needs."
 )
 
-TABLE_OPTIONS: tuple[Option[Any, Any], ...] = (
-    NAME,
-    DATABASE,
-    TYPE,
-    VERSION,
-    INITIAL_VERSION,
-    TIMELINE_LAYOUT_VERSION,
-    TIMELINE_PATH,
-    TIMELINE_HISTORY_PATH,
-    ARCHIVE_FOLDER,
-    TIMELINE_TIMEZONE,
-    TABLE_FORMAT,
-    KEY_GENERATOR_TYPE,
-    RECORD_KEY_FIELDS,
-    PARTITION_FIELDS,
-    ORDERING_FIELDS,
-    MERGE_MODE,
-    MERGE_STRATEGY_ID,
-    PAYLOAD_CLASS,
-    LEGACY_PAYLOAD_CLASS,
-    PARTIAL_UPDATE_MODE,
-    CREATE_SCHEMA,
-    HIVE_STYLE_PARTITIONING,
-    URL_ENCODE_PARTITIONING,
-    DROP_PARTITION_COLUMNS,
-    BASE_FILE_FORMAT,
-    POPULATE_META_FIELDS,
-    METADATA_PARTITIONS,
-    METADATA_PARTITIONS_INFLIGHT,
-    INDEXES_TO_REBUILD,
-    INDEX_DEFS_PATH,
-    CDC_ENABLED,
-    CDC_LOGGING_MODE,
-    MULTIPLE_BASE_FILE_FORMATS,
-    PARTITION_METAFILE_USE_BASE_FORMAT,
-    BOOTSTRAP_BASE_PATH,
-    INDEX_TYPE,
-    BUCKET_COUNT,
-    CHECKSUM,
-)
+TABLE_OPTIONS = tuple(each for each in list(globals().values()) if isinstance(each, Option))
+"""All that are declared above; a few have no field in `TableConfig`, which only refuses them."""
 TABLE_PREFIXES = (KEYGEN_TIMEBASED, MERGE_PROPERTY)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
-from headwater.config.option import Option, OptionReader, integer
+from headwater.config.option import Option, integer
+from headwater.config.option_config import OptionConfig, setting
 
 INLINE_COMPACTION = Option(
     "hoodie.compact.inline",
@@ -56,26 +55,16 @@ AUTOMATIC_ARCHIVE = Option(
     "Hudi's own default is true.",
 )
 
-UPKEEP_OPTIONS: tuple[Option[Any, Any], ...] = (
-    INLINE_COMPACTION,
-    INLINE_LOG_COMPACTION,
-    INLINE_CLUSTERING,
-    INLINE_CLUSTERING_COMMITS,
-    AUTOMATIC_CLEAN,
-    AUTOMATIC_CLEAN_COMMITS,
-    AUTOMATIC_ARCHIVE,
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpkeepConfig:
-    compacts: bool = INLINE_COMPACTION.default
-    compacts_logs: bool = INLINE_LOG_COMPACTION.default
-    clusters: bool = INLINE_CLUSTERING.default
-    clustering_commits: int = INLINE_CLUSTERING_COMMITS.default
-    cleans: bool = AUTOMATIC_CLEAN.default
-    clean_commits: int = AUTOMATIC_CLEAN_COMMITS.default
-    archives: bool = AUTOMATIC_ARCHIVE.default
+class UpkeepConfig(OptionConfig):
+    compacts: bool = setting(INLINE_COMPACTION)
+    compacts_logs: bool = setting(INLINE_LOG_COMPACTION)
+    clusters: bool = setting(INLINE_CLUSTERING)
+    clustering_commits: int = setting(INLINE_CLUSTERING_COMMITS)
+    cleans: bool = setting(AUTOMATIC_CLEAN)
+    clean_commits: int = setting(AUTOMATIC_CLEAN_COMMITS)
+    archives: bool = setting(AUTOMATIC_ARCHIVE)
 
     @property
     def is_idle(self) -> bool:
@@ -83,23 +72,3 @@ class UpkeepConfig:
         return not (
             self.compacts or self.compacts_logs or self.clusters or self.cleans or self.archives
         )
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the config that `options` describe; keys of other subjects are left alone.
-
-        Raises:
-            InvalidInputError: kind INVALID_OPTION, naming every malformed option.
-        """
-        reader = OptionReader(options)
-        config = cls(
-            compacts=reader.read(INLINE_COMPACTION),
-            compacts_logs=reader.read(INLINE_LOG_COMPACTION),
-            clusters=reader.read(INLINE_CLUSTERING),
-            clustering_commits=reader.read(INLINE_CLUSTERING_COMMITS),
-            cleans=reader.read(AUTOMATIC_CLEAN),
-            clean_commits=reader.read(AUTOMATIC_CLEAN_COMMITS),
-            archives=reader.read(AUTOMATIC_ARCHIVE),
-        )
-        reader.finish()
-        return config

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
-from typing import Any, Self
 
 from headwater.config.option import NON_BLANK, Option, OptionReader, integer, milliseconds
+from headwater.config.option_config import OptionConfig, inferred, setting
 
 
 @unique
@@ -63,59 +62,17 @@ WRITER_ID = Option(
     doc="Name of this writer in heartbeats and locks. Default: a random one for each process.",
 )
 
-WRITE_OPTIONS: tuple[Option[Any, Any], ...] = (
-    CONCURRENCY_MODE,
-    HEARTBEAT_INTERVAL,
-    HEARTBEAT_TOLERABLE_MISSES,
-    CONFLICT_RETRIES,
-    CONFLICTS_BEFORE_LOCK,
-    WRITER_ID,
-)
+
+def _conflict_retries(reader: OptionReader) -> int:
+    is_among_writers = reader.read(CONCURRENCY_MODE).is_multi_writer
+    return CONFLICT_RETRIES_AMONG_WRITERS if is_among_writers else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteConfig:
-    concurrency_mode: ConcurrencyMode = CONCURRENCY_MODE.default
-    heartbeat_interval_ms: int = HEARTBEAT_INTERVAL.default
-    heartbeat_tolerable_misses: int = HEARTBEAT_TOLERABLE_MISSES.default
-    conflict_retries: int = 0
-    conflicts_before_lock: int = CONFLICTS_BEFORE_LOCK.default
-    writer_id: str | None = WRITER_ID.default
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the config that `options` describe; keys of other subjects are left alone.
-
-        Raises:
-            InvalidInputError: kind INVALID_OPTION, naming every malformed option.
-        """
-        reader = OptionReader(options)
-        mode = reader.read(CONCURRENCY_MODE)
-        retries = reader.read(CONFLICT_RETRIES)
-        if retries is None:
-            retries = CONFLICT_RETRIES_AMONG_WRITERS if mode.is_multi_writer else 0
-        config = cls(
-            concurrency_mode=mode,
-            conflict_retries=retries,
-            conflicts_before_lock=reader.read(CONFLICTS_BEFORE_LOCK),
-            heartbeat_interval_ms=reader.read(HEARTBEAT_INTERVAL),
-            heartbeat_tolerable_misses=reader.read(HEARTBEAT_TOLERABLE_MISSES),
-            writer_id=reader.read(WRITER_ID),
-        )
-        reader.finish()
-        return config
-
-    def to_options(self) -> dict[str, str]:
-        """Return the options that `from_options` turns into this config."""
-        options = {
-            CONCURRENCY_MODE.key: CONCURRENCY_MODE.encode(self.concurrency_mode),
-            HEARTBEAT_INTERVAL.key: HEARTBEAT_INTERVAL.encode(self.heartbeat_interval_ms),
-            HEARTBEAT_TOLERABLE_MISSES.key: HEARTBEAT_TOLERABLE_MISSES.encode(
-                self.heartbeat_tolerable_misses
-            ),
-            CONFLICT_RETRIES.key: CONFLICT_RETRIES.encode(self.conflict_retries),
-            CONFLICTS_BEFORE_LOCK.key: CONFLICTS_BEFORE_LOCK.encode(self.conflicts_before_lock),
-        }
-        if self.writer_id is not None:
-            options[WRITER_ID.key] = self.writer_id
-        return options
+class WriteConfig(OptionConfig):
+    concurrency_mode: ConcurrencyMode = setting(CONCURRENCY_MODE)
+    heartbeat_interval_ms: int = setting(HEARTBEAT_INTERVAL)
+    heartbeat_tolerable_misses: int = setting(HEARTBEAT_TOLERABLE_MISSES)
+    conflict_retries: int = inferred(CONFLICT_RETRIES, _conflict_retries)
+    conflicts_before_lock: int = setting(CONFLICTS_BEFORE_LOCK)
+    writer_id: str | None = setting(WRITER_ID)

@@ -14,7 +14,11 @@ from headwater.errors import ErrorKind, InvalidInputError
 from headwater.kernel.format.avro_schema import parse_avro_schema
 from headwater.kernel.format.index_definitions import encode_index_definitions
 from headwater.kernel.index.bootstrap import create_metadata_table
-from headwater.kernel.index.definitions import INDEX_DEFINITIONS, define_index
+from headwater.kernel.index.definitions import (
+    INDEX_DEFINITIONS,
+    define_index,
+    is_partitioned_index,
+)
 from headwater.kernel.index.partition_kinds import (
     BLOOM_FILTERS,
     COLUMN_STATS,
@@ -54,6 +58,10 @@ def create_first_indexes(storage: Storage, config: TableConfig, metadata: Metada
 
     Of several creators all write the same, and one that dies leaves no table: what makes it one is
     its config, which comes afterwards.
+
+    Raises:
+        InvalidInputError: kind INVALID_INDEX; statistics cannot be of the columns that are named.
+            Nothing is written then.
     """
     names = config.metadata_partitions
     if not names:
@@ -63,10 +71,8 @@ def create_first_indexes(storage: Storage, config: TableConfig, metadata: Metada
         name: define_index(
             name,
             schema,
-            columns=metadata.stats_columns if name == COLUMN_STATS else (),
-            columns_max=metadata.stats_columns_max,
-            has_meta_fields=config.has_meta_fields,
-            is_partitioned=_is_apart(name, config),
+            config=config,
+            metadata=metadata,
         )
         for name in names
     }
@@ -77,7 +83,8 @@ def create_first_indexes(storage: Storage, config: TableConfig, metadata: Metada
     in_order = sorted(names, key=lambda name: (name != FILES, name))
     # One that is kept apart by partitions has no file groups as long as there are no partitions.
     groups = [
-        (name, 0 if _is_apart(name, config) else metadata.groups_of(name)) for name in in_order
+        (name, 0 if is_partitioned_index(name, config) else metadata.groups_of(name))
+        for name in in_order
     ]
     create_metadata_table(storage, config, groups)
 
@@ -98,7 +105,3 @@ def _first_indexes(config: TableConfig, metadata: MetadataConfig) -> Iterator[st
 
 def _needs_record_index(config: TableConfig) -> bool:
     return config.index_type in (*RECORD_INDEXES, IndexType.RECORD_LEVEL_INDEX)
-
-
-def _is_apart(name: str, config: TableConfig) -> bool:
-    return name == RECORD_INDEX and config.index_type is IndexType.RECORD_LEVEL_INDEX

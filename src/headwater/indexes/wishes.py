@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from headwater.config.metadata import MetadataConfig
 from headwater.config.table import TableConfig
-from headwater.config.table_options import IndexType
 from headwater.errors import (
     AlreadyExistsError,
     ErrorKind,
@@ -16,8 +15,8 @@ from headwater.errors import (
     UnsupportedError,
 )
 from headwater.indexes.build import encode_definition
-from headwater.kernel.format.index_definitions import IndexDefinition, IndexVersion
-from headwater.kernel.index.column_ranges import indexed_columns
+from headwater.kernel.format.index_definitions import IndexDefinition
+from headwater.kernel.index.definitions import define_index, is_partitioned_index
 from headwater.kernel.index.index_plan import PlannedIndex
 from headwater.kernel.index.partition_kinds import (
     COLUMN_STATS,
@@ -68,7 +67,9 @@ def plan_indexes(
         wanted.append(FILES)
     planned = []
     for name in sorted(wanted, key=_rank):
-        definition = _definition(name, chosen.get(name), config, schema, metadata)
+        definition = define_index(
+            name, schema, config=config, metadata=metadata, columns=chosen.get(name, ())
+        )
         if name in config.metadata_partitions:
             _check_same(name, chosen.get(name), definition, definitions.get(name))
         planned.append(
@@ -76,17 +77,12 @@ def plan_indexes(
                 partition=name,
                 # One that is kept apart gets its file groups as it gets partitions.
                 group_count=0
-                if _is_apart(name, config)
+                if is_partitioned_index(name, config)
                 else metadata.groups_of(name, record_count=record_count),
                 definition="" if definition is None else encode_definition(definition),
             )
         )
     return planned
-
-
-def _is_apart(name: str, config: TableConfig) -> bool:
-    """Whether an index is to be kept apart by partitions of the table."""
-    return name == RECORD_INDEX and config.index_type is IndexType.RECORD_LEVEL_INDEX
 
 
 def _rank(name: str) -> tuple[int, str]:
@@ -107,13 +103,11 @@ def _check_name(name: str) -> None:
 def _columns_by_index(wanted: Sequence[str], columns: Columns) -> dict[str, tuple[str, ...]]:
     if columns is None:
         return {}
-    if isinstance(columns, str):
-        raise _invalid(f"columns must be a list of columns, got {columns!r}")
     if isinstance(columns, Mapping):
         unknown = columns.keys() - set(wanted)
         if unknown:
             raise _invalid(f"Columns were given for {sorted(unknown)}, which no index is named")
-        chosen = {name: tuple(columns[name]) for name in columns}
+        chosen = {name: _named(columns[name]) for name in columns}
     else:
         with_columns = [name for name in wanted if _has_columns(name)]
         if len(with_columns) != 1:
@@ -121,11 +115,18 @@ def _columns_by_index(wanted: Sequence[str], columns: Columns) -> dict[str, tupl
                 "Columns are given as a list for one index, or as a mapping from index to columns; "
                 f"of those named {with_columns or 'none'} have columns"
             )
-        chosen = {with_columns[0]: tuple(columns)}
+        chosen = {with_columns[0]: _named(columns)}
     for name in chosen:
         if not _has_columns(name):
             raise _invalid(f"The index {name} has no columns to choose")
     return chosen
+
+
+def _named(columns: Sequence[str]) -> tuple[str, ...]:
+    named = () if isinstance(columns, str) else tuple(columns)
+    if isinstance(columns, str) or not all(isinstance(column, str) for column in named):
+        raise _invalid(f"columns must be a list of columns, got {columns!r}")
+    return named
 
 
 def _has_columns(name: str) -> bool:
@@ -147,64 +148,6 @@ def _check_needs(wanted: Sequence[str], config: TableConfig) -> None:
             )
         if kind is PartitionKind.PARTITION_STATS and not config.partition_fields:
             raise _invalid(f"Table {config.name} is not partitioned, so it has no {name}")
-
-
-def _definition(
-    name: str,
-    columns: tuple[str, ...] | None,
-    config: TableConfig,
-    schema: pa.Schema,
-    metadata: MetadataConfig,
-) -> IndexDefinition | None:
-    match kind_of(name):
-        case PartitionKind.COLUMN_STATS:
-            named = columns or metadata.stats_columns
-            _check_columns(named, schema)
-            return IndexDefinition(
-                index_name=name,
-                index_type=COLUMN_STATS,
-                index_function=COLUMN_STATS,
-                source_fields=indexed_columns(
-                    schema,
-                    named=named,
-                    columns_max=metadata.stats_columns_max,
-                    has_meta_fields=config.has_meta_fields,
-                ),
-                version=IndexVersion.V2,
-            )
-        case PartitionKind.RECORD_INDEX:
-            return IndexDefinition(
-                index_name=name,
-                index_type=RECORD_INDEX,
-                index_options={"isPartitioned": str(_is_apart(name, config)).lower()},
-                version=IndexVersion.V1,
-            )
-        case PartitionKind.SECONDARY_INDEX:
-            if columns is None or len(columns) != 1:
-                raise _invalid(f"{name} is on one column: give it as columns=[...]")
-            _check_columns(columns, schema)
-            return IndexDefinition(
-                index_name=name,
-                index_type="secondary_index",
-                index_function="identity",
-                source_fields=columns,
-                version=IndexVersion.V2,
-            )
-        case _:
-            return None
-
-
-def _check_columns(columns: Sequence[str], schema: pa.Schema) -> None:
-    for column in columns:
-        fields: object = schema
-        for part in column.split("."):
-            names = getattr(fields, "names", None)
-            if names is None or part not in names:
-                raise _invalid(
-                    f"The table has no column {column!r}; it has {', '.join(schema.names)}"
-                )
-            found = fields.field(part)  # type: ignore[attr-defined]
-            fields = found.type
 
 
 def _check_same(

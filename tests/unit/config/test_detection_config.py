@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from headwater.config.detection import (
-    DETECTION_OPTIONS,
     DETECTION_STRATEGY,
     DetectionConfig,
     DetectionStrategy,
@@ -64,7 +63,7 @@ def test_the_names_of_the_rfc() -> None:
         delay_ms=10,
         period_ms=20,
     )
-    assert {option.find(options) is not None for option in DETECTION_OPTIONS} == {True}
+    assert {option.find(options) is not None for option in DetectionConfig.options()} == {True}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from headwater.config.lock import LockConfig
-from headwater.config.lock_options import lock_config_from_options
 from headwater.config.option import OptionAliasWarning
 from headwater.config.write import ConcurrencyMode, WriteConfig
 from headwater.errors import InvalidInputError
@@ -25,7 +24,7 @@ def test_no_options_give_hudis_defaults() -> None:
     assert config.heartbeat_interval_ms == 60_000
     assert config.heartbeat_tolerable_misses == 2
     assert config.writer_id is None
-    assert lock_config_from_options({}) == LockConfig()
+    assert LockConfig.from_options({}) == LockConfig()
 
 
 @pytest.mark.parametrize("config", [WriteConfig(), EVERYTHING_ABOUT_WRITING])
@@ -57,7 +56,7 @@ def test_write_problems_come_in_one_error() -> None:
 
 
 def test_every_lock_option_reaches_its_field() -> None:
-    config = lock_config_from_options(
+    config = LockConfig.from_options(
         {
             "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
             "hoodie.write.lock.provider": "zookeeper",
@@ -76,7 +75,7 @@ def test_every_lock_option_reaches_its_field() -> None:
     )
     assert config == LockConfig(
         provider="zookeeper",
-        concurrency_mode="optimistic_concurrency_control",
+        concurrency_mode=ConcurrencyMode.OPTIMISTIC,
         acquire_timeout_ms=1_000,
         filesystem_path="locks",
         filesystem_expire_ms=180_000,
@@ -93,7 +92,7 @@ def test_every_lock_option_reaches_its_field() -> None:
 
 def test_the_older_name_of_the_renewal_interval_works() -> None:
     with pytest.warns(OptionAliasWarning):
-        config = lock_config_from_options({"hoodie.write.lock.storage.heartbeat.poll.secs": "9"})
+        config = LockConfig.from_options({"hoodie.write.lock.storage.heartbeat.poll.secs": "9"})
     assert config.storage_renew_ms == 9_000
 
 
@@ -101,7 +100,7 @@ def test_a_storage_lock_outlives_ten_renewals() -> None:
     with pytest.raises(
         InvalidInputError, match=r"validity\.timeout\.secs \(299\) must be at least"
     ):
-        lock_config_from_options(
+        LockConfig.from_options(
             {
                 "hoodie.write.lock.storage.validity.timeout.secs": "299",
                 "hoodie.write.lock.storage.renew.interval.secs": "30",
@@ -122,5 +121,5 @@ def test_a_storage_lock_outlives_ten_renewals() -> None:
 def test_either_setting_of_a_storage_lock_makes_the_other_fit(
     stated: dict[str, str], validity_ms: int, renew_ms: int
 ) -> None:
-    config = lock_config_from_options(stated)
+    config = LockConfig.from_options(stated)
     assert (config.storage_validity_ms, config.storage_renew_ms) == (validity_ms, renew_ms)

@@ -38,8 +38,7 @@ def column_text(values: pa.Array, column: str) -> pa.Array:
         return pc.cast(pc.cast(values, pa.int64()), pa.string())
     if pa.types.is_date32(arrow):
         _check_dates(values, column)
-        return pc.cast(values, pa.string())
-    if _has_java_text(arrow):
+    if has_text(arrow):
         return pc.cast(values, pa.string())
     if pa.types.is_floating(arrow):
         raise InvalidInputError(
@@ -52,9 +51,13 @@ def column_text(values: pa.Array, column: str) -> pa.Array:
     )
 
 
-def _has_java_text(arrow: pa.DataType) -> bool:
+def has_text(arrow: pa.DataType) -> bool:
+    """Whether values of a type have a text that all writers agree on."""
     return bool(
-        pa.types.is_integer(arrow)
+        pa.types.is_string(arrow)
+        or pa.types.is_timestamp(arrow)
+        or pa.types.is_date32(arrow)
+        or pa.types.is_integer(arrow)
         or pa.types.is_boolean(arrow)
         or pa.types.is_decimal(arrow)
         or pa.types.is_large_string(arrow)

@@ -97,13 +97,19 @@ def indexed_columns(
     usable = [
         field.name
         for field in schema
-        if _has_range(field.type) and field.name not in (*META_COLUMNS, OPERATION)
+        if has_range(field.type) and field.name not in (*META_COLUMNS, OPERATION)
     ]
     return (*metas, *usable[:columns_max])
 
 
 def leaf_type(schema: pa.Schema, column: str) -> pa.DataType | None:
     """Return the type of a column, by its dotted name; None if it has no range or is not there."""
+    kind = column_type(schema, column)
+    return kind if kind is not None and has_range(kind) else None
+
+
+def column_type(schema: pa.Schema, column: str) -> pa.DataType | None:
+    """Return the type of a column, by its dotted name; None if it is not there."""
     kind: pa.DataType | None = None
     for place, name in enumerate(column.split(".")):
         if place == 0:
@@ -114,7 +120,7 @@ def leaf_type(schema: pa.Schema, column: str) -> pa.DataType | None:
             kind = kind.field(name).type
         else:
             return None
-    return kind if kind is not None and _has_range(kind) else None
+    return kind
 
 
 def load_ranges(
@@ -393,7 +399,8 @@ def _empty(column: str, kind: pa.DataType) -> ColumnRange:
     return ColumnRange(column, kind, None, None, 0, 0)
 
 
-def _has_range(kind: pa.DataType) -> bool:
+def has_range(kind: pa.DataType) -> bool:
+    """Whether values of a type have an order, so that there are statistics of them."""
     return bool(
         pa.types.is_boolean(kind)
         or kind in _NUMBERS

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from headwater.config.table_options import MergeMode
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 from headwater.kernel.arrow.fold import fold_logs
-from headwater.kernel.arrow.key_text import column_text
+from headwater.kernel.arrow.key_text import column_text, has_text
 from headwater.kernel.arrow.merge import merge_batches
 from headwater.kernel.arrow.merge_rule import MergeRule, PartialUpdate
 from headwater.kernel.arrow.meta_columns import COMMIT_TIME, RECORD_KEY, schema_with_meta_columns
@@ -72,16 +72,28 @@ class TermRule:
         return secondary_keys(secondary_text(values, self.column), keys)
 
 
+def has_secondary_text(kind: pa.DataType) -> bool:
+    """Whether a secondary index can be on columns of a type."""
+    return bool(pa.types.is_time(kind) or has_text(kind))
+
+
 def secondary_text(values: pa.Array, column: str) -> pa.StringArray:
     """Return the values of a column as texts of a secondary index; nulls stay null.
 
     They are those of the values as Avro stores them: dates are days, and times are numbers.
 
     Raises:
-        InvalidInputError: the type has no text that all engines agree on.
+        InvalidInputError: kind INVALID_INDEX; the type has no text that all engines agree on.
     """
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
+    if not has_secondary_text(values.type):
+        raise InvalidInputError(
+            f"Column {column} has the type {values.type}, whose values have no text that all "
+            "engines agree on, but there is a secondary index on it. Drop the index, or cast the "
+            "column",
+            kind=ErrorKind.INVALID_INDEX,
+        )
     if pa.types.is_date32(values.type):
         return pc.cast(values.view(pa.int32()), pa.string())
     if pa.types.is_time(values.type):

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from headwater.config.lock import LockConfig
+from headwater.config.write import ConcurrencyMode
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 from headwater.kernel.txn.locks.file_system import FileSystemLockProvider
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
@@ -18,7 +19,7 @@ from headwater.seams.memory import MemoryStorage
 from headwater.testing.manual_clock import ManualClock
 
 HUDI = "org.apache.hudi.client.transaction.lock"
-MULTI_WRITER = ["optimistic_concurrency_control", "NON_BLOCKING_CONCURRENCY_CONTROL"]
+MULTI_WRITER = [mode for mode in ConcurrencyMode if mode.is_multi_writer]
 
 
 class MemoryWithoutReplace(MemoryStorage):
@@ -49,7 +50,7 @@ def test_a_single_writer_gets_a_file_lock_that_expires_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("mode", MULTI_WRITER)
-def test_several_writers_must_choose(mode: str) -> None:
+def test_several_writers_must_choose(mode: ConcurrencyMode) -> None:
     with pytest.raises(InvalidInputError) as refused:
         select(LockConfig(concurrency_mode=mode))
     assert refused.value.kind is ErrorKind.INVALID_OPTION
@@ -70,8 +71,10 @@ def test_several_writers_must_choose(mode: str) -> None:
         (f"{HUDI}.StorageBasedLockProvider", StorageBasedLockProvider),
     ],
 )
-@pytest.mark.parametrize("mode", ["single_writer", *MULTI_WRITER])
-def test_a_chosen_provider_is_used(name: str, provider: type[LockProvider], mode: str) -> None:
+@pytest.mark.parametrize("mode", ConcurrencyMode)
+def test_a_chosen_provider_is_used(
+    name: str, provider: type[LockProvider], mode: ConcurrencyMode
+) -> None:
     assert isinstance(select(LockConfig(provider=name, concurrency_mode=mode)), provider)
 
 
