@@ -14,7 +14,6 @@ from typing import Self
 from headwater.config.detection import DetectionConfig
 from headwater.config.files import FileConfig
 from headwater.config.lock import LockConfig
-from headwater.config.lock_options import lock_config_from_options
 from headwater.config.markers import MarkerConfig
 from headwater.config.metadata import MetadataConfig
 from headwater.config.plans import PlanConfig
@@ -100,7 +99,7 @@ class TableContext:
 
     @cached_property
     def lock_config(self) -> LockConfig:
-        return lock_config_from_options(self.options)
+        return LockConfig.from_options(self.options)
 
     @cached_property
     def file_config(self) -> FileConfig:

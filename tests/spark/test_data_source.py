@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
+from headwater.testing.hudi_rs import location_for_hudi_rs
 
 FORMAT = "headwater"
 COLUMNS = ["id", "city", "ts", "amount"]
@@ -102,7 +103,8 @@ def test_rows_come_back_as_they_were_written(
     ]
     assert by_id(found) == sorted(expected, key=lambda row: str(row["id"])) == read_here(tmp_path)
     assert pc.all(pc.equal(found["_hoodie_record_key"], found["id"])).as_py()
-    reader = HudiTableBuilder.from_base_uri(str(tmp_path)).build()
+    location = location_for_hudi_rs(hw.open_table(tmp_path))
+    reader = HudiTableBuilder.from_base_uri(location).build()
     assert by_id(pa.Table.from_batches(reader.read()), COLUMNS) == read_here(tmp_path)
 
 
