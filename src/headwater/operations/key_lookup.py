@@ -115,7 +115,6 @@ class KeyLookup:
                 self._storage,
                 file_slice.logs,
                 columns={RECORD_KEY},
-                is_visible_instant=lambda _: True,  # The view has left out what is not.
             )
             columns = [part.rows[RECORD_KEY] for part in parts if isinstance(part, DataPart)]
             chunks = [chunk for column in columns for chunk in column.chunks]

@@ -36,7 +36,6 @@ def live_keys(
         storage,
         file_slice.logs,
         columns={*needed.names, *delete_mark_columns(rule)},
-        is_visible_instant=lambda _: True,  # The view has left out what is not.
     )
     folded = fold_logs(parts, rule, needed)
     merged = merge_batches(_base_rows(storage, file_slice, needed), folded, rule, schema=needed)

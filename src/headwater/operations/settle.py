@@ -118,7 +118,6 @@ class Settler:
             self._storage,
             file_slice.logs,
             columns=None,
-            is_visible_instant=lambda _: True,  # The view has left out what is not.
         )
         folded = fold_logs(parts, self._rule, self._schema)
         base = self._base_rows(file_slice, keys)

@@ -108,7 +108,6 @@ class _TaskReader:
             self._storage,
             self._task.logs,
             columns={RECORD_KEY},
-            is_visible_instant=lambda _: True,  # They are the logs of a completed write.
         )
         keys = [
             part.rows[RECORD_KEY] if isinstance(part, DataPart) else part.record_keys

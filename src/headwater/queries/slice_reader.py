@@ -122,7 +122,6 @@ def _read_merged(
         storage,
         file_slice.logs,
         columns=None if _looks_at_all(rule) else {*needed.names, *delete_mark_columns(rule)},
-        is_visible_instant=lambda _: True,  # The view has left out what is not.
     )
     if keys is not None:
         parts = [_with_keys(part, keys) for part in parts]

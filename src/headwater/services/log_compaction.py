@@ -107,7 +107,7 @@ def execute_log_compaction_task(context: TaskContext, task: LogCompactionTask) -
     """
     output = RewriteOutput(task.job, context)
     one = task.slice
-    parts = read_log_parts(output.storage, one.logs, is_visible_instant=lambda _: True)
+    parts = read_log_parts(output.storage, one.logs)
     times = sorted({log.instant_time for log in one.logs})
     written = _fold(task.job, parts) if _is_foldable(task.job, parts) else parts
     file = output.log_file(one.group)

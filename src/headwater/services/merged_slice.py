@@ -49,7 +49,7 @@ def open_merged(
         CorruptTableError: a file is missing or damaged; also while batches are taken.
         UnsupportedError: the table's merge rule cannot be honoured.
     """
-    parts = read_log_parts(storage, one.logs, is_visible_instant=lambda _: True)
+    parts = read_log_parts(storage, one.logs)
     folded = fold_logs(parts, job.rule, job.file_schema)
     with ExitStack() as stack:
         batches: Iterable[pa.RecordBatch] = ()

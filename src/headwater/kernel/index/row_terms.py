@@ -178,7 +178,6 @@ def live_terms(storage: Storage, file_slice: FileSlice, rule: TermRule) -> Itera
         storage,
         file_slice.logs,
         columns={*needed.names, *delete_mark_columns(rule.merge)},
-        is_visible_instant=lambda _: True,  # The view has left out what is not.
     )
     folded = fold_logs(parts, rule.merge, needed)
     base = _base_rows(storage, file_slice, needed)
