@@ -26,7 +26,7 @@ from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 from headwater.kernel.arrow.fold import fold_logs
 from headwater.kernel.arrow.key_text import column_text
 from headwater.kernel.arrow.merge import merge_batches
-from headwater.kernel.arrow.merge_rule import MergeRule, PartialUpdate
+from headwater.kernel.arrow.merge_rule import MergeRule
 from headwater.kernel.arrow.meta_columns import COMMIT_TIME, RECORD_KEY, schema_with_meta_columns
 from headwater.kernel.arrow.record_marks import delete_mark_columns
 from headwater.kernel.arrow.schema_evolution import project_batch
@@ -218,7 +218,7 @@ def without_terms(terms: pa.StringArray, others: Sequence[pa.StringArray]) -> pa
 def _columns_to_merge(rule: TermRule) -> pa.Schema:
     known = schema_with_meta_columns(rule.schema)
     merge = rule.merge
-    if merge.mode is MergeMode.CUSTOM or merge.partial is not PartialUpdate.NONE:
+    if merge.combines_records:
         return known
     wanted = {
         *rule.columns,

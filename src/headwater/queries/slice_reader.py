@@ -23,7 +23,7 @@ from headwater.kernel.arrow.fold import fold_logs
 from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.kernel.arrow.log_parts import DataPart, LogPart
 from headwater.kernel.arrow.merge import merge_batches
-from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate, merge_rule_of
+from headwater.kernel.arrow.merge_rule import MergeRule, merge_rule_of
 from headwater.kernel.arrow.meta_columns import RECORD_KEY, schema_with_meta_columns
 from headwater.kernel.arrow.record_marks import delete_mark_columns
 from headwater.kernel.arrow.schema_evolution import project_batch
@@ -121,7 +121,7 @@ def _read_merged(
     parts = read_log_parts(
         storage,
         file_slice.logs,
-        columns=None if _looks_at_all(rule) else {*needed.names, *delete_mark_columns(rule)},
+        columns=None if rule.combines_records else {*needed.names, *delete_mark_columns(rule)},
     )
     if keys is not None:
         parts = [_with_keys(part, keys) for part in parts]
@@ -202,7 +202,7 @@ def _with_keys(part: LogPart, keys: pa.Array) -> LogPart:
 
 def _columns_to_merge(query: SliceQuery, rule: MergeRule) -> pa.Schema:
     known = schema_with_meta_columns(query.schema)
-    if _looks_at_all(rule):
+    if rule.combines_records:
         return known
     wanted = {*query.read_schema.names, RECORD_KEY}
     if not query.config.has_meta_fields:
@@ -210,7 +210,3 @@ def _columns_to_merge(query: SliceQuery, rule: MergeRule) -> pa.Schema:
     if rule.merges_by_ordering:
         wanted.update(rule.ordering_fields)
     return pa.schema([column for column in known if column.name in wanted])
-
-
-def _looks_at_all(rule: MergeRule) -> bool:
-    return rule.mode is MergeMode.CUSTOM or rule.partial is not PartialUpdate.NONE

@@ -22,7 +22,6 @@ from headwater.config.compaction import CompactionConfig
 from headwater.engine.engine import Poll, TaskContext
 from headwater.kernel.arrow.fold import fold_logs
 from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
-from headwater.kernel.arrow.merge_rule import MergeMode, PartialUpdate
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.format.log_blocks import (
@@ -124,9 +123,8 @@ def execute_log_compaction_task(context: TaskContext, task: LogCompactionTask) -
 
 
 def _is_foldable(job: RewriteJob, parts: Iterable[LogPart]) -> bool:
-    rule = job.rule
     is_whole = not any(isinstance(part, DataPart) and part.is_partial for part in parts)
-    return is_whole and rule.mode is not MergeMode.CUSTOM and rule.partial is PartialUpdate.NONE
+    return is_whole and not job.rule.combines_records
 
 
 def _fold(job: RewriteJob, parts: Sequence[LogPart]) -> list[LogPart]:

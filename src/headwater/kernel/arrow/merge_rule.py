@@ -71,6 +71,11 @@ class MergeRule:
         """Whether ordering values decide between records of different writes."""
         return self.mode is MergeMode.EVENT_TIME_ORDERING and bool(self.ordering_fields)
 
+    @property
+    def combines_records(self) -> bool:
+        """Whether a row is made of several records of its key, and not just the one that wins."""
+        return self.mode is MergeMode.CUSTOM or self.partial is not PartialUpdate.NONE
+
 
 def merge_rule_of(config: TableConfig, *, custom: str | None = None) -> MergeRule:
     """Return the rule of a table.
