@@ -97,10 +97,8 @@ def read(
         log = LogFile("p", "group-0", time, 1, "0-1-0", False, 0)
         storage.put(log.path, log_file_bytes(blocks))
         logs.append(log)
-    blocks = read_log_blocks(
-        storage, logs, is_visible_instant=is_visible, skip_corrupt=skip_corrupt
-    )
-    return [decode_part(block, columns, path=path) for block, path in blocks]
+    found = read_log_blocks(storage, logs, is_visible_instant=is_visible, skip_corrupt=skip_corrupt)
+    return [decode_part(block, columns, path=path) for block, path in found]
 
 
 def keys_of(parts: list[LogPart]) -> list[list[str]]:
