@@ -76,6 +76,17 @@ class MergeRule:
         """Whether a row is made of several records of its key, and not just the one that wins."""
         return self.mode is MergeMode.CUSTOM or self.partial is not PartialUpdate.NONE
 
+    @property
+    def whatever_the_values(self) -> MergeRule:
+        """A rule that leaves records of the same keys, and looks at nothing but what decides that.
+
+        A function of the user's makes one row of two and so never removes a key, and columns that
+        records lend each other do not change which of them wins.
+        """
+        is_custom = self.mode is MergeMode.CUSTOM
+        mode = MergeMode.COMMIT_TIME_ORDERING if is_custom else self.mode
+        return replace(self, mode=mode, partial=PartialUpdate.NONE, custom=None)
+
 
 def merge_rule_of(config: TableConfig, *, custom: str | None = None) -> MergeRule:
     """Return the rule of a table.
