@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 import headwater as hw
+from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
+from headwater.kernel.table_config import update_table_config
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
@@ -24,8 +26,7 @@ OPTIONS = {
     },
 }
 TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
-LOOKUP_INDEXES = ("simple", "bloom", "global_simple", "global_bloom", "record_index")
-GLOBAL_INDEXES = LOOKUP_INDEXES[2:]
+GLOBAL_INDEXES = ("global_simple", "global_bloom", "record_index")
 
 
 def add_fares(old: pa.Table, new: pa.Table) -> pa.Table:
@@ -69,3 +70,50 @@ def test_a_record_that_moved_is_found_where_it_is(
     assert content(table) == [("a", "la", 7), ("b", "sf", 6)]
     table.upsert(rows(("a", "la", 5)))
     assert content(table) == [("a", "la", 12), ("b", "sf", 6)]
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_partial_write_is_refused_before_it_begins(tmp_path: Path, table_type: str) -> None:
+    table = new_table(tmp_path / "t", table_type)
+    table.upsert(rows(("a", "sf", 1)))
+    table.upsert(rows(("a", "sf", 2)))
+    before = table.inspect.timeline()
+    for key in ("a", "new"):
+        with pytest.raises(UnsupportedError, match="takes whole records") as refused:
+            table.upsert(pa.table({"id": [key], "city": ["sf"]}), partial=True)
+        assert refused.value.kind is ErrorKind.UNSUPPORTED_OPTION
+    assert table.inspect.timeline() == before
+    assert content(table) == [("a", "sf", 3)]
+
+
+PARTIAL_MODE = "hoodie.table.partial.update.mode"
+
+
+def test_a_table_cannot_merge_by_a_function_and_by_column(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="cannot have partial update mode"):
+        new_table(tmp_path / "new", "MERGE_ON_READ", **{PARTIAL_MODE: "IGNORE_DEFAULTS"})
+    assert not (tmp_path / "new").exists()
+    made = new_table(tmp_path / "t", "MERGE_ON_READ")
+    changes = {PARTIAL_MODE: "IGNORE_DEFAULTS"}
+    locks = made.components.locks
+    update_table_config(made.storage, locks, made.clock, changes, lock_timeout_ms=1_000)
+    table = hw.open_table(tmp_path / "t", OPTIONS)
+    before = table.inspect.timeline()
+    with pytest.raises(UnsupportedError, match="cannot have partial update mode"):
+        table.upsert(rows(("a", "sf", 1)))
+    assert table.inspect.timeline() == before
+
+
+def test_a_function_for_a_table_that_takes_none_is_refused_before_a_write_begins(
+    tmp_path: Path,
+) -> None:
+    table = hw.create_table(tmp_path / "t", schema=SCHEMA, record_key="id", index="bucket")
+    table.upsert(rows(("a", "sf", 1)))
+    before = table.inspect.timeline()
+    function = {"headwater.merge.function": f"{__name__}:add_fares"}
+    other = hw.open_table(tmp_path / "t", function)
+    with pytest.raises(InvalidInputError, match="takes no merge function"):
+        other.upsert(rows(("a", "sf", 2)))
+    assert other.inspect.timeline() == before
+    with pytest.raises(InvalidInputError, match="takes no merge function"):
+        other.read_arrow()

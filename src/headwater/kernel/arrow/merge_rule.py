@@ -28,6 +28,7 @@ __all__ = [
     "MergeMode",
     "MergeRule",
     "PartialUpdate",
+    "check_meaningful",
     "check_mergeable",
     "merge_rule_of",
     "resolve_custom",
@@ -161,15 +162,23 @@ def check_mergeable(rule: MergeRule) -> None:
         UnsupportedError: kind UNSUPPORTED_OPTION; a Java class, or a combination without meaning.
         InvalidInputError: kind INVALID_OPTION; the merge function cannot be imported.
     """
-    if rule.mode is not MergeMode.CUSTOM:
-        return
-    if rule.partial is not PartialUpdate.NONE:
+    check_meaningful(rule)
+    if rule.mode is MergeMode.CUSTOM:
+        resolve_custom(rule.custom)
+
+
+def check_meaningful(rule: MergeRule) -> None:
+    """Raise if the rule says two things at once, so that nobody could merge by it.
+
+    Raises:
+        UnsupportedError: kind UNSUPPORTED_OPTION.
+    """
+    if rule.mode is MergeMode.CUSTOM and rule.partial is not PartialUpdate.NONE:
         raise UnsupportedError(
             f"A table with merge mode CUSTOM cannot have partial update mode {rule.partial}: its "
             "merge function alone decides about every field",
             kind=ErrorKind.UNSUPPORTED_OPTION,
         )
-    resolve_custom(rule.custom)
 
 
 def _merge_property(raw: Mapping[str, str], key: str) -> str | None:
