@@ -2,8 +2,8 @@
 
 Here it is decided which columns a merge needs to answer with some columns. The answer's own and the
 record key always; the ordering fields, where their values decide; of logs also the marks of
-deletes. Where a row is made of several records, by partial updates or a function of the user's, all
-of them: a function may look at any.
+deletes. A function of the user's may look at any column, so it is given all; partial updates go
+column by column.
 
 What may be skipped before the merge is for the caller to say, as row groups of the base file.
 Asking for some record keys only is always such a thing: a merge never looks across keys.
@@ -27,7 +27,7 @@ from headwater.kernel.arrow.fold import fold_logs
 from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.kernel.arrow.log_parts import LogPart
 from headwater.kernel.arrow.merge import merge_batches
-from headwater.kernel.arrow.merge_rule import MergeRule, check_mergeable, merge_rule_of
+from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule, check_mergeable, merge_rule_of
 from headwater.kernel.arrow.meta_columns import RECORD_KEY, schema_with_meta_columns
 from headwater.kernel.arrow.record_marks import delete_mark_columns
 from headwater.kernel.arrow.schema_evolution import project_batch
@@ -121,7 +121,7 @@ class SliceReader:
 
     def columns_to_merge(self, columns: Iterable[str]) -> pa.Schema:
         """Return the columns of the table that merging takes to answer with some of them."""
-        if self.rule.combines_records:
+        if self.rule.mode is MergeMode.CUSTOM:
             return self.schema
         wanted = {*columns, RECORD_KEY}
         if self.rule.merges_by_ordering:

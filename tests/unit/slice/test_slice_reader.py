@@ -222,7 +222,7 @@ def test_no_more_columns_are_merged_than_the_rule_looks_at() -> None:
 
     assert needed(MergeRule(ordering_fields=("ts",))) == [RECORD_KEY, "b"]
     assert needed(BY_TIME) == [RECORD_KEY, "ts", "b"]
-    assert needed(BY_COLUMN) == SCHEMA.names
+    assert needed(BY_COLUMN) == [RECORD_KEY, "b"]
     assert needed(CUSTOM) == SCHEMA.names
 
 
@@ -238,6 +238,19 @@ def test_what_lies_on_top_of_a_slice_is_merged_last() -> None:
     counts = opened.batches.counts
     assert (counts.inserted, counts.updated, counts.deleted) == (1, 1, 1)
     assert (opened.key_count, len(opened.parts), opened.row_count_max) == (3, 3, 5)
+
+
+def never(old: pa.Table, new: pa.Table) -> pa.Table:
+    raise AssertionError("Rows were merged")
+
+
+def test_which_keys_are_there_is_known_without_merging_rows() -> None:
+    storage = MemoryStorage()
+    log = data_block(table([a_row("a", 2), a_row("c", 2)], 1), 1)
+    base = table([a_row("a", 1), a_row("b", 1)], 0)
+    file_slice = new_slice(storage, base, [log, delete_blocks("b", [None], 2)])
+    reader = SliceReader(storage, replace(CUSTOM, custom=f"{__name__}:never"), SCHEMA)
+    assert sorted(reader.live_keys(file_slice, pa.array(list(KEYS))).to_pylist()) == ["a", "c"]
 
 
 def test_keys_of_a_table_that_is_merged_by_another_engine_are_not_known() -> None:
