@@ -146,7 +146,6 @@ def test_the_logs_of_a_file_group_are_read_in_order(hudi_table: HudiTable) -> No
         LocalStorage(table),
         logs,
         columns=["_hoodie_record_key", "txn_ts"],
-        is_visible_instant=lambda _: True,
     )
     assert [part.instant_time for part in parts] == [log.instant_time for log in logs]
     kept = [part.rows.column_names for part in parts if isinstance(part, DataPart)]

@@ -37,6 +37,16 @@ from headwater.context import TableContext
 from headwater.engine.engine import TaskContext
 from headwater.engine.inline import InlineEngine
 from headwater.errors import CorruptTableError, InvalidInputError, NotFoundError, UnsupportedError
+from headwater.indexes.row_terms import (
+    TermRule,
+    live_terms,
+    term_rule,
+    terms_of_base_file,
+    terms_of_logs,
+    unique_terms,
+    vanished_terms,
+    without_terms,
+)
 from headwater.kernel.arrow.merge_rule import merge_rule_of
 from headwater.kernel.format.avro_binary import MalformedAvroError
 from headwater.kernel.format.index_definitions import IndexDefinition
@@ -73,16 +83,6 @@ from headwater.kernel.index.record_locations import (
     gone_for_good,
     record_entries,
     secondary_entries,
-)
-from headwater.kernel.index.row_terms import (
-    TermRule,
-    live_terms,
-    term_rule,
-    terms_of_base_file,
-    terms_of_logs,
-    unique_terms,
-    vanished_terms,
-    without_terms,
 )
 from headwater.kernel.index.table_change import TableChange
 from headwater.kernel.table_config import table_layout

@@ -50,6 +50,7 @@ from headwater.config.table_options import (
 )
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.kernel.arrow.keys import KeyGenerator
+from headwater.kernel.arrow.merge_rule import check_meaningful, merge_rule_of
 from headwater.kernel.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.kernel.arrow.spark_schema import schema_from_ddl
 from headwater.kernel.format.avro_schema import encode_avro_schema, parse_avro_schema
@@ -142,7 +143,9 @@ def plan_table_config(new: NewTable, options: Mapping[str, str]) -> TableConfig:
             problem_list("The table cannot be created", problems), kind=ErrorKind.INVALID_INPUT
         )
     config = TableConfig.from_properties(stated, path=PROPERTIES)
-    KeyGenerator.from_config(config)  # Says what does not fit together while nothing is stored.
+    # Both say what does not fit together while nothing is stored.
+    KeyGenerator.from_config(config)
+    check_meaningful(merge_rule_of(config))
     return config
 
 

@@ -1,4 +1,4 @@
-"""What non-blocking writers may do, and on which tables."""
+"""What writers may not do because of the kind of their table: non-blocking and partial writes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from headwater.config.table_options import (
     TableType,
 )
 from headwater.config.write import CONCURRENCY_MODE, ConcurrencyMode, WriteConfig
-from headwater.errors import ErrorKind, InvalidInputError
-from headwater.kernel.arrow.merge_rule import merge_rule_of
+from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
+from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule
 
 
 def check_concurrency(config: TableConfig, write_config: WriteConfig) -> None:
@@ -41,19 +41,28 @@ def check_concurrency(config: TableConfig, write_config: WriteConfig) -> None:
     )
 
 
-def check_partial_write(config: TableConfig, write_config: WriteConfig) -> None:
-    """Refuse a partial write that could take the columns of another writer away.
+def check_partial_write(config: TableConfig, rule: MergeRule, write_config: WriteConfig) -> None:
+    """Refuse a partial write that nobody could read, or that takes columns of another writer away.
+
+    A function that merges whole records cannot tell a column that was not given from a null.
 
     A row whose record is not there yet is written with all columns, null where it has none, because
     stock Hudi cannot read it otherwise. Another writer may start the same record at the same time
     with the columns that this one lacks; only a table that takes nulls for "not given" keeps both.
 
     Raises:
-        InvalidInputError: kind INVALID_OPTION.
+        UnsupportedError: kind UNSUPPORTED_OPTION; the table has merge mode CUSTOM.
+        InvalidInputError: kind INVALID_OPTION; the writer is non-blocking.
     """
+    if rule.mode is MergeMode.CUSTOM:
+        raise UnsupportedError(
+            f"Table {config.name} has merge mode CUSTOM, and its merge function takes whole "
+            "records, so a partial write cannot leave columns out. Give the rows all columns",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
     if write_config.concurrency_mode is not ConcurrencyMode.NON_BLOCKING:
         return
-    if merge_rule_of(config).partial is not PartialUpdateMode.IGNORE_DEFAULTS:
+    if rule.partial is not PartialUpdateMode.IGNORE_DEFAULTS:
         raise InvalidInputError(
             f"Partial writes of non-blocking writers need a table that merges by column, but table "
             f"{config.name} takes a null for a value. Create it with the option "

@@ -13,13 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.kernel.arrow.merge_rule import merge_rule_of
-from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
 from headwater.model.files import FileSlice
 from headwater.operations.key_summary import NOWHERE, Positions
-from headwater.operations.live_keys import live_keys
 from headwater.operations.plan import WritePlan
 from headwater.seams.storage import Storage
+from headwater.slice.reader import SliceReader
 
 Found = Sequence[tuple[int, Positions]]
 """Numbers of slices, with the positions of the keys that they hold."""
@@ -47,10 +45,11 @@ def without_ghosts(
         counts[positions] += 1
     if counts.max(initial=0) <= 1:
         return found
+    reader = plan.slice_reader(storage)
     living: list[Positions] = []
     is_alive = np.zeros(len(keys), np.bool_)
     for number, positions in found:
-        dead = _dead(storage, plan, keys, positions[counts[positions] > 1], slices[number])
+        dead = _dead(reader, keys, positions[counts[positions] > 1], slices[number])
         living.append(np.setdiff1d(positions, dead, assume_unique=True))
         is_alive[living[-1]] = True
     kept: list[tuple[int, Positions]] = []
@@ -61,13 +60,10 @@ def without_ghosts(
     return kept
 
 
-def _dead(
-    storage: Storage, plan: WritePlan, keys: pa.StringArray, asked: Positions, one: FileSlice
-) -> Positions:
+def _dead(reader: SliceReader, keys: pa.StringArray, asked: Positions, one: FileSlice) -> Positions:
     if not len(asked) or not one.logs:
         return NOWHERE
-    rule = merge_rule_of(plan.config, custom=plan.files.merge_function)
-    alive = live_keys(storage, one, rule, schema_with_meta_columns(plan.schema))
-    is_alive = pc.is_in(keys.take(pa.array(asked)), value_set=alive.combine_chunks())
+    asked_keys = keys.take(pa.array(asked))
+    is_alive = pc.is_in(asked_keys, value_set=reader.live_keys(one, asked_keys).combine_chunks())
     dead: Positions = asked[~is_alive.to_numpy(zero_copy_only=False)]
     return dead

@@ -28,16 +28,13 @@ import pyarrow.compute as pc
 from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
 from headwater.errors import AlreadyExistsError, check
-from headwater.kernel.arrow.fold import fold_logs
 from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
-from headwater.kernel.arrow.merge import MergeCounts, merge_batches
-from headwater.kernel.arrow.merge_rule import merge_rule_of
+from headwater.kernel.arrow.merge import MergeCounts
 from headwater.kernel.arrow.meta_columns import (
     add_meta_columns,
     repeated_text,
     replace_file_name,
-    schema_with_meta_columns,
     sequence_numbers,
 )
 from headwater.kernel.arrow.record_marks import deleted_rows, whole
@@ -64,10 +61,10 @@ from headwater.markers.stop_note import StopNote
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile, write_token
 from headwater.operations.inserts import plan_inserts
-from headwater.operations.live_keys import live_keys
 from headwater.operations.plan import INSERTS, Operation, WritePlan, has_room
 from headwater.operations.settle import split_leaving
 from headwater.seams.storage import Storage
+from headwater.slice.merged_slice import open_merged
 
 NO_PREVIOUS_COMMIT = "null"
 """What Hudi writes, as text, where a file group has no slice before this one."""
@@ -91,9 +88,10 @@ class GroupWriter:
         self._markers = markers
         self._keys = keys
         self._stop = stop
-        self._rule = merge_rule_of(plan.config, custom=plan.files.merge_function)
+        self._reader = plan.slice_reader(storage)
+        self._rule = self._reader.rule
         self._token = write_token(context.task, plan.attempt, context.task_attempt)
-        self._schema = schema_with_meta_columns(plan.schema)
+        self._schema = self._reader.schema
         self._numbered_rows = 0
         self._made_partitions: set[str] = set()
 
@@ -292,8 +290,8 @@ class GroupWriter:
             return rows.slice(0, 0), rows
         if file_slice is None:
             return rows.slice(0, 0), project_batch(rows, self._plan.schema)
-        older = live_keys(self._storage, file_slice, self._rule, self._schema)
-        is_update = pc.is_in(self._keys.record_keys(rows), value_set=older)
+        keys = self._keys.record_keys(rows)
+        is_update = pc.is_in(keys, value_set=self._reader.live_keys(file_slice, keys))
         new = rows.filter(pc.invert(is_update))
         return rows.filter(is_update), project_batch(new, self._plan.schema)
 
@@ -387,18 +385,14 @@ class GroupWriter:
         return _base_file_stat(base, written, counts, before=file_slice)
 
     def _merge(self, file_slice: FileSlice, base: BaseFile, parts: Sequence[LogPart]) -> WriteStat:
-        with _open(self._storage, file_slice) as old:
-            folded = fold_logs(parts, self._rule, self._schema)
-            merged = merge_batches(
-                old.iter_batches(keeps_dictionaries=True), folded, self._rule, schema=self._schema
-            )
+        with open_merged(self._reader, file_slice, written=parts) as found:
             written = self._write_base_file(
                 base,
                 MarkerKind.MERGE,
-                (replace_file_name(batch, base.name) for batch in merged),
-                row_count_max=old.row_count + folded.rows.num_rows,
+                (replace_file_name(batch, base.name) for batch in found.batches),
+                row_count_max=found.row_count_max,
             )
-        return _base_file_stat(base, written, merged.counts, before=file_slice)
+        return _base_file_stat(base, written, found.batches.counts, before=file_slice)
 
     def _moved(self, batch: pa.RecordBatch, base: BaseFile) -> pa.RecordBatch:
         return replace_file_name(project_batch(batch, self._schema), base.name)

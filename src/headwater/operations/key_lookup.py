@@ -111,15 +111,9 @@ class KeyLookup:
         name = str(file_slice.group)
         held = self._keys.get(name)
         if held is None:
-            parts = read_log_parts(
-                self._storage,
-                file_slice.logs,
-                columns={RECORD_KEY},
-                is_visible_instant=lambda _: True,  # The view has left out what is not.
-            )
-            columns = [part.rows[RECORD_KEY] for part in parts if isinstance(part, DataPart)]
-            chunks = [chunk for column in columns for chunk in column.chunks]
-            held = pa.chunked_array(chunks, pa.string())
+            parts = read_log_parts(self._storage, file_slice.logs, columns={RECORD_KEY})
+            columns = [part.record_keys for part in parts if isinstance(part, DataPart)]
+            held = pa.chunked_array(columns, pa.string())
             self._keys.put(name, held, held.nbytes)
         return _matching(keys, np.arange(len(keys)), held)
 

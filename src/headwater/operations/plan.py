@@ -41,6 +41,8 @@ from headwater.markers.client import MarkerServiceAddress
 from headwater.markers.detection import Detection
 from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import InstantTime
+from headwater.seams.storage import Storage
+from headwater.slice.reader import SliceReader
 
 INSERTS = -1
 """The number, in place of that of a slice, of rows that go to files with room or to new ones."""
@@ -160,6 +162,12 @@ class WritePlan:
     @property
     def is_merge_on_read(self) -> bool:
         return self.config.table_type is TableType.MERGE_ON_READ
+
+    def slice_reader(self, storage: Storage) -> SliceReader:
+        """Return what reads the slices that rows are merged with."""
+        return SliceReader.of_table(
+            storage, self.config, self.schema, merge_function=self.files.merge_function
+        )
 
     def known_groups(self) -> set[FileGroupId]:
         """Return the file groups that rows may go to and that exist."""

@@ -26,19 +26,14 @@ from headwater.kernel.arrow.fold import fold_logs
 from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.kernel.arrow.log_parts import DataPart
 from headwater.kernel.arrow.merge import merge_batches
-from headwater.kernel.arrow.merge_rule import merge_rule_of
 from headwater.kernel.arrow.meta_columns import (
     RECORD_KEY,
     add_meta_columns,
-    schema_with_meta_columns,
 )
 from headwater.kernel.arrow.ordering import Mask
 from headwater.kernel.arrow.record_marks import deleted_rows
 from headwater.kernel.arrow.reduce import reduce_batch
 from headwater.kernel.arrow.schema_evolution import project_batch
-from headwater.kernel.format.base_file import open_base_file
-from headwater.kernel.format.log_blocks import read_log_parts
-from headwater.model.files import FileSlice
 from headwater.operations.home_partitions import with_home_columns
 from headwater.operations.partition_rows import rows_by_partition
 from headwater.operations.plan import INSERTS, WritePlan
@@ -54,10 +49,10 @@ class Settler:
 
     def __init__(self, plan: WritePlan, storage: Storage, keys: KeyGenerator) -> None:
         self._plan = plan
-        self._storage = storage
         self._keys = keys
-        self._rule = merge_rule_of(plan.config, custom=plan.files.merge_function)
-        self._schema = schema_with_meta_columns(plan.schema)
+        self._reader = plan.slice_reader(storage)
+        self._rule = self._reader.rule
+        self._schema = self._reader.schema
 
     def settle(self, group: GroupKey, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
         """Give the rows of one slice, or of some new keys, by the groups that they go to.
@@ -114,25 +109,8 @@ class Settler:
     def _records(self, group: GroupKey, keys: pa.StringArray) -> pa.Table:
         """Load the records of some keys from the slice of a group."""
         file_slice = self._plan.slices[group.partition][group.number]
-        parts = read_log_parts(
-            self._storage,
-            file_slice.logs,
-            columns=None,
-            is_visible_instant=lambda _: True,  # The view has left out what is not.
-        )
-        folded = fold_logs(parts, self._rule, self._schema)
-        base = self._base_rows(file_slice, keys)
-        merged = merge_batches(base, folded, self._rule, schema=self._schema)
-        found = (one.filter(pc.is_in(one[RECORD_KEY], value_set=keys)) for one in merged)
+        found = self._reader.read(file_slice, self._schema.names, keys=keys)
         return pa.Table.from_batches(found, self._schema)
-
-    def _base_rows(self, file_slice: FileSlice, keys: pa.StringArray) -> Iterator[pa.RecordBatch]:
-        if file_slice.base is None:
-            return
-        with open_base_file(self._storage, file_slice.base) as file:
-            for batch in file.iter_batches():
-                some = batch.filter(pc.is_in(batch[RECORD_KEY], value_set=keys))
-                yield project_batch(some, self._schema)
 
     def _merged(self, old: pa.Table, rows: pa.Table) -> pa.Table:
         """Return the records that rows become together with the older ones; keys are unique."""

@@ -57,6 +57,7 @@ from headwater.errors import (
 from headwater.indexes.keep import IndexKeeper, check_indexes_kept
 from headwater.kernel.arrow.input_schema import stored_schema
 from headwater.kernel.arrow.keys import KeyGenerator
+from headwater.kernel.arrow.merge_rule import check_meaningful, merge_rule_of
 from headwater.kernel.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
 from headwater.kernel.arrow.schema_evolution import evolve_schema
 from headwater.kernel.format.avro_records import encode_record
@@ -196,8 +197,10 @@ def start_write(
     config.check_writable(components.storage.uri)
     _check_features(config)
     _check_request(config, request)
+    rule = merge_rule_of(config, custom=table.merge_function)
+    check_meaningful(rule)
     if request.is_partial:
-        check_partial_write(config, table.write_config)
+        check_partial_write(config, rule, table.write_config)
     inflight = start_inflight_write(
         components,
         table.txn,

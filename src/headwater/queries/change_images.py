@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.kernel.arrow.convert import convert_array
-from headwater.kernel.arrow.log_parts import DataPart
 from headwater.kernel.arrow.meta_columns import COMMIT_TIME, RECORD_KEY
 from headwater.kernel.arrow.record_marks import whole
 from headwater.kernel.format.log_blocks import decode_rows, read_log_parts
@@ -104,18 +103,8 @@ class _TaskReader:
         yield self._batch(whole(changes[_OP]), *images)
 
     def _logged_keys(self) -> pa.Array:
-        parts = read_log_parts(
-            self._storage,
-            self._task.logs,
-            columns={RECORD_KEY},
-            is_visible_instant=lambda _: True,  # They are the logs of a completed write.
-        )
-        keys = [
-            part.rows[RECORD_KEY] if isinstance(part, DataPart) else part.record_keys
-            for part in parts
-        ]
-        chunks = [chunk for column in keys for chunk in _chunks(column)]
-        return pc.unique(pa.chunked_array(chunks, pa.string()))
+        parts = read_log_parts(self._storage, self._task.logs, columns={RECORD_KEY})
+        return pc.unique(pa.chunked_array([part.record_keys for part in parts], pa.string()))
 
     def _compare(self, keys: pa.Array) -> Iterator[pa.RecordBatch]:
         """Compare the records of some keys."""
@@ -185,7 +174,3 @@ class _TaskReader:
     def _batch(self, ops: pa.Array, before: pa.Array, after: pa.Array) -> pa.RecordBatch:
         times = pa.repeat(pa.scalar(self._task.completion_time, pa.string()), len(ops))
         return pa.RecordBatch.from_arrays([ops, times, before, after], schema=self._schema)
-
-
-def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
-    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]

@@ -1,42 +1,28 @@
-"""Reading one file slice: its base file alone, or merged with its logs.
+"""Answering a query from file slices.
 
-Only the columns that a query asks for are read, with those that its filter and merging need.
-Filters come after the merge: before it, a record that the filter drops would give way to the older
-one that it had replaced. What may be skipped before is told in `pruning`; asking for some record
-keys only is such a thing, as a merge never looks across keys.
-
-A table without meta fields does not store record keys. They are made of its key columns for the
-merge, and the meta columns of the answer stay null.
+Only the columns that a query asks for are read, with those that its filter needs and those that
+`slice.reader` needs to merge. Filters come after the merge: before it, a record that the filter
+drops would give way to the older one that it had replaced. What may be skipped before is told in
+`pruning`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.config.table import TableConfig
-from headwater.kernel.arrow.fold import fold_logs
-from headwater.kernel.arrow.keys import KeyGenerator
-from headwater.kernel.arrow.log_parts import DataPart, LogPart
-from headwater.kernel.arrow.merge import merge_batches
-from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate, merge_rule_of
-from headwater.kernel.arrow.meta_columns import RECORD_KEY, schema_with_meta_columns
-from headwater.kernel.arrow.record_marks import delete_mark_columns
-from headwater.kernel.arrow.schema_evolution import project_batch
-from headwater.kernel.format.base_file import BaseFileReader, open_base_file
-from headwater.kernel.format.log_blocks import read_log_parts
+from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
 from headwater.model.files import FileSlice
 from headwater.queries.predicate import Condition, Predicate
 from headwater.queries.pruning import key_conditions, matching_row_groups
 from headwater.queries.row_filter import filter_rows
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
-
-Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+from headwater.slice.reader import SliceReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +62,19 @@ class SliceQuery:
         """The conditions of the filter, as far as they are known."""
         return self.where.conditions if isinstance(self.where, Predicate) else ()
 
+    @property
+    def key_conditions(self) -> tuple[Condition, ...]:
+        """Those on columns of the record key, which hold for all versions of a record or none."""
+        if not isinstance(self.where, Predicate):
+            return ()
+        return tuple(key_conditions(self.where, self.config))
+
+    def slice_reader(self, storage: Storage) -> SliceReader:
+        """Return what reads the slices that the query asks for."""
+        return SliceReader.of_table(
+            storage, self.config, self.schema, merge_function=self.merge_function
+        )
+
     def _fields(self, names: Iterable[str]) -> pa.Schema:
         known = schema_with_meta_columns(self.schema)
         return pa.schema([known.field(name) for name in names])
@@ -102,116 +101,15 @@ def read_slice(
         keys: record keys, to read these records only.
     """
     names = list(query.columns)
-    batches = (
-        _read_merged(storage, query, file_slice, keys)
-        if file_slice.logs
-        else _read_base(storage, query, file_slice, query.read_schema, query.conditions, keys)
+    conditions = query.key_conditions if file_slice.logs else query.conditions
+    reader = query.slice_reader(storage)
+    batches = reader.read(
+        file_slice,
+        query.read_schema.names,
+        keys=keys,
+        row_groups=lambda file: matching_row_groups(file, conditions, reader.schema),
     )
     for batch in batches:
         kept = filter_rows(batch, query.where)
         if kept.num_rows:
             yield kept.select(names)
-
-
-def _read_merged(
-    storage: Storage, query: SliceQuery, file_slice: FileSlice, keys: pa.Array | None
-) -> Iterator[pa.RecordBatch]:
-    rule = merge_rule_of(query.config, custom=query.merge_function)
-    needed = _columns_to_merge(query, rule)
-    parts = read_log_parts(
-        storage,
-        file_slice.logs,
-        columns=None if _looks_at_all(rule) else {*needed.names, *delete_mark_columns(rule)},
-        is_visible_instant=lambda _: True,  # The view has left out what is not.
-    )
-    if keys is not None:
-        parts = [_with_keys(part, keys) for part in parts]
-    conditions = (
-        key_conditions(query.where, query.config) if isinstance(query.where, Predicate) else ()
-    )
-    base = _read_base(storage, query, file_slice, needed, conditions, keys)
-    if query.config.has_meta_fields:
-        yield from merge_batches(base, fold_logs(parts, rule, needed), rule, schema=needed)
-        return
-    generator = KeyGenerator.from_config(query.config)
-    made = [
-        replace(part, rows=_with_made_keys(part.rows, generator))
-        if isinstance(part, DataPart)
-        else part
-        for part in parts
-    ]
-    keyed = (_with_made_keys(batch, generator) for batch in base)
-    for batch in merge_batches(keyed, fold_logs(made, rule, needed), rule, schema=needed):
-        yield _with_record_keys(batch, pa.nulls(batch.num_rows, pa.string()))
-
-
-def _with_made_keys(rows: Rows, generator: KeyGenerator) -> Rows:
-    """Return rows with the keys that a table without meta fields does not store."""
-    return _with_record_keys(rows, generator.record_keys(rows))
-
-
-def _with_record_keys(rows: Rows, record_keys: pa.Array) -> Rows:
-    if RECORD_KEY not in rows.schema.names:
-        return rows.append_column(RECORD_KEY, record_keys)
-    return rows.set_column(rows.schema.get_field_index(RECORD_KEY), RECORD_KEY, record_keys)
-
-
-def _read_base(
-    storage: Storage,
-    query: SliceQuery,
-    file_slice: FileSlice,
-    schema: pa.Schema,
-    conditions: Iterable[Condition],
-    keys: pa.Array | None,
-) -> Iterator[pa.RecordBatch]:
-    if file_slice.base is None:
-        return
-    with open_base_file(storage, file_slice.base) as file:
-        types = schema_with_meta_columns(query.schema)
-        groups = matching_row_groups(file, conditions, types)
-        if keys is None:
-            for batch in file.iter_batches(schema.names, row_groups=groups):
-                yield project_batch(batch, schema)
-            return
-        near = _row_groups_near(file, keys)
-        wanted = {*schema.names, RECORD_KEY}
-        for batch in file.iter_batches(wanted, row_groups=[g for g in groups if g in near]):
-            found = batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys))
-            yield project_batch(found, schema)
-
-
-def _row_groups_near(file: BaseFileReader, keys: pa.Array) -> set[int]:
-    bounds = pc.min_max(keys).as_py()
-    if bounds["min"] is None:
-        return set()
-    return set(file.row_groups_overlapping(RECORD_KEY, bounds["min"], bounds["max"]))
-
-
-def _with_keys(part: LogPart, keys: pa.Array) -> LogPart:
-    if isinstance(part, DataPart):
-        is_wanted = pc.is_in(part.rows[RECORD_KEY], value_set=keys)
-        return replace(part, rows=part.rows.filter(is_wanted))
-    is_wanted = pc.is_in(part.record_keys, value_set=keys)
-    ordering = part.ordering
-    return replace(
-        part,
-        record_keys=part.record_keys.filter(is_wanted),
-        partition_paths=part.partition_paths.filter(is_wanted),
-        ordering=None if ordering is None else tuple(each.filter(is_wanted) for each in ordering),
-    )
-
-
-def _columns_to_merge(query: SliceQuery, rule: MergeRule) -> pa.Schema:
-    known = schema_with_meta_columns(query.schema)
-    if _looks_at_all(rule):
-        return known
-    wanted = {*query.read_schema.names, RECORD_KEY}
-    if not query.config.has_meta_fields:
-        wanted.update(name.split(".")[0] for name in query.config.record_key_fields)
-    if rule.merges_by_ordering:
-        wanted.update(rule.ordering_fields)
-    return pa.schema([column for column in known if column.name in wanted])
-
-
-def _looks_at_all(rule: MergeRule) -> bool:
-    return rule.mode is MergeMode.CUSTOM or rule.partial is not PartialUpdate.NONE

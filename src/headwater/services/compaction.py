@@ -28,9 +28,7 @@ from headwater.config.compaction import CompactionConfig, CompactionTrigger
 from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext
 from headwater.kernel.arrow.fold import Tombstones
-from headwater.kernel.arrow.log_parts import DataPart, LogPart
-from headwater.kernel.arrow.meta_columns import RECORD_KEY, replace_file_name
-from headwater.kernel.arrow.record_marks import whole
+from headwater.kernel.arrow.meta_columns import replace_file_name
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.index.table_change import Inputs
 from headwater.kernel.txn.attempts import Attempt
@@ -42,7 +40,6 @@ from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import FileGroupId, FileSlice, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
 from headwater.model.plans import CompactionOperation, CompactionPlan
-from headwater.services.merged_slice import encoded_schema, open_merged, put_kept_deletes
 from headwater.services.rewrite import (
     RewriteWork,
     Rewritten,
@@ -60,8 +57,10 @@ from headwater.services.rewrite_files import (
     commit_extra,
     operation_of_slice,
     planned_bytes,
+    put_kept_deletes,
     slice_of_operation,
 )
+from headwater.slice.merged_slice import encoded_schema, open_merged
 
 PENDING_SINCE_KEY = "headwater.pending.since"
 """In a plan's extra metadata: the oldest write that was pending when the plan was made, or the
@@ -194,8 +193,8 @@ def execute_compaction_task(context: TaskContext, task: CompactionTask) -> list[
     output = RewriteOutput(task.job, context)
     job, one = task.job, task.slice
     base = output.base_file(one.group)
-    schema = encoded_schema(output.storage, job, [one])
-    with open_merged(output.storage, job, one, schema) as found:
+    schema = encoded_schema(output.slice_reader, [one])
+    with open_merged(output.slice_reader, one, schema) as found:
         written = output.write_base(
             base,
             MarkerKind.CREATE if one.base is None else MarkerKind.MERGE,
@@ -210,7 +209,7 @@ def execute_compaction_task(context: TaskContext, task: CompactionTask) -> list[
         num_deletes=counts.deleted,
         num_update_writes=counts.updated,
         num_inserts=written.row_count - counts.updated,
-        total_log_records=sum(len(_keys_of(part)) for part in found.parts),
+        total_log_records=sum(len(part.record_keys) for part in found.parts),
         total_log_blocks=len(found.parts),
         total_log_files_compacted=len(one.logs),
         total_log_size_compacted=task.log_bytes,
@@ -218,15 +217,11 @@ def execute_compaction_task(context: TaskContext, task: CompactionTask) -> list[
     )
     kept = found.batches.tombstones
     if task.drops_old_deletes:
-        fresh = [_keys_of(part) for part in found.parts if part.instant_time != one.base_instant]
+        fresh = [part.record_keys for part in found.parts if part.instant_time != one.base_instant]
         kept = _of_keys(kept, pa.chunked_array(fresh, pa.string()))
     if not len(kept.record_keys):
         return [stat]
     return [stat, put_kept_deletes(output, job, one.group, kept)]
-
-
-def _keys_of(part: LogPart) -> pa.Array:
-    return whole(part.rows[RECORD_KEY]) if isinstance(part, DataPart) else part.record_keys
 
 
 def _of_keys(deletes: Tombstones, keys: pa.ChunkedArray) -> Tombstones:

@@ -23,7 +23,7 @@ from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext
 from headwater.kernel.arrow.fold import fold_logs
 from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
-from headwater.kernel.arrow.merge_rule import MergeMode, PartialUpdate
+from headwater.kernel.arrow.merge_rule import MergeRule
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.format.log_blocks import (
@@ -109,9 +109,10 @@ def execute_log_compaction_task(context: TaskContext, task: LogCompactionTask) -
     """
     output = RewriteOutput(task.job, context)
     one = task.slice
-    parts = read_log_parts(output.storage, one.logs, is_visible_instant=lambda _: True)
+    parts = read_log_parts(output.storage, one.logs)
     times = sorted({log.instant_time for log in one.logs})
-    written = _fold(task.job, parts) if _is_foldable(task.job, parts) else parts
+    rule = output.slice_reader.rule
+    written = _fold(task.job, rule, parts) if _is_foldable(rule, parts) else parts
     file = output.log_file(one.group)
     data = log_file_bytes(block for part in written for block in _blocks(task.job, part, times))
     output.put_log(file, data)
@@ -125,15 +126,14 @@ def execute_log_compaction_task(context: TaskContext, task: LogCompactionTask) -
     )
 
 
-def _is_foldable(job: RewriteJob, parts: Iterable[LogPart]) -> bool:
-    rule = job.rule
+def _is_foldable(rule: MergeRule, parts: Iterable[LogPart]) -> bool:
     is_whole = not any(isinstance(part, DataPart) and part.is_partial for part in parts)
-    return is_whole and rule.mode is not MergeMode.CUSTOM and rule.partial is PartialUpdate.NONE
+    return is_whole and not rule.combines_records
 
 
-def _fold(job: RewriteJob, parts: Sequence[LogPart]) -> list[LogPart]:
+def _fold(job: RewriteJob, rule: MergeRule, parts: Sequence[LogPart]) -> list[LogPart]:
     """Return the records that survive, and the deletes that do."""
-    folded = fold_logs(parts, job.rule, job.file_schema)
+    folded = fold_logs(parts, rule, job.file_schema)
     deletes = folded.tombstones.to_part(job.instant_time)
     survivors: list[LogPart] = []
     if folded.rows.num_rows:

@@ -8,7 +8,7 @@ counts.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -17,11 +17,12 @@ from headwater.config.table import TableConfig
 from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.arrow.merge_rule import MergeRule, merge_rule_of
+from headwater.kernel.arrow.fold import Tombstones
 from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
 from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.format.base_file import BaseFileStats, write_base_file
 from headwater.kernel.format.bloom import BloomFilterBuilder
+from headwater.kernel.format.log_blocks import encode_delete_blocks, log_file_bytes
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.changes import WRITER_KEY
 from headwater.kernel.txn.markers import DirectMarkers, Marker, MarkerKind
@@ -39,6 +40,8 @@ from headwater.model.plans import CompactionOperation
 from headwater.operations.group_writer import NO_PREVIOUS_COMMIT
 from headwater.operations.write import SCHEMA_KEY, TOKEN_KEY
 from headwater.seams.open_storage import open_storage
+from headwater.seams.storage import Storage
+from headwater.slice.reader import SliceReader
 
 MEGABYTE = 1024 * 1024
 
@@ -65,16 +68,19 @@ class RewriteJob:
     def avro_schema(self) -> str:
         return encode_avro_schema(self.file_schema, table=self.config.name)
 
-    @property
-    def rule(self) -> MergeRule:
-        return merge_rule_of(self.config, custom=self.files.merge_function)
+    def slice_reader(self, storage: Storage) -> SliceReader:
+        """Return what reads the slices that the tasks write anew."""
+        return SliceReader.of_table(
+            storage, self.config, self.schema, merge_function=self.files.merge_function
+        )
 
 
 class RewriteOutput:
-    """Where one task writes."""
+    """Where one task writes, and how it reads what it writes anew."""
 
     def __init__(self, job: RewriteJob, context: TaskContext) -> None:
         self.storage = open_storage(job.storage_uri, job.storage_options)
+        self.slice_reader = job.slice_reader(self.storage)
         self._job = job
         self._token = write_token(context.task, job.attempt, context.task_attempt)
         self._markers = DirectMarkers(self.storage, job.instant_time)
@@ -124,6 +130,23 @@ class RewriteOutput:
             false_positive_rate=files.bloom_false_positive_rate,
             keys_max=max(keys_per_row, files.bloom_keys_max),
         )
+
+
+def put_kept_deletes(
+    output: RewriteOutput, job: RewriteJob, group: FileGroupId, deletes: Tombstones
+) -> WriteStat:
+    """Write deletes that still count into a log file beside a new base file (H-39)."""
+    blocks = encode_delete_blocks(
+        deletes.record_keys,
+        deletes.partition_paths,
+        deletes.ordering,
+        instant_time=job.instant_time,
+        avro_schema_json=job.avro_schema,
+    )
+    file = output.log_file(group)
+    data = log_file_bytes(blocks)
+    output.put_log(file, data)
+    return replace(log_stat(file, len(data)), num_deletes=len(deletes.record_keys))
 
 
 def base_stat(base: BaseFile, *, row_count: int, size_bytes: int) -> WriteStat:

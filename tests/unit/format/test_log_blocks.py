@@ -19,6 +19,7 @@ from headwater.kernel.format.log_blocks import (
     encode_data_block,
     encode_delete_block,
     log_file_bytes,
+    read_log_blocks,
     read_log_parts,
 )
 from headwater.kernel.format.log_file import BlockType, HeaderKey, encode_block, iter_blocks
@@ -87,7 +88,7 @@ def retried_block(time: InstantTime, identifier: str, key: str) -> bytes:
 def read(
     *files: tuple[InstantTime, list[bytes]],
     columns: Sequence[str] | None = None,
-    is_visible: Callable[[InstantTime], bool] = lambda _: True,
+    is_visible: Callable[[InstantTime], bool] | None = None,
     skip_corrupt: bool = False,
 ) -> list[LogPart]:
     storage = MemoryStorage()
@@ -96,9 +97,8 @@ def read(
         log = LogFile("p", "group-0", time, 1, "0-1-0", False, 0)
         storage.put(log.path, log_file_bytes(blocks))
         logs.append(log)
-    return read_log_parts(
-        storage, logs, columns=columns, is_visible_instant=is_visible, skip_corrupt=skip_corrupt
-    )
+    found = read_log_blocks(storage, logs, is_visible_instant=is_visible, skip_corrupt=skip_corrupt)
+    return [decode_part(block, columns, path=path) for block, path in found]
 
 
 def keys_of(parts: list[LogPart]) -> list[list[str]]:
@@ -263,7 +263,7 @@ class TestReading:
     def test_a_missing_log_is_corruption(self) -> None:
         log = LogFile("p", "group-0", TIMES[1], 1, "0-1-0", False, 0)
         with pytest.raises(CorruptTableError, match="does not exist"):
-            read_log_parts(MemoryStorage(), [log], is_visible_instant=lambda _: True)
+            read_log_parts(MemoryStorage(), [log])
 
     @pytest.mark.parametrize(
         ("damaged", "problem"),

@@ -54,7 +54,7 @@ def logs_of(table: Table) -> list[LogFile]:
 
 
 def last_blocks(table: Table) -> list[LogPart]:
-    return read_log_parts(table.storage, logs_of(table)[-1:], is_visible_instant=lambda _: True)
+    return read_log_parts(table.storage, logs_of(table)[-1:])
 
 
 def rows(*values: tuple[str, int | None, str | None, str | None]) -> pa.Table:

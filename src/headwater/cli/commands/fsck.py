@@ -107,7 +107,7 @@ def _read(table: Table, view: TableView, file: DataFile) -> None:
             with open_base_file(table.storage, file) as reader:
                 reader.read()
         case LogFile():
-            for _ in read_log_parts(table.storage, [file], is_visible_instant=lambda _: True):
+            for _ in read_log_parts(table.storage, [file]):
                 pass
 
 

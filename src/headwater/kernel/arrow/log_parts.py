@@ -5,10 +5,13 @@ A list of parts is in merge order: a later part was written later.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import pyarrow as pa
 
+from headwater.kernel.arrow.meta_columns import RECORD_KEY
+from headwater.kernel.arrow.record_marks import whole
 from headwater.model.instant import InstantTime
 
 
@@ -22,6 +25,13 @@ class DataPart:
     instant_time: InstantTime
     rows: pa.Table
     is_partial: bool = False
+
+    @property
+    def record_keys(self) -> pa.Array:
+        return whole(self.rows[RECORD_KEY])
+
+    def filter(self, is_kept: pa.Array) -> Self:
+        return replace(self, rows=self.rows.filter(is_kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,15 @@ class DeletePart:
     record_keys: pa.Array
     partition_paths: pa.Array
     ordering: tuple[pa.Array, ...] | None = None
+
+    def filter(self, is_kept: pa.Array) -> Self:
+        ordering = self.ordering
+        return replace(
+            self,
+            record_keys=self.record_keys.filter(is_kept),
+            partition_paths=self.partition_paths.filter(is_kept),
+            ordering=None if ordering is None else tuple(one.filter(is_kept) for one in ordering),
+        )
 
 
 LogPart = DataPart | DeletePart

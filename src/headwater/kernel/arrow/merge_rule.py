@@ -28,6 +28,7 @@ __all__ = [
     "MergeMode",
     "MergeRule",
     "PartialUpdate",
+    "check_meaningful",
     "check_mergeable",
     "merge_rule_of",
     "resolve_custom",
@@ -70,6 +71,22 @@ class MergeRule:
     def merges_by_ordering(self) -> bool:
         """Whether ordering values decide between records of different writes."""
         return self.mode is MergeMode.EVENT_TIME_ORDERING and bool(self.ordering_fields)
+
+    @property
+    def combines_records(self) -> bool:
+        """Whether a row is made of several records of its key, and not just the one that wins."""
+        return self.mode is MergeMode.CUSTOM or self.partial is not PartialUpdate.NONE
+
+    @property
+    def whatever_the_values(self) -> MergeRule:
+        """A rule that leaves records of the same keys, and looks at nothing but what decides that.
+
+        A function of the user's makes one row of two and so never removes a key, and columns that
+        records lend each other do not change which of them wins.
+        """
+        is_custom = self.mode is MergeMode.CUSTOM
+        mode = MergeMode.COMMIT_TIME_ORDERING if is_custom else self.mode
+        return replace(self, mode=mode, partial=PartialUpdate.NONE, custom=None)
 
 
 def merge_rule_of(config: TableConfig, *, custom: str | None = None) -> MergeRule:
@@ -145,15 +162,23 @@ def check_mergeable(rule: MergeRule) -> None:
         UnsupportedError: kind UNSUPPORTED_OPTION; a Java class, or a combination without meaning.
         InvalidInputError: kind INVALID_OPTION; the merge function cannot be imported.
     """
-    if rule.mode is not MergeMode.CUSTOM:
-        return
-    if rule.partial is not PartialUpdate.NONE:
+    check_meaningful(rule)
+    if rule.mode is MergeMode.CUSTOM:
+        resolve_custom(rule.custom)
+
+
+def check_meaningful(rule: MergeRule) -> None:
+    """Raise if the rule says two things at once, so that nobody could merge by it.
+
+    Raises:
+        UnsupportedError: kind UNSUPPORTED_OPTION.
+    """
+    if rule.mode is MergeMode.CUSTOM and rule.partial is not PartialUpdate.NONE:
         raise UnsupportedError(
             f"A table with merge mode CUSTOM cannot have partial update mode {rule.partial}: its "
             "merge function alone decides about every field",
             kind=ErrorKind.UNSUPPORTED_OPTION,
         )
-    resolve_custom(rule.custom)
 
 
 def _merge_property(raw: Mapping[str, str], key: str) -> str | None:

@@ -19,7 +19,6 @@ from headwater.kernel.arrow.fold import fold_columns, fold_custom, take_rows
 from headwater.kernel.arrow.merge_rule import (
     MergeMode,
     MergeRule,
-    PartialUpdate,
     check_mergeable,
     resolve_custom,
 )
@@ -61,7 +60,7 @@ def reduce_batch(
     )
     winners = survivors.winners
     rows = table.combine_chunks()
-    if rule.mode is not MergeMode.CUSTOM and rule.partial is PartialUpdate.NONE:
+    if not rule.combines_records:
         return take_rows(rows, winners)
     records = np.nonzero(~is_delete[winners])[0]
     if rule.mode is MergeMode.CUSTOM:

@@ -158,22 +158,17 @@ def read_log_parts(
     logs: Sequence[LogFile],
     *,
     columns: Collection[str] | None = None,
-    is_visible_instant: Callable[[InstantTime], bool],
-    skip_corrupt: bool = False,
 ) -> list[LogPart]:
     """Load what the logs of a file slice, given in merge order, add to it.
 
     `columns` are all that the merge and the query need, meta columns included; those that a block
-    lacks are missing in its part. A log of a completed instant is complete, so bytes in it that are
-    no block are an error unless `skip_corrupt` is set.
+    lacks are missing in its part.
 
     Raises:
         CorruptTableError: a log is missing, or its bytes break the format.
         UnsupportedError: a block of a kind this release does not read.
     """
-    blocks = read_log_blocks(
-        storage, logs, is_visible_instant=is_visible_instant, skip_corrupt=skip_corrupt
-    )
+    blocks = read_log_blocks(storage, logs)
     return [decode_part(block, columns, path=path) for block, path in blocks]
 
 
@@ -184,7 +179,7 @@ def read_data_parts(
 
     Raises: as `read_log_parts`.
     """
-    blocks = read_log_blocks(storage, [log], is_visible_instant=lambda _: True)
+    blocks = read_log_blocks(storage, [log])
     parts = (
         decode_part(block, columns, path=path)
         for block, path in blocks
@@ -197,10 +192,16 @@ def read_log_blocks(
     storage: Storage,
     logs: Sequence[LogFile],
     *,
-    is_visible_instant: Callable[[InstantTime], bool],
+    is_visible_instant: Callable[[InstantTime], bool] | None = None,
     skip_corrupt: bool = False,
 ) -> list[tuple[LogBlock, str]]:
     """Load the blocks of the logs of a file slice that count, each with the path of its log.
+
+    A log of a completed instant is complete, so bytes in it that are no block are an error unless
+    `skip_corrupt` is set.
+
+    Args:
+        is_visible_instant: whose blocks count; None: all, because a view has chosen the logs.
 
     Raises:
         CorruptTableError: a log is missing, or its bytes break the format.
@@ -361,7 +362,7 @@ class _FoundBlock:
 
 
 def _after_rollbacks(
-    found: Iterable[_FoundBlock], is_visible_instant: Callable[[InstantTime], bool]
+    found: Iterable[_FoundBlock], is_visible_instant: Callable[[InstantTime], bool] | None
 ) -> list[_FoundBlock]:
     """Keep the visible blocks that no later command rolls back."""
     kept: list[_FoundBlock] = []
@@ -369,7 +370,7 @@ def _after_rollbacks(
         if each.block.type is BlockType.COMMAND:
             target = _rollback_target(each)
             kept = [earlier for earlier in kept if earlier.instant_time != target]
-        elif is_visible_instant(each.instant_time):
+        elif is_visible_instant is None or is_visible_instant(each.instant_time):
             kept.append(each)
     return kept
 

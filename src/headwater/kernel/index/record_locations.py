@@ -1,4 +1,4 @@
-"""Entries of `record_index` and `secondary_index_*`: terms of rows, see `row_terms`.
+"""Entries of `record_index` and `secondary_index_*`: terms of rows, see `indexes.row_terms`.
 
 The record index maps a key to one place. Where a table holds a key twice, which tables allow whose
 own index looks within a partition only, the entry names one of the places: the one that was told

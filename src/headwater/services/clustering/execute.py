@@ -20,8 +20,13 @@ from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import FileGroupId, FileSlice
 from headwater.operations.plan import bucket_of
 from headwater.services.clustering.copy import CopyableFiles, files_to_copy
-from headwater.services.merged_slice import encoded_schema, open_merged, put_kept_deletes
-from headwater.services.rewrite_files import RewriteJob, RewriteOutput, base_stat
+from headwater.services.rewrite_files import (
+    RewriteJob,
+    RewriteOutput,
+    base_stat,
+    put_kept_deletes,
+)
+from headwater.slice.merged_slice import encoded_schema, open_merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +78,7 @@ class _Rewriting:
     def __init__(self, task: ClusteringTask, output: RewriteOutput) -> None:
         self._task = task
         self._output = output
-        self._schema = encoded_schema(output.storage, task.job, task.slices)
+        self._schema = encoded_schema(output.slice_reader, task.slices)
         self._deletes: list[Tombstones] = []
 
     def run(self) -> list[WriteStat]:
@@ -97,7 +102,7 @@ class _Rewriting:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for one in self._task.slices:
-            with open_merged(self._output.storage, self._task.job, one, self._schema) as found:
+            with open_merged(self._output.slice_reader, one, self._schema) as found:
                 yield from found.batches
             if len(found.batches.tombstones.record_keys):
                 self._deletes.append(found.batches.tombstones)

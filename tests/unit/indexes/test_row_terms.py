@@ -11,6 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
+from headwater.indexes.row_terms import (
+    TermRule,
+    live_terms,
+    secondary_text,
+    term_rule,
+    terms_of_base_file,
+    terms_of_logs,
+    vanished_terms,
+    without_terms,
+)
 from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule
 from headwater.kernel.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
 from headwater.kernel.format.avro_schema import encode_avro_schema
@@ -23,16 +33,6 @@ from headwater.kernel.index.record_locations import (
     epoch_ms,
     gone_for_good,
     record_entries,
-)
-from headwater.kernel.index.row_terms import (
-    TermRule,
-    live_terms,
-    secondary_text,
-    term_rule,
-    terms_of_base_file,
-    terms_of_logs,
-    vanished_terms,
-    without_terms,
 )
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime

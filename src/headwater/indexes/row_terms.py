@@ -23,18 +23,15 @@ import pyarrow.compute as pc
 
 from headwater.config.table_options import MergeMode
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
-from headwater.kernel.arrow.fold import fold_logs
 from headwater.kernel.arrow.key_text import column_text, has_text
-from headwater.kernel.arrow.merge import merge_batches
-from headwater.kernel.arrow.merge_rule import MergeRule, PartialUpdate
+from headwater.kernel.arrow.merge_rule import MergeRule
 from headwater.kernel.arrow.meta_columns import COMMIT_TIME, RECORD_KEY, schema_with_meta_columns
-from headwater.kernel.arrow.record_marks import delete_mark_columns
-from headwater.kernel.arrow.schema_evolution import project_batch
 from headwater.kernel.format.base_file import open_base_file
-from headwater.kernel.format.log_blocks import read_data_parts, read_log_parts
+from headwater.kernel.format.log_blocks import read_data_parts
 from headwater.kernel.index.index_keys import secondary_keys
 from headwater.model.files import BaseFile, FileSlice, LogFile
 from headwater.seams.storage import Storage
+from headwater.slice.reader import SliceReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,16 +182,8 @@ def live_terms(storage: Storage, file_slice: FileSlice, rule: TermRule) -> Itera
             for terms in terms_of_base_file(storage, file_slice.base, rule):
                 yield LiveTerms(terms, None)
         return
-    needed = _columns_to_merge(rule)
-    parts = read_log_parts(
-        storage,
-        file_slice.logs,
-        columns={*needed.names, *delete_mark_columns(rule.merge)},
-        is_visible_instant=lambda _: True,  # The view has left out what is not.
-    )
-    folded = fold_logs(parts, rule.merge, needed)
-    base = _base_rows(storage, file_slice, needed)
-    for batch in merge_batches(base, folded, rule.merge, schema=needed):
+    reader = SliceReader(storage, rule.merge, schema_with_meta_columns(rule.schema))
+    for batch in reader.read(file_slice, [*rule.columns, COMMIT_TIME]):
         yield LiveTerms(rule.of_rows(batch), _one_piece(batch[COMMIT_TIME]).cast(pa.string()))
 
 
@@ -226,29 +215,6 @@ def without_terms(terms: pa.StringArray, others: Sequence[pa.StringArray]) -> pa
     if not len(terms) or not len(known):
         return terms
     return terms.filter(pc.invert(pc.is_in(terms, value_set=known)))
-
-
-def _columns_to_merge(rule: TermRule) -> pa.Schema:
-    known = schema_with_meta_columns(rule.schema)
-    merge = rule.merge
-    if merge.mode is MergeMode.CUSTOM or merge.partial is not PartialUpdate.NONE:
-        return known
-    wanted = {
-        *rule.columns,
-        COMMIT_TIME,
-        *(merge.ordering_fields if merge.merges_by_ordering else ()),
-    }
-    return pa.schema([column for column in known if column.name in wanted])
-
-
-def _base_rows(
-    storage: Storage, file_slice: FileSlice, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    if file_slice.base is None:
-        return
-    with open_base_file(storage, file_slice.base) as file:
-        for batch in file.iter_batches(schema.names):
-            yield project_batch(batch, schema)
 
 
 def _one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -1,0 +1,194 @@
+"""Reading one file slice: its base file alone, or merged with its logs.
+
+Here it is decided which columns a merge needs to answer with some columns. The answer's own and the
+record key always; the ordering fields, where their values decide; of logs also the marks of
+deletes. A function of the user's may look at any column, so it is given all; partial updates go
+column by column.
+
+What may be skipped before the merge is for the caller to say, as row groups of the base file.
+Asking for some record keys only is always such a thing: a merge never looks across keys.
+
+A table without meta fields does not store record keys. They are made of its key columns for the
+merge, and the meta columns of the answer stay null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.config.table import TableConfig
+from headwater.errors import check
+from headwater.kernel.arrow.fold import fold_logs
+from headwater.kernel.arrow.keys import KeyGenerator
+from headwater.kernel.arrow.log_parts import LogPart
+from headwater.kernel.arrow.merge import merge_batches
+from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule, check_mergeable, merge_rule_of
+from headwater.kernel.arrow.meta_columns import RECORD_KEY, schema_with_meta_columns
+from headwater.kernel.arrow.record_marks import delete_mark_columns
+from headwater.kernel.arrow.schema_evolution import project_batch
+from headwater.kernel.format.base_file import BaseFileReader, open_base_file
+from headwater.kernel.format.log_blocks import read_log_parts
+from headwater.model.files import FileSlice
+from headwater.seams.storage import Storage
+from headwater.slice.record_keys import (
+    Keys,
+    part_with_made_keys,
+    rows_of_keys,
+    with_made_keys,
+    without_record_keys,
+)
+
+RowGroups = Callable[[BaseFileReader], Collection[int]]
+"""Chooses the row groups of a base file that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceReader:
+    """Reads the file slices of one table."""
+
+    storage: Storage
+    rule: MergeRule
+    schema: pa.Schema
+    """The table's columns, meta columns first."""
+    keyless: TableConfig | None = None
+    """The config of a table whose files do not store record keys: it says how they are made."""
+
+    @classmethod
+    def of_table(
+        cls,
+        storage: Storage,
+        config: TableConfig,
+        schema: pa.Schema,
+        *,
+        merge_function: str | None = None,
+    ) -> Self:
+        """Return the reader of a table.
+
+        Args:
+            schema: the table's data columns.
+            merge_function: see `merge_rule_of`.
+
+        Raises:
+            InvalidInputError: a merge function is given for a table that takes none.
+        """
+        rule = merge_rule_of(config, custom=merge_function)
+        keyless = None if config.has_meta_fields else config
+        return cls(storage, rule, schema_with_meta_columns(schema), keyless)
+
+    def read(
+        self,
+        file_slice: FileSlice,
+        columns: Sequence[str],
+        *,
+        keys: Keys | None = None,
+        row_groups: RowGroups | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Give the rows that a reader of the slice finds, with exactly these columns.
+
+        Args:
+            columns: of the table, meta columns among them.
+            keys: record keys, to read these records only.
+            row_groups: which of the base file are needed. Below logs a row that is left out must
+                be of no consequence for any version of its record.
+
+        Raises:
+            CorruptTableError: a file is missing or damaged; the error names it.
+            UnsupportedError: the rule cannot be honoured, or keys cannot be made.
+        """
+        if file_slice.logs or (keys is not None and self.keyless is not None):
+            return self._merged_rows(file_slice, columns, keys, row_groups)
+        return self._base_rows(file_slice, self._fields(columns), keys, row_groups)
+
+    def live_keys(self, file_slice: FileSlice, keys: Keys) -> pa.ChunkedArray:
+        """Load which of some record keys have a record that a reader of the slice finds.
+
+        A record is there or not whatever its values are, so that nothing but keys, ordering values
+        and marks of deletes is read, and no function of the user's is called.
+
+        Raises: as `read`.
+        """
+        check(self.keyless is None, "Keys that no file stores are not looked up")
+        if file_slice.logs:
+            check_mergeable(self.rule)
+        reader = replace(self, rule=self.rule.whatever_the_values)
+        batches = reader.read(file_slice, [RECORD_KEY], keys=keys)
+        return pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string())
+
+    def columns_to_merge(self, columns: Iterable[str]) -> pa.Schema:
+        """Return the columns of the table that merging takes to answer with some of them."""
+        if self.rule.mode is MergeMode.CUSTOM:
+            return self.schema
+        wanted = {*columns, RECORD_KEY}
+        if self.rule.merges_by_ordering:
+            wanted.update(self.rule.ordering_fields)
+        if self.keyless is not None:
+            wanted.update(name.split(".")[0] for name in self.keyless.record_key_fields)
+        return pa.schema([column for column in self.schema if column.name in wanted])
+
+    def log_parts(self, file_slice: FileSlice, columns: Iterable[str]) -> list[LogPart]:
+        """Load what the logs of a slice say about some columns, in merge order.
+
+        Raises:
+            CorruptTableError: a log is missing or damaged.
+        """
+        wanted = {*columns, *delete_mark_columns(self.rule)}
+        return read_log_parts(self.storage, file_slice.logs, columns=wanted)
+
+    def _merged_rows(
+        self,
+        file_slice: FileSlice,
+        columns: Sequence[str],
+        keys: Keys | None,
+        row_groups: RowGroups | None,
+    ) -> Iterator[pa.RecordBatch]:
+        needed = self.columns_to_merge(columns)
+        parts = self.log_parts(file_slice, needed.names)
+        maker = None if self.keyless is None else KeyGenerator.from_config(self.keyless)
+        if maker is None:
+            base = self._base_rows(file_slice, needed, keys, row_groups)
+        else:
+            parts = [part_with_made_keys(part, maker) for part in parts]
+            unkeyed = self._base_rows(file_slice, needed, None, row_groups)
+            base = (rows_of_keys(with_made_keys(rows, maker), keys) for rows in unkeyed)
+        if keys is not None:
+            parts = [part.filter(pc.is_in(part.record_keys, value_set=keys)) for part in parts]
+        folded = fold_logs(parts, self.rule, needed)
+        for batch in merge_batches(base, folded, self.rule, schema=needed):
+            answer = batch.select(columns)
+            yield answer if maker is None else without_record_keys(answer)
+
+    def _base_rows(
+        self,
+        file_slice: FileSlice,
+        schema: pa.Schema,
+        keys: Keys | None,
+        row_groups: RowGroups | None,
+    ) -> Iterator[pa.RecordBatch]:
+        if file_slice.base is None:
+            return
+        with open_base_file(self.storage, file_slice.base) as file:
+            groups = None if row_groups is None else row_groups(file)
+            if keys is None:
+                for batch in file.iter_batches(schema.names, row_groups=groups):
+                    yield project_batch(batch, schema)
+                return
+            near = _row_groups_near(file, keys)
+            if groups is not None:
+                near = [group for group in near if group in groups]
+            for batch in file.iter_batches({*schema.names, RECORD_KEY}, row_groups=near):
+                yield project_batch(rows_of_keys(batch, keys), schema)
+
+    def _fields(self, names: Iterable[str]) -> pa.Schema:
+        return pa.schema([self.schema.field(name) for name in names])
+
+
+def _row_groups_near(file: BaseFileReader, keys: Keys) -> list[int]:
+    bounds = pc.min_max(keys).as_py()
+    if bounds["min"] is None:
+        return []
+    return file.row_groups_overlapping(RECORD_KEY, bounds["min"], bounds["max"])
