@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -50,7 +51,7 @@ from headwater.queries.incremental import (
     parse_window,
     plan_incremental,
 )
-from headwater.queries.slice_reader import read_slices
+from headwater.queries.slice_reader import Batches, read_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.components import Components
@@ -307,8 +308,7 @@ class Table:
             storage_options=self.options.known,
             merge_function=self.file_config.merge_function,
         )
-        batches = read_slices(plan.query, list(plan.slices))
-        return pa.Table.from_batches(batches, plan.query.result_schema)
+        return _read_all(read_slices(plan.query, list(plan.slices)), plan.query.result_schema)
 
     def changes(
         self,
@@ -347,10 +347,9 @@ class Table:
         window = parse_window(after, until)
         if cdc:
             feed = self._plan_feed(window)
-            return pa.Table.from_batches(read_changes(feed.query, feed.tasks), feed.result_schema)
+            return _read_all(read_changes(feed.query, feed.tasks), feed.result_schema)
         plan = self._plan_incremental(window)
-        batches = read_slices(plan.query, list(plan.slices))
-        return pa.Table.from_batches(batches, plan.query.result_schema)
+        return _read_all(read_slices(plan.query, list(plan.slices)), plan.query.result_schema)
 
     def _plan_incremental(self, window: Window) -> IncrementalPlan:
         return plan_incremental(
@@ -497,6 +496,11 @@ def _columns(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
     if given is None:
         return None
     return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _read_all(batches: Batches, schema: pa.Schema) -> pa.Table:
+    with closing(batches):
+        return pa.Table.from_batches(batches, schema)
 
 
 def _ids(options: CheckedOptions) -> Ids:

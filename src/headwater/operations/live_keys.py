@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 
 import pyarrow as pa
 
@@ -39,13 +40,14 @@ def live_keys(
         is_visible_instant=lambda _: True,  # The view has left out what is not.
     )
     folded = fold_logs(parts, rule, needed)
-    merged = merge_batches(_base_rows(storage, file_slice, needed), folded, rule, schema=needed)
-    return pa.chunked_array([batch.column(RECORD_KEY) for batch in merged], pa.string())
+    with closing(_base_rows(storage, file_slice, needed)) as base:
+        merged = merge_batches(base, folded, rule, schema=needed)
+        return pa.chunked_array([batch.column(RECORD_KEY) for batch in merged], pa.string())
 
 
 def _base_rows(
     storage: Storage, file_slice: FileSlice, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     if file_slice.base is None:
         return
     with open_base_file(storage, file_slice.base) as file:

@@ -16,7 +16,8 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
@@ -121,12 +122,14 @@ class Settler:
             is_visible_instant=lambda _: True,  # The view has left out what is not.
         )
         folded = fold_logs(parts, self._rule, self._schema)
-        base = self._base_rows(file_slice, keys)
-        merged = merge_batches(base, folded, self._rule, schema=self._schema)
-        found = (one.filter(pc.is_in(one[RECORD_KEY], value_set=keys)) for one in merged)
-        return pa.Table.from_batches(found, self._schema)
+        with closing(self._base_rows(file_slice, keys)) as base:
+            merged = merge_batches(base, folded, self._rule, schema=self._schema)
+            found = (one.filter(pc.is_in(one[RECORD_KEY], value_set=keys)) for one in merged)
+            return pa.Table.from_batches(found, self._schema)
 
-    def _base_rows(self, file_slice: FileSlice, keys: pa.StringArray) -> Iterator[pa.RecordBatch]:
+    def _base_rows(
+        self, file_slice: FileSlice, keys: pa.StringArray
+    ) -> Generator[pa.RecordBatch, None, None]:
         if file_slice.base is None:
             return
         with open_base_file(self._storage, file_slice.base) as file:

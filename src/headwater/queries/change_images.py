@@ -23,7 +23,7 @@ from headwater.kernel.format.log_file import BlockType, iter_blocks
 from headwater.model.files import FileSlice, LogFile
 from headwater.queries.cdc import ChangeTask, change_schema
 from headwater.queries.incremental import written_by
-from headwater.queries.slice_reader import SliceQuery, read_slice
+from headwater.queries.slice_reader import Batches, SliceQuery, read_slice
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
 
@@ -31,7 +31,7 @@ _OP, _BEFORE, _AFTER, _KEY = "op", "before", "after", "record_key"
 _INSERT, _UPDATE, _DELETE = "i", "u", "d"
 
 
-def read_changes(query: SliceQuery, tasks: Sequence[ChangeTask]) -> Iterator[pa.RecordBatch]:
+def read_changes(query: SliceQuery, tasks: Sequence[ChangeTask]) -> Batches:
     """Give the changes of some tasks, one task after the other, as `cdc.change_schema` has them.
 
     Raises:

@@ -11,9 +11,10 @@ merge, and the meta columns of the answer stay null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +38,9 @@ from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+
+Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
+"""Rows of files that are open for as long as rows are taken; to be closed by who stops before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,7 @@ class SliceQuery:
         return pa.schema([known.field(name) for name in names])
 
 
-def read_slices(query: SliceQuery, slices: list[FileSlice]) -> Iterator[pa.RecordBatch]:
+def read_slices(query: SliceQuery, slices: list[FileSlice]) -> Batches:
     """Give the rows of several slices, one slice after the other.
 
     Raises:
@@ -95,7 +99,7 @@ def read_slices(query: SliceQuery, slices: list[FileSlice]) -> Iterator[pa.Recor
 
 def read_slice(
     storage: Storage, query: SliceQuery, file_slice: FileSlice, keys: pa.Array | None = None
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     """Give the rows of one slice with exactly the columns of the query.
 
     Args:
@@ -107,15 +111,17 @@ def read_slice(
         if file_slice.logs
         else _read_base(storage, query, file_slice, query.read_schema, query.conditions, keys)
     )
-    for batch in batches:
-        kept = filter_rows(batch, query.where)
-        if kept.num_rows:
-            yield kept.select(names)
+    # An error that is kept keeps this frame, and the frame a file that nobody reads any more.
+    with closing(batches):
+        for batch in batches:
+            kept = filter_rows(batch, query.where)
+            if kept.num_rows:
+                yield kept.select(names)
 
 
 def _read_merged(
     storage: Storage, query: SliceQuery, file_slice: FileSlice, keys: pa.Array | None
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     rule = merge_rule_of(query.config, custom=query.merge_function)
     needed = _columns_to_merge(query, rule)
     parts = read_log_parts(
@@ -129,20 +135,20 @@ def _read_merged(
     conditions = (
         key_conditions(query.where, query.config) if isinstance(query.where, Predicate) else ()
     )
-    base = _read_base(storage, query, file_slice, needed, conditions, keys)
-    if query.config.has_meta_fields:
-        yield from merge_batches(base, fold_logs(parts, rule, needed), rule, schema=needed)
-        return
-    generator = KeyGenerator.from_config(query.config)
-    made = [
-        replace(part, rows=_with_made_keys(part.rows, generator))
-        if isinstance(part, DataPart)
-        else part
-        for part in parts
-    ]
-    keyed = (_with_made_keys(batch, generator) for batch in base)
-    for batch in merge_batches(keyed, fold_logs(made, rule, needed), rule, schema=needed):
-        yield _with_record_keys(batch, pa.nulls(batch.num_rows, pa.string()))
+    with closing(_read_base(storage, query, file_slice, needed, conditions, keys)) as base:
+        if query.config.has_meta_fields:
+            yield from merge_batches(base, fold_logs(parts, rule, needed), rule, schema=needed)
+            return
+        generator = KeyGenerator.from_config(query.config)
+        made = [
+            replace(part, rows=_with_made_keys(part.rows, generator))
+            if isinstance(part, DataPart)
+            else part
+            for part in parts
+        ]
+        keyed = (_with_made_keys(batch, generator) for batch in base)
+        for batch in merge_batches(keyed, fold_logs(made, rule, needed), rule, schema=needed):
+            yield _with_record_keys(batch, pa.nulls(batch.num_rows, pa.string()))
 
 
 def _with_made_keys(rows: Rows, generator: KeyGenerator) -> Rows:
@@ -163,7 +169,7 @@ def _read_base(
     schema: pa.Schema,
     conditions: Iterable[Condition],
     keys: pa.Array | None,
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     if file_slice.base is None:
         return
     with open_base_file(storage, file_slice.base) as file:

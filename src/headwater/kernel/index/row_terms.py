@@ -15,7 +15,8 @@ below it, and only whoever reads a whole slice can tell which terms are gone: `v
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -191,9 +192,9 @@ def live_terms(storage: Storage, file_slice: FileSlice, rule: TermRule) -> Itera
         is_visible_instant=lambda _: True,  # The view has left out what is not.
     )
     folded = fold_logs(parts, rule.merge, needed)
-    base = _base_rows(storage, file_slice, needed)
-    for batch in merge_batches(base, folded, rule.merge, schema=needed):
-        yield LiveTerms(rule.of_rows(batch), _one_piece(batch[COMMIT_TIME]).cast(pa.string()))
+    with closing(_base_rows(storage, file_slice, needed)) as base:
+        for batch in merge_batches(base, folded, rule.merge, schema=needed):
+            yield LiveTerms(rule.of_rows(batch), _one_piece(batch[COMMIT_TIME]).cast(pa.string()))
 
 
 def vanished_terms(storage: Storage, file_slice: FileSlice, rule: TermRule) -> pa.StringArray:
@@ -241,7 +242,7 @@ def _columns_to_merge(rule: TermRule) -> pa.Schema:
 
 def _base_rows(
     storage: Storage, file_slice: FileSlice, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     if file_slice.base is None:
         return
     with open_base_file(storage, file_slice.base) as file:
