@@ -90,6 +90,7 @@ from headwater.kernel.view.table_view import TableView
 from headwater.markers.batches import load_every_marker
 from headwater.markers.detection import Detection, plan_detection
 from headwater.markers.early_conflict import EarlyCheck
+from headwater.markers.running import RunningMarkerService
 from headwater.model.commit import Commit
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import BaseFile, FileGroupId, FileSlice
@@ -208,7 +209,7 @@ def run_write(
             return running.commit(stats)
         except CommitUnknownError:
             raise
-        except (Exception, KeyboardInterrupt):
+        except (Exception, KeyboardInterrupt, SystemExit):
             running.abandon()
             raise
 
@@ -250,6 +251,7 @@ def start_write(
         encode_record(CommitMetadata(operation_type=request.operation)),
         is_single_writer=target.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER,
     )
+    service: RunningMarkerService | None = None
     try:
         uses_indexes = MetadataConfig.from_options(target.storage_options).is_enabled
         view = load_view(components.storage, config, uses_indexes=uses_indexes)
@@ -260,7 +262,6 @@ def start_write(
         if detects:
             plan = replace(plan, detection=_plan_detection(target, plan, inflight.attempt, view))
         replaceable = _replaceable_groups(request, view, touched)
-        # Last, because from here on nothing fails that would leave it running.
         service = start_service(
             components,
             plan.instant_time,
@@ -280,16 +281,18 @@ def start_write(
             replaceable=replaceable,
             snapshot=Snapshot.of(view.timeline),
         )
-    except (Exception, KeyboardInterrupt):
+        markers = WriteMarkers(
+            components.storage,
+            inflight.instant_time,
+            has_detection=plan.detection is not None,
+            service=service,
+        )
+        return RunningWrite(target, planned, inflight, markers, located)
+    except (Exception, KeyboardInterrupt, SystemExit):
+        if service is not None:
+            service.stop(waits=False)
         _give_up(target, inflight)
         raise
-    markers = WriteMarkers(
-        components.storage,
-        inflight.instant_time,
-        has_detection=plan.detection is not None,
-        service=service,
-    )
-    return RunningWrite(target, planned, inflight, markers, located)
 
 
 def resume_write(target: WriteTarget, planned: PlannedWrite) -> RunningWrite:
