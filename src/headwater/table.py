@@ -73,7 +73,7 @@ _LOCKS_OF_THIS_PROCESS = InProcessLocks()
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """One table, as this process reaches it."""
+    """One table, as this process reaches it; in a `with` block, for as long as the block runs."""
 
     storage: Storage
     clock: Clock
@@ -125,6 +125,20 @@ class Table:
             spark_config=SparkConfig.from_options(options.known),
             options=options,
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session with the server that keeps the locks, if there is one (ZooKeeper).
+
+        The table can be read afterwards, but not written. It may be called twice.
+        """
+        if "components" in self.__dict__:  # Or there is no session to end.
+            self.components.locks.close()
 
     @property
     def name(self) -> str:

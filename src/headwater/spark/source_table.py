@@ -7,6 +7,8 @@ cannot protect it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -85,8 +87,11 @@ def open_or_create_source_table(config: SourceConfig, columns: pa.Schema) -> Sou
     return SourceTable(storage=storage, config=new, options=options)
 
 
-def write_target(table: SourceTable) -> WriteTarget:
-    """Return the table as a write of this process reaches it.
+@contextmanager
+def write_target(table: SourceTable) -> Iterator[WriteTarget]:
+    """Give the table as a write of this process reaches it, for as long as the block runs.
+
+    A process of Spark goes on to other writes, and a session with a lock server would stay.
 
     Raises:
         InvalidInputError: kind INVALID_OPTION; the lock does not work between processes.
@@ -100,20 +105,21 @@ def write_target(table: SourceTable) -> WriteTarget:
             "table, or choose filesystem, storage or zookeeper",
             kind=ErrorKind.INVALID_OPTION,
         )
-    locks = lock_provider_for(lock_config, table.storage, clock, ids, in_process=InProcessLocks())
     write_config = WriteConfig.from_options(options)
     if HEARTBEAT_TOLERABLE_MISSES.key not in options:
         write_config = replace(write_config, heartbeat_tolerable_misses=TOLERABLE_MISSES)
-    return WriteTarget(
-        components=Components(table.storage, clock, ids, locks),
-        config=with_chosen_index(table.config, options),
-        write_config=write_config,
-        files=FileConfig.from_options(options),
-        storage_options=options,
-        lock_timeout_ms=lock_config.acquire_timeout_ms,
-        detection=DetectionConfig.from_options(options),
-        lock_config=lock_config,
-    )
+    locks = lock_provider_for(lock_config, table.storage, clock, ids, in_process=InProcessLocks())
+    with closing(locks):
+        yield WriteTarget(
+            components=Components(table.storage, clock, ids, locks),
+            config=with_chosen_index(table.config, options),
+            write_config=write_config,
+            files=FileConfig.from_options(options),
+            storage_options=options,
+            lock_timeout_ms=lock_config.acquire_timeout_ms,
+            detection=DetectionConfig.from_options(options),
+            lock_config=lock_config,
+        )
 
 
 def _open_storage(config: SourceConfig) -> tuple[CheckedOptions, Storage]:
