@@ -54,6 +54,8 @@ from headwater.operations.plan import Operation
 from headwater.operations.write import WriteRequest, WriteTarget, start_write
 from headwater.queries.slice_reader import read_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
+from headwater.seams.ahead import made_ahead
+from headwater.seams.at_once import at_once
 from headwater.seams.clock import SystemClock
 from headwater.seams.http_server import HttpServer
 from headwater.seams.ids import SystemIds
@@ -608,6 +610,20 @@ def test_a_base_file_whose_rows_fail_is_not_finished_later(tmp_path: Path) -> No
     assert "RuntimeError" in (ended.error or "")
     assert ended.left == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_threads_end_with_who_asked_for_them() -> None:
+    def fail(number: int) -> None:
+        raise RuntimeError(f"item {number} is too much")
+
+    def take_ahead() -> None:
+        for number in made_ahead(iter(range(3))):
+            fail(number)
+
+    for call in (take_ahead, partial(at_once, fail, range(3), width=2)):
+        ended = outcome_of(call)
+        assert "RuntimeError" in (ended.error or "")
+        assert ended.left == []
 
 
 def test_a_marker_service_that_cannot_start_listens_no_more() -> None:
