@@ -140,6 +140,11 @@ class TableContext:
         )
         return Components(self.storage, self.clock, self.ids, locks)
 
+    def close(self) -> None:
+        """End the session with the server that keeps the locks, if there is one."""
+        if "components" in vars(self):  # Or there is no session to end.
+            self.components.locks.close()
+
     @cached_property
     def txn(self) -> LockTransaction:
         """Transactions on the table's timeline.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Self
@@ -36,6 +37,7 @@ from headwater.queries.slice_reader import read_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 from headwater.seams.storage import Storage
 from headwater.services import Services
+from headwater.slice.reader import Batches
 from headwater.spark.changes import read_change_feed, read_incremental
 from headwater.spark.input_rows import AnyRows, rows_of
 from headwater.spark.read import read_snapshot
@@ -46,7 +48,7 @@ from headwater.spark.tasks import engine_for
 
 @dataclass(frozen=True)
 class Table:
-    """One table, as this process reaches it."""
+    """One table, as this process reaches it; in a `with` block, for as long as the block runs."""
 
     context: TableContext
 
@@ -59,6 +61,19 @@ class Table:
     def load(cls, place: Place) -> Self:
         """Open the table of a place; see `open_table`."""
         return cls(open_context(place))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session with the server that keeps the locks, if there is one (ZooKeeper).
+
+        The table can be read afterwards, but not written. It may be called twice.
+        """
+        self.context.close()
 
     @property
     def name(self) -> str:
@@ -204,8 +219,7 @@ class Table:
                 is_filtered=True,
             ),
         )
-        batches = read_slices(plan.query, list(plan.slices))
-        return pa.Table.from_batches(batches, plan.query.result_schema)
+        return _read_all(read_slices(plan.query, list(plan.slices)), plan.query.result_schema)
 
     def changes(
         self,
@@ -246,10 +260,9 @@ class Table:
         window = parse_window(after, until)
         if cdc:
             feed = plan_change_feed(self.context, window)
-            return pa.Table.from_batches(read_changes(feed.query, feed.tasks), feed.result_schema)
+            return _read_all(read_changes(feed.query, feed.tasks), feed.result_schema)
         plan = plan_incremental(self.context, window)
-        batches = read_slices(plan.query, list(plan.slices))
-        return pa.Table.from_batches(batches, plan.query.result_schema)
+        return _read_all(read_slices(plan.query, list(plan.slices)), plan.query.result_schema)
 
     def _write(
         self,
@@ -368,3 +381,8 @@ def _place(path: str | os.PathLike[str], options: CheckedOptions) -> Place:
         ids=place.ids,
     )
     return replace(place, engine_for=engine)
+
+
+def _read_all(batches: Batches, schema: pa.Schema) -> pa.Table:
+    with closing(batches):
+        return pa.Table.from_batches(batches, schema)

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -32,6 +33,8 @@ SERVICES = ("compact", "cluster", "retain")
 INSTANTS_MAX = 60
 """Twelve commits and what services did between them, with some room for those that are pending."""
 
+StartProcess = Callable[[Sequence[str]], subprocess.Popen[bytes]]
+
 pytestmark = pytest.mark.timeout(SECONDS + 600)
 
 
@@ -47,9 +50,10 @@ def load_job() -> ModuleType:
 class Site:
     """The processes, and what they noted."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, start_process: StartProcess) -> None:
         self.path = folder / "table"
         self._folder = folder
+        self._start_process = start_process
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def notes(self, kind: str) -> Path:
@@ -57,7 +61,7 @@ class Site:
 
     def start(self, kind: str) -> None:
         command = [sys.executable, str(JOB), str(self.path), kind, str(self.notes(kind))]
-        self._running[kind] = subprocess.Popen(command, stderr=subprocess.PIPE)
+        self._running[kind] = self._start_process(command)
 
     def check_alive(self) -> None:
         for kind, process in self._running.items():
@@ -81,9 +85,9 @@ class Site:
         self._running.clear()
 
 
-def test_services_and_ingestion_survive_kills(tmp_path: Path) -> None:
+def test_services_and_ingestion_survive_kills(tmp_path: Path, start_process: StartProcess) -> None:
     job = load_job()
-    site = Site(tmp_path)
+    site = Site(tmp_path, start_process)
     hw.create_table(
         site.path,
         schema=job.batch(0).schema,
@@ -97,15 +101,13 @@ def test_services_and_ingestion_survive_kills(tmp_path: Path) -> None:
     for kind in KINDS:
         site.start(kind)
     ends = time.monotonic() + SECONDS
-    try:
-        while time.monotonic() < ends:
-            time.sleep(KILLED_EVERY_S * (0.5 + chance.random()))
-            site.check_alive()
-            victim = chance.choice(KINDS)
-            site.kill(victim)
-            site.start(victim)
-    finally:
-        site.stop()
+    while time.monotonic() < ends:
+        time.sleep(KILLED_EVERY_S * (0.5 + chance.random()))
+        site.check_alive()
+        victim = chance.choice(KINDS)
+        site.kill(victim)
+        site.start(victim)
+    site.stop()
 
     table = hw.open_table(site.path, job.OPTIONS)
     _settle(table)

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -28,6 +29,8 @@ KILLED_EACH_ROUND = WRITERS // 4
 ROUNDS = 2
 SCRIPT = Path(__file__).with_name("writer.py")
 MODES = ["non_blocking_concurrency_control", "optimistic_concurrency_control"]
+
+StartProcess = Callable[[Sequence[str]], subprocess.Popen[bytes]]
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -47,9 +50,10 @@ SCRIPT_MODULE = _load_script()
 class Fleet:
     """The writers of one table."""
 
-    def __init__(self, folder: Path, mode: str) -> None:
+    def __init__(self, folder: Path, mode: str, start_process: StartProcess) -> None:
         self.path = folder / "table"
         self._folder = folder
+        self._start_process = start_process
         self._mode = mode
         self._next = [0] * WRITERS
         self.table = hw.create_table(
@@ -69,7 +73,7 @@ class Fleet:
             self._next[writer] += commits
             command = [sys.executable, str(SCRIPT), str(self.path), str(self._notes(writer))]
             command += [str(writer), str(first), str(first + commits), self._mode]
-            processes.append(subprocess.Popen(command, stderr=subprocess.PIPE))
+            processes.append(self._start_process(command))
         return processes
 
     def acknowledged(self, writer: int) -> set[int]:
@@ -122,8 +126,8 @@ def _finish(process: subprocess.Popen[bytes]) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", MODES)
-def test_writers_lose_nothing(tmp_path: Path, mode: str) -> None:
-    fleet = Fleet(tmp_path, mode)
+def test_writers_lose_nothing(tmp_path: Path, mode: str, start_process: StartProcess) -> None:
+    fleet = Fleet(tmp_path, mode, start_process)
     for process in fleet.start(COMMITS):
         _finish(process)
     fleet.check(killed=False)
@@ -131,9 +135,9 @@ def test_writers_lose_nothing(tmp_path: Path, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_writers_of_which_some_are_killed_each_round_lose_nothing(
-    tmp_path: Path, mode: str
+    tmp_path: Path, mode: str, start_process: StartProcess
 ) -> None:
-    fleet = Fleet(tmp_path, mode)
+    fleet = Fleet(tmp_path, mode, start_process)
     chance = random.Random(7)
     for _ in range(ROUNDS):
         processes = fleet.start(COMMITS)

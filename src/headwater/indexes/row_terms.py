@@ -16,6 +16,7 @@ below it, and only whoever reads a whole slice can tell which terms are gone: `v
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -183,8 +184,9 @@ def live_terms(storage: Storage, file_slice: FileSlice, rule: TermRule) -> Itera
                 yield LiveTerms(terms, None)
         return
     reader = SliceReader(storage, rule.merge, schema_with_meta_columns(rule.schema))
-    for batch in reader.read(file_slice, [*rule.columns, COMMIT_TIME]):
-        yield LiveTerms(rule.of_rows(batch), _one_piece(batch[COMMIT_TIME]).cast(pa.string()))
+    with closing(reader.read(file_slice, [*rule.columns, COMMIT_TIME])) as batches:
+        for batch in batches:
+            yield LiveTerms(rule.of_rows(batch), _one_piece(batch[COMMIT_TIME]).cast(pa.string()))
 
 
 def vanished_terms(storage: Storage, file_slice: FileSlice, rule: TermRule) -> pa.StringArray:

@@ -30,7 +30,6 @@ from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.changes import Touch
 from headwater.kernel.txn.locks.in_process import InProcessLocks
 from headwater.kernel.txn.locks.select import lock_provider_for
-from headwater.kernel.txn.locks.zookeeper import ZookeeperLockProvider
 from headwater.kernel.txn.markers import Marker, MarkerKind, Markers
 from headwater.markers.bloom_markers import FilteredMarkers, FilterFile
 from headwater.markers.commits_since import CommitsSince
@@ -221,5 +220,5 @@ def _open_locks(
         yield None
         return
     # A session would outlive the task, in a process that goes on to other tasks.
-    with closing(locks) if isinstance(locks, ZookeeperLockProvider) else nullcontext():
+    with closing(locks):
         yield locks

@@ -11,6 +11,7 @@ If the driver dies, what was answered as durable is in storage, and the tasks fa
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
@@ -94,8 +95,13 @@ def start_marker_service(
         storage, time, token=token, file_count=config.batch_files, conflicts=watch
     )
     server = HttpServer(service.app, host=host, port=config.port)
-    server.start()
-    watch.start()
-    return RunningMarkerService(
-        service, server, MarkerServiceAddress(host, server.port, time, token), watch
-    )
+    with ExitStack() as stack:
+        stack.callback(server.stop, waits=False)
+        server.start()
+        stack.callback(watch.stop)
+        watch.start()
+        running = RunningMarkerService(
+            service, server, MarkerServiceAddress(host, server.port, time, token), watch
+        )
+        stack.pop_all()  # From here on it is the caller who stops them.
+        return running

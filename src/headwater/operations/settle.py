@@ -17,6 +17,7 @@ together.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
@@ -109,8 +110,8 @@ class Settler:
     def _records(self, group: GroupKey, keys: pa.StringArray) -> pa.Table:
         """Load the records of some keys from the slice of a group."""
         file_slice = self._plan.slices[group.partition][group.number]
-        found = self._reader.read(file_slice, self._schema.names, keys=keys)
-        return pa.Table.from_batches(found, self._schema)
+        with closing(self._reader.read(file_slice, self._schema.names, keys=keys)) as found:
+            return pa.Table.from_batches(found, self._schema)
 
     def _merged(self, old: pa.Table, rows: pa.Table) -> pa.Table:
         """Return the records that rows become together with the older ones; keys are unique."""

@@ -85,6 +85,7 @@ from headwater.kernel.view.table_view import TableView
 from headwater.markers.batches import load_every_marker
 from headwater.markers.detection import Detection, plan_detection
 from headwater.markers.early_conflict import EarlyCheck
+from headwater.markers.running import RunningMarkerService
 from headwater.model.commit import Commit
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import BaseFile, FileGroupId, FileSlice
@@ -171,7 +172,7 @@ def run_write(
             return running.commit(stats)
         except CommitUnknownError:
             raise
-        except (Exception, KeyboardInterrupt):
+        except (Exception, KeyboardInterrupt, SystemExit):
             running.abandon()
             raise
 
@@ -209,6 +210,7 @@ def start_write(
         encode_record(CommitMetadata(operation_type=request.operation)),
         is_single_writer=table.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER,
     )
+    service: RunningMarkerService | None = None
     try:
         view = table.load_view()
         plan = _plan_write(table, request, inflight, view)
@@ -218,7 +220,6 @@ def start_write(
         if detects:
             plan = replace(plan, detection=_plan_detection(table, plan, inflight.attempt, view))
         replaceable = _replaceable_groups(request, view, touched)
-        # Last, because from here on nothing fails that would leave it running.
         service = start_service(
             components,
             plan.instant_time,
@@ -238,16 +239,18 @@ def start_write(
             replaceable=replaceable,
             snapshot=Snapshot.of(view.timeline),
         )
-    except (Exception, KeyboardInterrupt):
+        markers = WriteMarkers(
+            components.storage,
+            inflight.instant_time,
+            has_detection=plan.detection is not None,
+            service=service,
+        )
+        return RunningWrite(table, planned, inflight, markers, located)
+    except (Exception, KeyboardInterrupt, SystemExit):
+        if service is not None:
+            service.stop(waits=False)
         _give_up(table, inflight)
         raise
-    markers = WriteMarkers(
-        components.storage,
-        inflight.instant_time,
-        has_detection=plan.detection is not None,
-        service=service,
-    )
-    return RunningWrite(table, planned, inflight, markers, located)
 
 
 def resume_write(table: TableContext, planned: PlannedWrite) -> RunningWrite:

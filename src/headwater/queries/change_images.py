@@ -25,12 +25,13 @@ from headwater.queries.incremental import written_by
 from headwater.queries.slice_reader import SliceQuery, read_slice
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
+from headwater.slice.reader import Batches
 
 _OP, _BEFORE, _AFTER, _KEY = "op", "before", "after", "record_key"
 _INSERT, _UPDATE, _DELETE = "i", "u", "d"
 
 
-def read_changes(query: SliceQuery, tasks: Sequence[ChangeTask]) -> Iterator[pa.RecordBatch]:
+def read_changes(query: SliceQuery, tasks: Sequence[ChangeTask]) -> Batches:
     """Give the changes of some tasks, one task after the other, as `cdc.change_schema` has them.
 
     Raises:

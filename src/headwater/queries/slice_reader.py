@@ -8,7 +8,8 @@ drops would give way to the older one that it had replaced. What may be skipped 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from headwater.queries.pruning import key_conditions, matching_row_groups
 from headwater.queries.row_filter import filter_rows
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
-from headwater.slice.reader import SliceReader
+from headwater.slice.reader import Batches, SliceReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ class SliceQuery:
         return pa.schema([known.field(name) for name in names])
 
 
-def read_slices(query: SliceQuery, slices: list[FileSlice]) -> Iterator[pa.RecordBatch]:
+def read_slices(query: SliceQuery, slices: list[FileSlice]) -> Batches:
     """Give the rows of several slices, one slice after the other.
 
     Raises:
@@ -94,7 +95,7 @@ def read_slices(query: SliceQuery, slices: list[FileSlice]) -> Iterator[pa.Recor
 
 def read_slice(
     storage: Storage, query: SliceQuery, file_slice: FileSlice, keys: pa.Array | None = None
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     """Give the rows of one slice with exactly the columns of the query.
 
     Args:
@@ -109,7 +110,9 @@ def read_slice(
         keys=keys,
         row_groups=lambda file: matching_row_groups(file, conditions, reader.schema),
     )
-    for batch in batches:
-        kept = filter_rows(batch, query.where)
-        if kept.num_rows:
-            yield kept.select(names)
+    # An error that is kept keeps this frame, and the frame a file that nobody reads any more.
+    with closing(batches):
+        for batch in batches:
+            kept = filter_rows(batch, query.where)
+            if kept.num_rows:
+                yield kept.select(names)

@@ -41,8 +41,6 @@ class HttpServer:
             InvalidInputError: this machine cannot listen there.
         """
         self._host = host
-        self._socket = _listen(host, port)
-        self._port = int(self._socket.getsockname()[1])
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -61,6 +59,8 @@ class HttpServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_running = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="http-server", daemon=True)
+        self._socket = _listen(host, port)  # Last: from here on there is something to stop.
+        self._port = int(self._socket.getsockname()[1])
 
     @property
     def host(self) -> str:
@@ -94,7 +94,8 @@ class HttpServer:
             self._socket.close()
 
     def _serve(self) -> None:
-        asyncio.run(self._run())
+        with self._socket:  # The server leaves it open if it was stopped before it had begun.
+            asyncio.run(self._run())
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()

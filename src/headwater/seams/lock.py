@@ -71,3 +71,7 @@ class LockProvider(Protocol):
             ConflictError: the lock is held and not expired.
         """
         ...
+
+    def close(self) -> None:
+        """End what it keeps open, such as a session, and with that the locks that hang on it."""
+        ...

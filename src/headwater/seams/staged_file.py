@@ -106,12 +106,14 @@ def stage(folder: int, data: bytes, *, fsync: bool) -> Iterator[StagedFile]:
 def stage_empty(folder: int) -> Iterator[StagedFile]:
     """Create a file where no reader sees it, in the folder that `folder` is a descriptor of."""
     file, hidden_name = _create(folder)
-    staged = StagedFile(folder, file, hidden_name)
     try:
-        yield staged
+        staged = StagedFile(folder, file, hidden_name)
+        try:
+            yield staged
+        finally:
+            staged.discard()
     finally:
         os.close(file)
-        staged.discard()
 
 
 def _create(folder: int) -> tuple[int, str | None]:

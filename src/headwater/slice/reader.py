@@ -14,9 +14,10 @@ merge, and the meta columns of the answer stay null.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +43,9 @@ from headwater.slice.record_keys import (
     with_made_keys,
     without_record_keys,
 )
+
+Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
+"""Rows of files that are open for as long as rows are taken; to be closed by who stops before."""
 
 RowGroups = Callable[[BaseFileReader], Collection[int]]
 """Chooses the row groups of a base file that are read."""
@@ -87,7 +91,7 @@ class SliceReader:
         *,
         keys: Keys | None = None,
         row_groups: RowGroups | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Batches:
         """Give the rows that a reader of the slice finds, with exactly these columns.
 
         Args:
@@ -116,8 +120,8 @@ class SliceReader:
         if file_slice.logs:
             check_mergeable(self.rule)
         reader = replace(self, rule=self.rule.whatever_the_values)
-        batches = reader.read(file_slice, [RECORD_KEY], keys=keys)
-        return pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string())
+        with closing(reader.read(file_slice, [RECORD_KEY], keys=keys)) as batches:
+            return pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string())
 
     def columns_to_merge(self, columns: Iterable[str]) -> pa.Schema:
         """Return the columns of the table that merging takes to answer with some of them."""
@@ -145,22 +149,23 @@ class SliceReader:
         columns: Sequence[str],
         keys: Keys | None,
         row_groups: RowGroups | None,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Batches:
         needed = self.columns_to_merge(columns)
         parts = self.log_parts(file_slice, needed.names)
         maker = None if self.keyless is None else KeyGenerator.from_config(self.keyless)
-        if maker is None:
-            base = self._base_rows(file_slice, needed, keys, row_groups)
-        else:
+        if maker is not None:
             parts = [part_with_made_keys(part, maker) for part in parts]
-            unkeyed = self._base_rows(file_slice, needed, None, row_groups)
-            base = (rows_of_keys(with_made_keys(rows, maker), keys) for rows in unkeyed)
         if keys is not None:
             parts = [part.filter(pc.is_in(part.record_keys, value_set=keys)) for part in parts]
         folded = fold_logs(parts, self.rule, needed)
-        for batch in merge_batches(base, folded, self.rule, schema=needed):
-            answer = batch.select(columns)
-            yield answer if maker is None else without_record_keys(answer)
+        stored_keys = keys if maker is None else None
+        with closing(self._base_rows(file_slice, needed, stored_keys, row_groups)) as stored:
+            base: Iterable[pa.RecordBatch] = stored
+            if maker is not None:
+                base = (rows_of_keys(with_made_keys(rows, maker), keys) for rows in stored)
+            for batch in merge_batches(base, folded, self.rule, schema=needed):
+                answer = batch.select(columns)
+                yield answer if maker is None else without_record_keys(answer)
 
     def _base_rows(
         self,
@@ -168,7 +173,7 @@ class SliceReader:
         schema: pa.Schema,
         keys: Keys | None,
         row_groups: RowGroups | None,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Batches:
         if file_slice.base is None:
             return
         with open_base_file(self.storage, file_slice.base) as file:

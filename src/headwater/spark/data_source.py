@@ -70,8 +70,7 @@ class HeadwaterDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         config = self._config()
-        _, running = begin_write(config, schema, is_overwrite=overwrite)
-        return TableWriter(config, running.hand_over())
+        return TableWriter(config, begin_write(config, schema, is_overwrite=overwrite))
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool

@@ -28,7 +28,6 @@ from headwater.operations.sink_progress import (
     encode_progress,
     load_newest_batch,
     load_saved_attempt,
-    save_attempt,
 )
 from headwater.operations.write import PlannedWrite
 from headwater.spark.source_table import open_source_table
@@ -85,10 +84,9 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
     def _begin(self) -> PlannedWrite:
         self._abandon_saved()
-        table, running = begin_write(self._config, self._schema, is_overwrite=self._is_overwrite)
-        planned = running.hand_over()
-        save_attempt(table.storage, self._sink, planned.attempt)
-        return planned
+        return begin_write(
+            self._config, self._schema, is_overwrite=self._is_overwrite, sink=self._sink
+        )
 
     def _abandon_saved(self) -> None:
         try:

@@ -7,6 +7,9 @@ cannot protect it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
 import pyarrow as pa
 
 from headwater.config.registry import check_options
@@ -53,11 +56,14 @@ def open_or_create_source_table(config: SourceConfig, columns: pa.Schema) -> Tab
         return open_source_table(config)
 
 
-def check_lock(table: TableContext) -> TableContext:
-    """Refuse a lock that does not work between processes.
+@contextmanager
+def writing(table: TableContext) -> Iterator[TableContext]:
+    """Give the table to write to, for as long as the block runs.
+
+    A process of Spark goes on to other writes, and a session with a lock server would stay.
 
     Raises:
-        InvalidInputError: kind INVALID_OPTION.
+        InvalidInputError: kind INVALID_OPTION; the lock does not work between processes.
     """
     if chosen_provider(table.lock_config) == "in_process":
         raise InvalidInputError(
@@ -66,7 +72,8 @@ def check_lock(table: TableContext) -> TableContext:
             "table, or choose filesystem, storage or zookeeper",
             kind=ErrorKind.INVALID_OPTION,
         )
-    return table
+    with closing(table):
+        yield table
 
 
 def _place(config: SourceConfig) -> Place:

@@ -47,10 +47,10 @@ from headwater.kernel.txn.heartbeat import shared_heartbeat
 from headwater.model.commit_metadata import WriteStat
 from headwater.operations.execute import execute_write
 from headwater.operations.plan import Operation
+from headwater.operations.sink_progress import save_attempt
 from headwater.operations.staging import StagedRows, needs_staging, stage_rows, staging_folder
 from headwater.operations.write import (
     PlannedWrite,
-    RunningWrite,
     WriteRequest,
     abandon_write,
     resume_write,
@@ -61,9 +61,9 @@ from headwater.seams.open_storage import open_storage
 from headwater.services import Services
 from headwater.spark.schemas import arrow_schema_of
 from headwater.spark.source_table import (
-    check_lock,
     open_or_create_source_table,
     open_source_table,
+    writing,
 )
 from headwater.spark.worker import warm
 
@@ -112,9 +112,12 @@ class TableWriter(DataSourceArrowWriter):
 
 
 def begin_write(
-    config: SourceConfig, schema: StructType, *, is_overwrite: bool
-) -> tuple[TableContext, RunningWrite]:
-    """Begin a write, to be handed over.
+    config: SourceConfig, schema: StructType, *, is_overwrite: bool, sink: str | None = None
+) -> PlannedWrite:
+    """Begin a write and hand it over.
+
+    Args:
+        sink: where the table notes the attempt, if a stream makes the write; see `source_sink`.
 
     Raises: see `operations.write.run_write` and `open_or_create_source_table`.
     """
@@ -122,7 +125,17 @@ def begin_write(
     table = open_or_create_source_table(config, columns)
     operation = _operation(config, table, is_overwrite=is_overwrite)
     request = WriteRequest(operation=operation, columns=columns)
-    return table, start_write(check_lock(table), request)
+    with writing(table):
+        running = start_write(table, request)
+        try:
+            planned = running.hand_over()
+            if sink is not None:
+                save_attempt(table.storage, sink, planned.attempt)
+            return planned
+        except (Exception, KeyboardInterrupt, SystemExit):
+            # Nobody got to know of the write, and this process would beat for it all its life.
+            running.abandon()
+            raise
 
 
 def write_task(
@@ -155,33 +168,33 @@ def commit_tasks(
 
     Raises: see `operations.write.run_write`.
     """
-    table = _writable(config)
-    storage = table.storage
-    storage.put(_commit_mark(planned.attempt), b"")
-    running = resume_write(table, planned)
-    try:
-        stats = [stat for message in written for stat in message.stats]
-        staged = [message.staged for message in written if message.staged is not None]
-        if staged:
-            stats += running.run_tasks(StagedRows(storage, staged, planned.plan.schema))
-        running.commit(stats, extra_metadata)
-    except CommitUnknownError:
-        raise
-    except (Exception, KeyboardInterrupt):
-        running.abandon()
-        raise
-    Services(table).run_after_write()
+    with writing(open_source_table(config)) as table:
+        storage = table.storage
+        storage.put(_commit_mark(planned.attempt), b"")
+        running = resume_write(table, planned)
+        try:
+            stats = [stat for message in written for stat in message.stats]
+            staged = [message.staged for message in written if message.staged is not None]
+            if staged:
+                stats += running.run_tasks(StagedRows(storage, staged, planned.plan.schema))
+            running.commit(stats, extra_metadata)
+        except CommitUnknownError:
+            raise
+        except (Exception, KeyboardInterrupt, SystemExit):
+            running.abandon()
+            raise
+        Services(table).run_after_write()
 
 
 def abandon(config: SourceConfig, attempt: Attempt) -> None:
     """Give a write up, unless its commit was tried; then the commit has seen to it."""
-    table = _writable(config)
-    storage = table.storage
+    table = open_source_table(config)
     mark = _commit_mark(attempt).rpartition("/")[2]
-    if mark in storage.list_names(staging_folder(attempt.instant)):
+    if mark in table.storage.list_names(staging_folder(attempt.instant)):
         return
     try:
-        abandon_write(table, attempt)
+        with writing(table):
+            abandon_write(table, attempt)
     except FencedError:
         log.info("write had ended before it was given up instant=%s", attempt.instant)
 
@@ -204,10 +217,6 @@ def _operation(config: SourceConfig, table: TableContext, *, is_overwrite: bool)
             kind=ErrorKind.INVALID_OPTION,
         )
     return Operation.OVERWRITE
-
-
-def _writable(config: SourceConfig) -> TableContext:
-    return check_lock(open_source_table(config))
 
 
 def _commit_mark(attempt: Attempt) -> str:

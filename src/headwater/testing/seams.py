@@ -187,3 +187,6 @@ class SimLock:
     def break_expired(self, key: str = TABLE) -> LockInfo | None:
         broken: LockInfo | None = self.call(Op(Kind.BREAK, key))
         return broken
+
+    def close(self) -> None:
+        """Do nothing: it keeps nothing open."""

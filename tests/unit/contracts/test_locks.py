@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,7 @@ class Bench:
 
     def close(self) -> None:
         for provider in self.providers:
-            if isinstance(provider, ZookeeperLockProvider):
-                provider.close()
+            provider.close()
 
 
 @dataclass
@@ -349,8 +348,11 @@ for _ in range(count):
 def test_processes_exclude_each_other_on_local_disk(kind: str, tmp_path: Path) -> None:
     (tmp_path / "counter").write_text("0")
     command = [sys.executable, "-c", INCREMENT, kind, str(tmp_path), "12"]
-    processes = [subprocess.Popen(command) for _ in range(3)]
-    assert [process.wait(120) for process in processes] == [0, 0, 0]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(subprocess.Popen(command)) for _ in range(3)]
+        for process in processes:
+            stack.callback(process.kill)  # Before it is waited for, in case one took too long.
+        assert [process.wait(120) for process in processes] == [0, 0, 0]
     assert (tmp_path / "counter").read_text() == "36"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -42,13 +43,14 @@ with ThreadPoolExecutor(int(threads)) as pool:
 @pytest.mark.parametrize("each", [32, pytest.param(157, marks=pytest.mark.long)])
 def test_markers_of_64_tasks_are_each_stored_once(tmp_path: Path, each: int) -> None:
     storage = CountingStorage(LocalStorage(tmp_path, fsync=False))
-    with start_marker_service(storage, SystemIds(), T, MarkerConfig()) as running:
+    with ExitStack() as stack:
+        running = stack.enter_context(start_marker_service(storage, SystemIds(), T, MarkerConfig()))
         executors = []
         for process in range(PROCESSES):
             numbers = [running.address.port, T, process * THREADS, THREADS, each]
-            executor = subprocess.Popen(
-                [sys.executable, "-c", EXECUTOR, *map(str, numbers)], stdin=subprocess.PIPE
-            )
+            command = [sys.executable, "-c", EXECUTOR, *map(str, numbers)]
+            executor = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE))
+            stack.callback(executor.kill)  # Before it is waited for, in case it took too long.
             assert executor.stdin is not None
             executor.stdin.write(running.address.token.encode())
             executor.stdin.close()

@@ -95,8 +95,8 @@ def test_a_table_cannot_merge_by_a_function_and_by_column(tmp_path: Path) -> Non
     assert not (tmp_path / "new").exists()
     made = new_table(tmp_path / "t", "MERGE_ON_READ")
     changes = {PARTIAL_MODE: "IGNORE_DEFAULTS"}
-    locks = made.components.locks
-    update_table_config(made.storage, locks, made.clock, changes, lock_timeout_ms=1_000)
+    locks = made.context.components.locks
+    update_table_config(made.storage, locks, made.context.clock, changes, lock_timeout_ms=1_000)
     table = hw.open_table(tmp_path / "t", OPTIONS)
     before = table.inspect.timeline()
     with pytest.raises(UnsupportedError, match="cannot have partial update mode"):

@@ -11,7 +11,7 @@ import headwater as hw
 from headwater.config.source import SourceConfig
 from headwater.context import TableContext
 from headwater.errors import ErrorKind, InvalidInputError
-from headwater.spark.source_table import check_lock, open_or_create_source_table, open_source_table
+from headwater.spark.source_table import open_or_create_source_table, open_source_table, writing
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])
 KEYED = {
@@ -79,5 +79,5 @@ def test_nobody_may_beat_for_a_while_unless_the_options_say_otherwise(tmp_path: 
 
 def test_a_lock_of_one_process_is_refused(tmp_path: Path) -> None:
     table = by_source(tmp_path / "t", {"hoodie.write.lock.provider": "in_process"})
-    with pytest.raises(InvalidInputError, match="different processes"):
-        check_lock(table)
+    with pytest.raises(InvalidInputError, match="different processes"), writing(table):
+        pass

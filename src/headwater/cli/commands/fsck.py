@@ -59,7 +59,8 @@ def fsck(
     except CorruptTableError as error:
         problems = [Problem("table", path, str(error))]
     else:
-        problems = list(find_problems(table, is_deep=deep))
+        with table:
+            problems = list(find_problems(table, is_deep=deep))
     found = {name: [getattr(problem, name) for problem in problems] for name in SCHEMA.names}
     output_of(output).show_rows(pa.table(found, SCHEMA), nothing="No problems found.")
     if problems:

@@ -49,7 +49,8 @@ def list_indexes(
     path: TablePath, options: TableOptions = None, output: OutputFormat = Format.TEXT
 ) -> None:
     """Show the indexes of a table and the state of each."""
-    rows = open_given_table(path, options).indexes.list()
+    with open_given_table(path, options) as table:
+        rows = table.indexes.list()
     output_of(output).show_rows(rows, nothing="The table has no indexes.")
 
 
@@ -62,8 +63,7 @@ def create(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Plan indexes and build them; writers go on meanwhile."""
-    table = open_given_table(path, options)
-    with shown_progress() as report:
+    with open_given_table(path, options) as table, shown_progress() as report:
         done = table.indexes.create(names, columns=_columns(columns), progress=report)
     _show_plans(output_of(output), [] if done is None else [done], "The table has them already.")
 
@@ -77,8 +77,8 @@ def schedule(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Plan indexes, for `headwater index run` to build; writers tell them from now on."""
-    table = open_given_table(path, options)
-    instant = table.indexes.schedule(names, columns=_columns(columns))
+    with open_given_table(path, options) as table:
+        instant = table.indexes.schedule(names, columns=_columns(columns))
     output_of(output).show_fields({"instant": instant})
 
 
@@ -92,8 +92,7 @@ def run(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Build what was planned, or take up a build that died."""
-    table = open_given_table(path, options)
-    with shown_progress() as report:
+    with open_given_table(path, options) as table, shown_progress() as report:
         done = table.indexes.run(instant, progress=report)
     _show_plans(output_of(output), done, "No index waits to be built.")
 
@@ -101,13 +100,15 @@ def run(
 @app.command()
 def cancel(path: TablePath, instant: str, options: TableOptions = None) -> None:
     """Give up a plan; what it has built so far goes."""
-    open_given_table(path, options).indexes.cancel(instant)
+    with open_given_table(path, options) as table:
+        table.indexes.cancel(instant)
 
 
 @app.command()
 def drop(path: TablePath, name: str, options: TableOptions = None) -> None:
     """Take an index away."""
-    open_given_table(path, options).indexes.drop(name)
+    with open_given_table(path, options) as table:
+        table.indexes.drop(name)
 
 
 @contextmanager

@@ -15,9 +15,8 @@ def describe(
     path: TablePath, options: TableOptions = None, output: OutputFormat = Format.TEXT
 ) -> None:
     """Show type, keys, partitioning and indexes of a table."""
-    table = open_given_table(path, options)
-    config = table.config
-    slices = table.inspect.slices()
+    with open_given_table(path, options) as table:
+        config, slices = table.config, table.inspect.slices()
     output_of(output).show_fields(
         {
             "name": config.name,

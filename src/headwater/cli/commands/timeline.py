@@ -20,6 +20,7 @@ def show(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show the newest instants of the active timeline, oldest first."""
-    rows = open_given_table(path, options).inspect.timeline(operations=True)
+    with open_given_table(path, options) as table:
+        rows = table.inspect.timeline(operations=True)
     newest = rows.slice(max(0, rows.num_rows - last))
     output_of(output).show_rows(newest, nothing="Nothing has happened yet.")

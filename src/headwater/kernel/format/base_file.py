@@ -11,6 +11,7 @@ although it is larger than every number, so that bounds alone would pass rows ov
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -82,12 +83,14 @@ def write_base_file(
     Raises:
         InvalidInputError: a batch lacks a column, or has values that do not fit its type.
     """
-    writer: _Writer | None = None
-    for group in _row_groups(batches, schema, row_group_rows):
-        writer = writer or _Writer(group, sink, codec, bloom)
-        writer.write(group)
-    writer = writer or _Writer(schema.empty_table(), sink, codec, bloom)
-    return writer.finish(avro_schema_json)
+    with ExitStack() as stack:
+        writer: _Writer | None = None
+        for group in _row_groups(batches, schema, row_group_rows):
+            writer = writer or stack.enter_context(_Writer(group, sink, codec, bloom))
+            writer.write(group)
+        empty = schema.empty_table()
+        writer = writer or stack.enter_context(_Writer(empty, sink, codec, bloom))
+        return writer.finish(avro_schema_json)
 
 
 def open_base_file(storage: Storage, file: BaseFile) -> BaseFileReader:
@@ -105,12 +108,15 @@ def open_base_file(storage: Storage, file: BaseFile) -> BaseFileReader:
             kind=ErrorKind.MISSING_DATA_FILE,
             path=file.path,
         ) from error
-    try:
-        footer = pq.read_metadata(source)
-    except (pa.ArrowException, OSError) as error:
-        source.close()
-        raise _corrupt(file.path, str(error)) from error
-    return BaseFileReader(source, footer, file.path)
+    with ExitStack() as stack:
+        stack.callback(source.close)
+        try:
+            footer = pq.read_metadata(source)
+        except (pa.ArrowException, OSError) as error:
+            raise _corrupt(file.path, str(error)) from error
+        reader = BaseFileReader(source, footer, file.path)
+        stack.pop_all()  # From here on the reader closes it.
+        return reader
 
 
 class BaseFileReader:
@@ -239,7 +245,11 @@ class BaseFileReader:
 
 
 class _Writer:
-    """One file being written. How its columns are encoded follows from the first row group."""
+    """One file being written. How its columns are encoded follows from the first row group.
+
+    Use as a context manager: Arrow would write the footer of a file that was not finished whenever
+    it comes to be collected, to a sink that is closed by then.
+    """
 
     def __init__(
         self, first: pa.Table, sink: BinaryIO, codec: Compression, bloom: BloomFilterBuilder | None
@@ -260,6 +270,15 @@ class _Writer:
             store_schema=False,
             metadata_collector=self._footers,
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer.is_open:
+            with suppress(Exception):  # The caller has an error already, perhaps the sink's own.
+                self._writer.close()
+            self._writer.is_open = False
 
     def write(self, group: pa.Table) -> None:
         """Write one row group."""

@@ -177,7 +177,7 @@ def beating(components: Components, started: Started) -> Iterator[Heartbeat]:
     except CommitUnknownError:
         heartbeat.stop()
         raise
-    except (Exception, KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt, SystemExit):
         heartbeat.release()
         raise
     heartbeat.finish()

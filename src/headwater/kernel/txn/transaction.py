@@ -182,8 +182,8 @@ class LockTransaction:
     def run(self, step: Step[R]) -> Decided[R]:
         clock = self._components.clock
         held = self._held.value or self._acquire()
-        began_ms = clock.monotonic_ms()
         try:
+            began_ms = clock.monotonic_ms()
             decision = step.decide(self._load_prefix(step))
             if isinstance(decision, Refusal):
                 raise decision.error

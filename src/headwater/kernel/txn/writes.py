@@ -16,6 +16,7 @@ clean rolls the instant back. After an unknown outcome nothing is released or de
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -112,8 +113,12 @@ def resume_inflight_write(
             instant=attempt.instant,
         )
     heartbeat = Heartbeat(components.storage, components.clock, known, claimed_ms=claimed_ms)
-    heartbeat.beat()
-    return InflightWrite(txn, heartbeat, 0)
+    with ExitStack() as stack:
+        stack.callback(heartbeat.stop)
+        heartbeat.beat()
+        inflight = InflightWrite(txn, heartbeat, 0)
+        stack.pop_all()  # From here on the write ends it.
+        return inflight
 
 
 def _heartbeat(components: Components, started: Started) -> Heartbeat:

@@ -179,6 +179,9 @@ class FileSystemLockProvider:
         self.acquire(key, timeout_ms=0).release()
         return info
 
+    def close(self) -> None:
+        """Do nothing: it keeps nothing open."""
+
     def load(self, key: str) -> StoredObject | None:
         """Read the lock; the version in the answer is empty where the store cannot compare it."""
         path = self.path_of(key)

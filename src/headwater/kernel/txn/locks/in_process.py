@@ -110,6 +110,9 @@ class InProcessLockProvider:
             raise live_lock_error(holder, key=key, home=self.table)
         return None
 
+    def close(self) -> None:
+        """Do nothing: it keeps nothing open."""
+
 
 class InProcessLock:
     """A hold on an in-process lock."""

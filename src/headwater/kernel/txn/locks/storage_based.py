@@ -216,6 +216,9 @@ class StorageBasedLockProvider:
                 raise live_lock_error(holder, key=key, home=self.place_of(key)) from error
         return info
 
+    def close(self) -> None:
+        """Do nothing: it keeps nothing open."""
+
     def load(self, key: str) -> StoredObject | None:
         try:
             return self.storage.read_versioned(self.path_of(key))

@@ -6,7 +6,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
-from headwater.errors import ConflictError, ErrorKind, HeadwaterError, Retry, StorageError
+from headwater.errors import ConflictError, ErrorKind, Retry, StorageError
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
 from headwater.seams.lock import HeldLock, LockInfo
@@ -58,22 +58,24 @@ def wait_for_lock(
     """
     deadline_ms = clock.monotonic_ms() + timeout_ms
     backoff_ms = BACKOFF_FIRST_MS
-    while True:
-        failure: StorageError | None = None
-        try:
-            if (held := attempt.take()) is not None:
-                return held
-        except StorageError as error:
-            failure = error
-        except HeadwaterError:
-            _abandon(attempt, key)
-            raise
-        left_ms = deadline_ms - clock.monotonic_ms()
-        if left_ms <= 0 or (failure is not None and failure.retry is Retry.NEVER):
-            break
-        pause_ms = backoff_ms // 2 + ids.jitter(backoff_ms // 2 + 1)
-        clock.sleep_ms(min(pause_ms, left_ms))
-        backoff_ms = min(backoff_ms * 2, BACKOFF_MAX_MS)
+    try:
+        while True:
+            failure: StorageError | None = None
+            try:
+                if (held := attempt.take()) is not None:
+                    return held
+            except StorageError as error:
+                failure = error
+            left_ms = deadline_ms - clock.monotonic_ms()
+            if left_ms <= 0 or (failure is not None and failure.retry is Retry.NEVER):
+                break
+            pause_ms = backoff_ms // 2 + ids.jitter(backoff_ms // 2 + 1)
+            clock.sleep_ms(min(pause_ms, left_ms))
+            backoff_ms = min(backoff_ms * 2, BACKOFF_MAX_MS)
+    except (Exception, KeyboardInterrupt, SystemExit):
+        # Somebody who loses patience must not stay in a queue, and so in the way of the others.
+        _abandon(attempt, key)
+        raise
     _abandon(attempt, key)
     if failure is not None:
         raise failure

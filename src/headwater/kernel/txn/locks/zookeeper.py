@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -93,13 +94,16 @@ class ZookeeperSession:
         self._client: Any = kazoo.client.KazooClient(hosts=hosts, timeout=session_timeout_ms / 1000)
         self._timed_out: type[Exception] = self._client.handler.timeout_exception
         self._is_closed = False
-        try:
-            self._client.start(timeout=connection_timeout_ms / 1000)
-        except self._timed_out as error:
-            raise StorageError(
-                f"Could not connect to ZooKeeper at {hosts} within {connection_timeout_ms} ms. "
-                "Check hoodie.write.lock.zookeeper.url and that the server is reachable."
-            ) from error
+        with ExitStack() as stack:
+            stack.callback(self.close)
+            try:
+                self._client.start(timeout=connection_timeout_ms / 1000)
+            except self._timed_out as error:
+                raise StorageError(
+                    f"Could not connect to ZooKeeper at {hosts} within {connection_timeout_ms} ms. "
+                    "Check hoodie.write.lock.zookeeper.url and that the server is reachable."
+                ) from error
+            stack.pop_all()
 
     def on_session_lost(self, call: Callable[[], None]) -> None:
         """Call back, on a thread of the client, whenever the session has ended."""
