@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import headwater as hw
+from headwater.arrow.buckets import bucket_ids
 from headwater.config.table_options import IndexType
 from headwater.engine.engine import Route, RowsTask
 from headwater.engine.inline import InlineRows
-from headwater.kernel.arrow.buckets import bucket_ids
 from headwater.model.commit_metadata import WriteStat
 from headwater.operations.plan import Operation
 from headwater.operations.write import WriteRequest, run_write

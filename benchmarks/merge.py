@@ -25,11 +25,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.kernel.arrow.fold import fold_logs
-from headwater.kernel.arrow.log_parts import DataPart
-from headwater.kernel.arrow.merge import MERGE_BATCH_ROWS, merge_batches
-from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate
-from headwater.kernel.arrow.meta_columns import META_FIELDS
+from headwater.arrow.fold import fold_logs
+from headwater.arrow.log_parts import DataPart
+from headwater.arrow.merge import MERGE_BATCH_ROWS, merge_batches
+from headwater.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate
+from headwater.arrow.meta_columns import META_FIELDS
 from headwater.model.instant import InstantTime
 
 T1 = InstantTime("20260101000000000")

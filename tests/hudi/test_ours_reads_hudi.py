@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headwater.arrow.meta_columns import COMMIT_TIME
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
-from headwater.kernel.arrow.meta_columns import COMMIT_TIME
 from headwater.testing.hudi_peer import HudiError, HudiPeer
 from headwater.testing.hudi_tables import HudiTable, Row
 

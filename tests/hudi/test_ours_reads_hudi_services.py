@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headwater.arrow.log_parts import DeletePart
 from headwater.config.lock import STORAGE_RENEW_INTERVAL
 from headwater.errors import ConflictError, ErrorKind, NotFoundError, UnsupportedError
-from headwater.kernel.arrow.log_parts import DeletePart
 from headwater.kernel.format.log_blocks import decode_part
 from headwater.kernel.format.log_file import BlockType, HeaderKey, LogBlock
 from headwater.kernel.timeline.history.files import load_newest_manifest, load_pointer

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.kernel.arrow.meta_columns import META_COLUMNS
+from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.kernel.index.partition_kinds import SECONDARY_INDEX_PREFIX
 from headwater.kernel.load_view import load_view
 from headwater.kernel.view.table_view import TableView, load_listed_view

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.kernel.arrow.log_parts import DataPart, DeletePart
+from headwater.arrow.log_parts import DataPart, DeletePart
 from headwater.kernel.format.avro_columns import encode_records
 from headwater.kernel.format.base_file import open_base_file
 from headwater.kernel.format.bloom import BloomFilterBuilder

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.kernel.arrow.meta_columns import META_COLUMNS, OPERATION
+from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.kernel.load_view import load_view
 from headwater.seams.clock import SystemClock, Timer
 from headwater.seams.ids import Owner, SystemIds

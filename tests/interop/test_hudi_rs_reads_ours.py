@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
+from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.config.table_options import TableType
-from headwater.kernel.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import update_table_config
 from headwater.table import Table

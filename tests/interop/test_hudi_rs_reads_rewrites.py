@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.kernel.arrow.meta_columns import META_COLUMNS, OPERATION
+from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.table import Table
 from headwater.testing.hudi_rs import location_for_hudi_rs
 

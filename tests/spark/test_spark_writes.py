@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
+from headwater.arrow.java_hash import string_hashes
 from headwater.engine.engine import Route, RouteKind, RowsTask, TaskContext
 from headwater.errors import InvalidInputError, StorageError
-from headwater.kernel.arrow.java_hash import string_hashes
 from headwater.spark.input_rows import rows_of
 from headwater.spark.java_hash import java_hash
 from headwater.spark.rows import SparkRows

@@ -33,6 +33,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.merge_rule import merge_rule_of
 from headwater.context import TableContext
 from headwater.engine.engine import TaskContext
 from headwater.engine.inline import InlineEngine
@@ -47,7 +48,6 @@ from headwater.indexes.row_terms import (
     vanished_terms,
     without_terms,
 )
-from headwater.kernel.arrow.merge_rule import merge_rule_of
 from headwater.kernel.format.avro_binary import MalformedAvroError
 from headwater.kernel.format.index_definitions import IndexDefinition
 from headwater.kernel.index.bloom_filters import (

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.key_text import column_text, has_text
+from headwater.arrow.merge_rule import MergeRule
+from headwater.arrow.meta_columns import COMMIT_TIME, RECORD_KEY, schema_with_meta_columns
 from headwater.config.table_options import MergeMode
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
-from headwater.kernel.arrow.key_text import column_text, has_text
-from headwater.kernel.arrow.merge_rule import MergeRule
-from headwater.kernel.arrow.meta_columns import COMMIT_TIME, RECORD_KEY, schema_with_meta_columns
 from headwater.kernel.format.base_file import open_base_file
 from headwater.kernel.format.log_blocks import read_data_parts
 from headwater.kernel.index.index_keys import secondary_keys

@@ -24,10 +24,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.context import TableContext
 from headwater.errors import CorruptTableError
 from headwater.indexes.derive import Deriver
-from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
 from headwater.kernel.format.avro_binary import MalformedAvroError
 from headwater.kernel.format.column_stats_records import decode_column_stats, typed_bounds
 from headwater.kernel.format.metadata_records import decode_bloom_filters, decode_record_locations

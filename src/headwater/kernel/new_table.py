@@ -13,6 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.arrow.keys import KeyGenerator
+from headwater.arrow.merge_rule import check_meaningful, merge_rule_of
+from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
+from headwater.arrow.spark_schema import schema_from_ddl
 from headwater.config.option import Option, problem_list
 from headwater.config.registry import check_supported
 from headwater.config.table import WRITTEN_VERSION, TableConfig, table_checksum
@@ -49,10 +53,6 @@ from headwater.config.table_options import (
     TimelineTimezone,
 )
 from headwater.errors import ErrorKind, InvalidInputError
-from headwater.kernel.arrow.keys import KeyGenerator
-from headwater.kernel.arrow.merge_rule import check_meaningful, merge_rule_of
-from headwater.kernel.arrow.meta_columns import META_COLUMNS, OPERATION
-from headwater.kernel.arrow.spark_schema import schema_from_ddl
 from headwater.kernel.format.avro_schema import encode_avro_schema, parse_avro_schema
 from headwater.kernel.layout import PROPERTIES
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headwater.arrow.merge_rule import MergeMode, MergeRule
 from headwater.config.table import TableConfig
 from headwater.config.table_options import (
     PARTIAL_UPDATE_MODE,
@@ -11,7 +12,6 @@ from headwater.config.table_options import (
 )
 from headwater.config.write import CONCURRENCY_MODE, ConcurrencyMode, WriteConfig
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
-from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule
 
 
 def check_concurrency(config: TableConfig, write_config: WriteConfig) -> None:

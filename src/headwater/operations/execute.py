@@ -14,8 +14,8 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
+from headwater.arrow.keys import KeyGenerator
 from headwater.engine.engine import TaskContext
-from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.kernel.txn.markers import DirectMarkers, Markers
 from headwater.markers.client import MarkerClient
 from headwater.markers.detection import detecting_markers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headwater.kernel.arrow.schema_evolution import project_batch
+from headwater.arrow.schema_evolution import project_batch
 from headwater.operations.plan import Operation, WritePlan
 
 

@@ -25,21 +25,21 @@ from typing import cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.config.table_options import BLOOM_INDEXES
-from headwater.engine.engine import TaskContext
-from headwater.errors import AlreadyExistsError, check
-from headwater.kernel.arrow.keys import KeyGenerator
-from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
-from headwater.kernel.arrow.merge import MergeCounts
-from headwater.kernel.arrow.meta_columns import (
+from headwater.arrow.keys import KeyGenerator
+from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
+from headwater.arrow.merge import MergeCounts
+from headwater.arrow.meta_columns import (
     add_meta_columns,
     repeated_text,
     replace_file_name,
     sequence_numbers,
 )
-from headwater.kernel.arrow.record_marks import deleted_rows, whole
-from headwater.kernel.arrow.reduce import reduce_batch
-from headwater.kernel.arrow.schema_evolution import project_batch
+from headwater.arrow.record_marks import deleted_rows, whole
+from headwater.arrow.reduce import reduce_batch
+from headwater.arrow.schema_evolution import project_batch
+from headwater.config.table_options import BLOOM_INDEXES
+from headwater.engine.engine import TaskContext
+from headwater.errors import AlreadyExistsError, check
 from headwater.kernel.format.base_file import (
     BaseFileReader,
     BaseFileStats,

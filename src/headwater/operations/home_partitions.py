@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.kernel.arrow.keys import KeyGenerator
+from headwater.arrow.keys import KeyGenerator
 from headwater.operations.plan import WritePlan
 
 Numbers = npt.NDArray[np.signedinteger[Any]]

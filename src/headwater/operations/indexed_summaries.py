@@ -16,8 +16,8 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.errors import CorruptTableError
-from headwater.kernel.arrow.meta_columns import RECORD_KEY
 from headwater.kernel.format.avro_binary import MalformedAvroError
 from headwater.kernel.format.bloom import MalformedBloomError, parse_bloom_filter
 from headwater.kernel.format.column_stats_records import decode_column_stats, typed_bounds

@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.kernel.arrow.log_parts import DataPart
-from headwater.kernel.arrow.meta_columns import RECORD_KEY
+from headwater.arrow.log_parts import DataPart
+from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.kernel.format.base_file import open_base_file
 from headwater.kernel.format.log_blocks import read_log_parts
 from headwater.model.files import BaseFile, FileSlice

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.arrow.buckets import bucket_ids
+from headwater.arrow.java_hash import string_hashes
+from headwater.arrow.keys import KeyGenerator
 from headwater.engine.engine import GROUP_NUMBER, Route, RouteKind
 from headwater.errors import check
-from headwater.kernel.arrow.buckets import bucket_ids
-from headwater.kernel.arrow.java_hash import string_hashes
-from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.operations.fit import fit_rows
 from headwater.operations.home_partitions import home_partitions, with_home_columns
 from headwater.operations.plan import INSERTS, WritePlan

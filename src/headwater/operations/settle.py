@@ -23,18 +23,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.kernel.arrow.fold import fold_logs
-from headwater.kernel.arrow.keys import KeyGenerator
-from headwater.kernel.arrow.log_parts import DataPart
-from headwater.kernel.arrow.merge import merge_batches
-from headwater.kernel.arrow.meta_columns import (
+from headwater.arrow.fold import fold_logs
+from headwater.arrow.keys import KeyGenerator
+from headwater.arrow.log_parts import DataPart
+from headwater.arrow.merge import merge_batches
+from headwater.arrow.meta_columns import (
     RECORD_KEY,
     add_meta_columns,
 )
-from headwater.kernel.arrow.ordering import Mask
-from headwater.kernel.arrow.record_marks import deleted_rows
-from headwater.kernel.arrow.reduce import reduce_batch
-from headwater.kernel.arrow.schema_evolution import project_batch
+from headwater.arrow.ordering import Mask
+from headwater.arrow.record_marks import deleted_rows
+from headwater.arrow.reduce import reduce_batch
+from headwater.arrow.schema_evolution import project_batch
 from headwater.operations.home_partitions import with_home_columns
 from headwater.operations.partition_rows import rows_by_partition
 from headwater.operations.plan import INSERTS, WritePlan

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.arrow.java_hash import string_hashes
+from headwater.arrow.keys import KeyGenerator
 from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import GROUP_NUMBER
-from headwater.kernel.arrow.java_hash import string_hashes
-from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.model.files import FileSlice
 from headwater.operations.fit import fit_rows
 from headwater.operations.ghosts import without_ghosts

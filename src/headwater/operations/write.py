@@ -29,6 +29,11 @@ from itertools import islice
 
 import pyarrow as pa
 
+from headwater.arrow.input_schema import stored_schema
+from headwater.arrow.keys import KeyGenerator
+from headwater.arrow.merge_rule import check_meaningful, merge_rule_of
+from headwater.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
+from headwater.arrow.schema_evolution import evolve_schema
 from headwater.config.files import BULK_INSERT_SORT_COLUMNS, FileConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import (
@@ -55,11 +60,6 @@ from headwater.errors import (
     UnsupportedError,
 )
 from headwater.indexes.keep import IndexKeeper, check_indexes_kept
-from headwater.kernel.arrow.input_schema import stored_schema
-from headwater.kernel.arrow.keys import KeyGenerator
-from headwater.kernel.arrow.merge_rule import check_meaningful, merge_rule_of
-from headwater.kernel.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
-from headwater.kernel.arrow.schema_evolution import evolve_schema
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.index.partition_kinds import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX

@@ -13,10 +13,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.convert import convert_array
+from headwater.arrow.meta_columns import COMMIT_TIME, RECORD_KEY
+from headwater.arrow.record_marks import whole
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.arrow.convert import convert_array
-from headwater.kernel.arrow.meta_columns import COMMIT_TIME, RECORD_KEY
-from headwater.kernel.arrow.record_marks import whole
 from headwater.kernel.format.log_blocks import decode_rows, read_log_parts
 from headwater.kernel.format.log_file import BlockType, iter_blocks
 from headwater.model.files import FileSlice, LogFile

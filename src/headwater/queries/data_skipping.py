@@ -23,9 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.config.table_options import MergeMode
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
 from headwater.kernel.format.avro_binary import MalformedAvroError
 from headwater.kernel.format.column_stats_records import decode_column_stats, typed_bounds
 from headwater.kernel.index.entries import Entries

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headwater.arrow.meta_columns import COMMIT_TIME
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.errors import InvalidInputError, UnsupportedError
-from headwater.kernel.arrow.meta_columns import COMMIT_TIME
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.table_view import TableView
 from headwater.model.files import FileSlice

@@ -20,12 +20,12 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from headwater.arrow.keys import KeyGenerator
+from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.config.table import TableConfig
 from headwater.config.table_options import GLOBAL_INDEXES, IndexType
 from headwater.errors import CorruptTableError, InvalidInputError, UnsupportedError
 from headwater.indexes.row_terms import secondary_text
-from headwater.kernel.arrow.keys import KeyGenerator
-from headwater.kernel.arrow.meta_columns import RECORD_KEY
 from headwater.kernel.index.metadata_table import MetadataTable
 from headwater.kernel.index.partition_kinds import RECORD_INDEX, SECONDARY_INDEX_PREFIX
 from headwater.kernel.index.record_lookup import find_locations, find_record_keys

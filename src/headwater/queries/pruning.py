@@ -17,12 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.arrow.buckets import bucket_ids
+from headwater.arrow.keys import KeyGenerator
+from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.config.table import TableConfig
 from headwater.config.table_options import IndexType
 from headwater.errors import InvalidInputError, UnsupportedError
-from headwater.kernel.arrow.buckets import bucket_ids
-from headwater.kernel.arrow.keys import KeyGenerator
-from headwater.kernel.arrow.meta_columns import RECORD_KEY
 from headwater.kernel.format.base_file import BaseFileReader
 from headwater.model.files import FileSlice
 from headwater.queries.predicate import Comparison, Condition, Predicate, parse_predicate

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.config.table import TableConfig
-from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
 from headwater.model.files import FileSlice
 from headwater.queries.predicate import Condition, Predicate
 from headwater.queries.pruning import key_conditions, matching_row_groups

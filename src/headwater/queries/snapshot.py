@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
 from headwater.kernel.load_view import IndexedView
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.slicing import without_logs

@@ -24,11 +24,11 @@ from typing import assert_never
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.fold import Tombstones
+from headwater.arrow.meta_columns import replace_file_name
 from headwater.config.compaction import CompactionConfig, CompactionTrigger
 from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext
-from headwater.kernel.arrow.fold import Tombstones
-from headwater.kernel.arrow.meta_columns import replace_file_name
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.index.table_change import Inputs
 from headwater.kernel.txn.attempts import Attempt

@@ -18,12 +18,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from headwater.arrow.fold import fold_logs
+from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
+from headwater.arrow.merge_rule import MergeRule
 from headwater.config.compaction import CompactionConfig
 from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext
-from headwater.kernel.arrow.fold import fold_logs
-from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
-from headwater.kernel.arrow.merge_rule import MergeRule
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.format.log_blocks import (

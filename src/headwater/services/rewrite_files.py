@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from headwater.arrow.fold import Tombstones
+from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.config.files import FileConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.arrow.fold import Tombstones
-from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
 from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.format.base_file import BaseFileStats, write_base_file
 from headwater.kernel.format.bloom import BloomFilterBuilder

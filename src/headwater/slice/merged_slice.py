@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headwater.arrow.fold import fold_logs
+from headwater.arrow.log_parts import LogPart
+from headwater.arrow.merge import MergedBatches, merge_batches
 from headwater.errors import check
-from headwater.kernel.arrow.fold import fold_logs
-from headwater.kernel.arrow.log_parts import LogPart
-from headwater.kernel.arrow.merge import MergedBatches, merge_batches
 from headwater.kernel.format.base_file import open_base_file
 from headwater.kernel.format.parquet_columns import low_cardinality_in_footer
 from headwater.model.files import FileSlice

@@ -22,16 +22,16 @@ from typing import Self, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.fold import fold_logs
+from headwater.arrow.keys import KeyGenerator
+from headwater.arrow.log_parts import LogPart
+from headwater.arrow.merge import merge_batches
+from headwater.arrow.merge_rule import MergeMode, MergeRule, check_mergeable, merge_rule_of
+from headwater.arrow.meta_columns import RECORD_KEY, schema_with_meta_columns
+from headwater.arrow.record_marks import delete_mark_columns
+from headwater.arrow.schema_evolution import project_batch
 from headwater.config.table import TableConfig
 from headwater.errors import check
-from headwater.kernel.arrow.fold import fold_logs
-from headwater.kernel.arrow.keys import KeyGenerator
-from headwater.kernel.arrow.log_parts import LogPart
-from headwater.kernel.arrow.merge import merge_batches
-from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule, check_mergeable, merge_rule_of
-from headwater.kernel.arrow.meta_columns import RECORD_KEY, schema_with_meta_columns
-from headwater.kernel.arrow.record_marks import delete_mark_columns
-from headwater.kernel.arrow.schema_evolution import project_batch
 from headwater.kernel.format.base_file import BaseFileReader, open_base_file
 from headwater.kernel.format.log_blocks import read_log_parts
 from headwater.model.files import FileSlice

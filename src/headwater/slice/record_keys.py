@@ -8,9 +8,9 @@ from typing import TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.kernel.arrow.keys import KeyGenerator
-from headwater.kernel.arrow.log_parts import DataPart, LogPart
-from headwater.kernel.arrow.meta_columns import RECORD_KEY
+from headwater.arrow.keys import KeyGenerator
+from headwater.arrow.log_parts import DataPart, LogPart
+from headwater.arrow.meta_columns import RECORD_KEY
 
 Keys: TypeAlias = pa.Array | pa.ChunkedArray
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)

@@ -8,9 +8,9 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from headwater.arrow.input_schema import normalise_rows
+from headwater.arrow.meta_columns import COMMIT_TIME
 from headwater.config.spark import SparkConfig
-from headwater.kernel.arrow.input_schema import normalise_rows
-from headwater.kernel.arrow.meta_columns import COMMIT_TIME
 from headwater.model.files import FileGroupId
 from headwater.queries.cdc import ChangeFeedPlan, ChangeTask
 from headwater.queries.change_images import read_changes

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from headwater.arrow.input_schema import normalise_rows
 from headwater.config.files import FileConfig
 from headwater.config.spark import SparkConfig
 from headwater.engine.engine import Rows
 from headwater.engine.inline import InlineRows
 from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.input_schema import normalise_rows
 from headwater.spark.rows import SparkRows
 from headwater.spark.schemas import arrow_schema_of
 from headwater.spark.session import gateway_of

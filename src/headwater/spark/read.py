@@ -28,10 +28,10 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from headwater.arrow.input_schema import normalise_rows
+from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.config.registry import STORAGE_PREFIX
 from headwater.config.spark import SparkConfig
-from headwater.kernel.arrow.input_schema import normalise_rows
-from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
 from headwater.kernel.format.base_file import open_base_file
 from headwater.model.files import FileSlice
 from headwater.model.instant import InstantTime

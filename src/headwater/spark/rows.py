@@ -32,11 +32,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from headwater.arrow.input_schema import normalise_rows
+from headwater.arrow.partition_paths import DEFAULT_PARTITION
 from headwater.config.spark import SparkConfig
 from headwater.engine.engine import GROUP_NUMBER, Route, RouteKind, RowsTask, TaskContext
 from headwater.errors import HeadwaterError, Retry
-from headwater.kernel.arrow.input_schema import normalise_rows
-from headwater.kernel.arrow.partition_paths import DEFAULT_PARTITION
 from headwater.spark.java_hash import java_hash
 from headwater.spark.schemas import arrow_schema_of, frame_schema_of
 from headwater.spark.session import (

@@ -17,9 +17,9 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from headwater.arrow.input_schema import stored_schema
+from headwater.arrow.spark_schema import schema_from_spark_json
 from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.input_schema import stored_schema
-from headwater.kernel.arrow.spark_schema import schema_from_spark_json
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:

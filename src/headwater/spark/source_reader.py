@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.config.source import (
     AS_OF,
     EARLIEST,
@@ -28,7 +29,6 @@ from headwater.config.source import (
 from headwater.config.spark import SparkConfig
 from headwater.context import TableContext
 from headwater.errors import ErrorKind, InvalidInputError
-from headwater.kernel.arrow.meta_columns import schema_with_meta_columns
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.kernel.view.table_view import TableView

@@ -30,6 +30,7 @@ from pyspark import TaskContext as SparkTaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from headwater.arrow.input_schema import normalise_rows
 from headwater.config.source import OPERATION, SourceConfig, SourceOperation
 from headwater.config.spark import SparkConfig
 from headwater.context import TableContext
@@ -41,7 +42,6 @@ from headwater.errors import (
     InvalidInputError,
     raise_internal,
 )
-from headwater.kernel.arrow.input_schema import normalise_rows
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.heartbeat import shared_heartbeat
 from headwater.model.commit_metadata import WriteStat

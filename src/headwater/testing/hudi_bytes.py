@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from headwater.kernel.arrow.log_parts import DataPart, DeletePart
+from headwater.arrow.log_parts import DataPart, DeletePart
 from headwater.kernel.format.avro_columns import encode_records
 from headwater.kernel.format.avro_records import decode_record, encode_record
 from headwater.kernel.format.delete_records import encode_delete_records

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import headwater as hw
-from headwater.kernel.arrow.meta_columns import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
+from headwater.arrow.meta_columns import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
 from headwater.testing.hudi_peer import HudiPeer
 
 if TYPE_CHECKING:

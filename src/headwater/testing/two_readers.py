@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.kernel.arrow.meta_columns import META_COLUMNS, OPERATION
+from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.testing.hudi_peer import HudiPeer
 
 if TYPE_CHECKING:

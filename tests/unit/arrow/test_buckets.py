@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.arrow import java_hash
+from headwater.arrow.buckets import bucket_ids, list_hashes
+from headwater.arrow.java_hash import string_hashes
 from headwater.errors import InvalidInputError
-from headwater.kernel.arrow import java_hash
-from headwater.kernel.arrow.buckets import bucket_ids, list_hashes
-from headwater.kernel.arrow.java_hash import string_hashes
 
 VECTORS = json.loads(Path(__file__).with_name("java_hash_vectors.json").read_text("ascii"))
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.config.clustering import RowOrder
-from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.curves import (
+from headwater.arrow.curves import (
     CURVE_COLUMNS_MAX,
     check_sortable,
     hilbert_transpose,
     interleave,
     sorted_positions,
 )
+from headwater.config.clustering import RowOrder
+from headwater.errors import InvalidInputError
 
 ROWS = st.lists(
     st.tuples(st.none() | st.integers(-5, 5), st.none() | st.text("abc", max_size=2)), max_size=30

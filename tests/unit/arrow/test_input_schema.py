@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headwater.arrow.input_schema import normalise_rows, stored_schema
 from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.input_schema import normalise_rows, stored_schema
 from headwater.kernel.format.avro_schema import encode_avro_schema, parse_avro_schema
 
 NOON = datetime(2024, 1, 2, 12, 0, 0, 5000)

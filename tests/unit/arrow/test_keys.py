@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.arrow.keys import KeyGenerator
+from headwater.arrow.partition_paths import escape_path_part, unescape_path_part
 from headwater.config.table import TableConfig, table_checksum
 from headwater.errors import InternalError, InvalidInputError, UnsupportedError
-from headwater.kernel.arrow.keys import KeyGenerator
-from headwater.kernel.arrow.partition_paths import escape_path_part, unescape_path_part
 from headwater.kernel.format.properties import parse_properties
 
 FIXTURES = Path(__file__).parents[4] / "shared" / "fixtures"

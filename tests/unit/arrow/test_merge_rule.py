@@ -8,9 +8,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
-from headwater.config.table import TableConfig, table_checksum
-from headwater.errors import InvalidInputError, UnsupportedError
-from headwater.kernel.arrow.merge_rule import (
+from headwater.arrow.merge_rule import (
     MergeMode,
     MergeRule,
     PartialUpdate,
@@ -18,6 +16,8 @@ from headwater.kernel.arrow.merge_rule import (
     merge_rule_of,
     resolve_custom,
 )
+from headwater.config.table import TableConfig, table_checksum
+from headwater.errors import InvalidInputError, UnsupportedError
 
 PACKAGE = "org.apache.hudi.common.model."
 

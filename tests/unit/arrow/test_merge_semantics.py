@@ -12,18 +12,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from headwater.arrow.fold import fold_logs
+from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
+from headwater.arrow.merge import MergeCounts, MergedBatches, merge_batches
+from headwater.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate
+from headwater.arrow.meta_columns import META_COLUMNS, META_FIELDS
+from headwater.arrow.reduce import reduce_batch
 from headwater.errors import (
     CorruptTableError,
     InternalError,
     InvalidInputError,
     UnsupportedError,
 )
-from headwater.kernel.arrow.fold import fold_logs
-from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
-from headwater.kernel.arrow.merge import MergeCounts, MergedBatches, merge_batches
-from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate
-from headwater.kernel.arrow.meta_columns import META_COLUMNS, META_FIELDS
-from headwater.kernel.arrow.reduce import reduce_batch
 from headwater.model.instant import InstantTime
 
 KEY = "_hoodie_record_key"

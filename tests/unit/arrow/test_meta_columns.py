@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import InternalError
-from headwater.kernel.arrow.meta_columns import (
+from headwater.arrow.meta_columns import (
     META_COLUMNS,
     add_meta_columns,
     repeated_text,
@@ -20,6 +19,7 @@ from headwater.kernel.arrow.meta_columns import (
     sequence_numbers,
     strip_meta_columns,
 )
+from headwater.errors import InternalError
 from headwater.model.instant import InstantTime
 
 T = InstantTime("20240101000000001")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.arrow.ordering import is_not_less, ordering_ranks
 from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.ordering import is_not_less, ordering_ranks
 
 VALUES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.int32(), st.integers(-2, 2)),

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.arrow.schema_evolution import evolve_schema, project_batch
 from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.schema_evolution import evolve_schema, project_batch
 
 US = pa.timestamp("us", tz="UTC")
 MS = pa.timestamp("ms", tz="UTC")

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
-from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.spark_schema import (
+from headwater.arrow.spark_schema import (
     COMMENT,
     ddl_of_schema,
     schema_from_ddl,
     schema_from_spark_json,
 )
+from headwater.errors import InvalidInputError
 
 
 def test_a_schema_of_every_type() -> None:

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.config.files import Compression, LogBlockFormat
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
-from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.format.log_blocks import (
     decode_part,

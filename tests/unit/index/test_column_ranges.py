@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.kernel.arrow.log_parts import DataPart
-from headwater.kernel.arrow.meta_columns import META_COLUMNS
+from headwater.arrow.log_parts import DataPart
+from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.kernel.format.base_file import open_base_file, write_base_file
 from headwater.kernel.format.column_stats_records import decode_column_stats, typed_bounds
 from headwater.kernel.index.column_ranges import (

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.arrow.merge_rule import MergeMode, MergeRule
+from headwater.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 from headwater.indexes.row_terms import (
     TermRule,
@@ -21,8 +23,6 @@ from headwater.indexes.row_terms import (
     vanished_terms,
     without_terms,
 )
-from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule
-from headwater.kernel.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
 from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.format.base_file import write_base_file
 from headwater.kernel.format.log_blocks import encode_data_block, encode_delete_block

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
+from headwater.arrow.keys import KeyGenerator
 from headwater.config.markers import MarkerConfig
 from headwater.config.table_options import TableType
 from headwater.engine.inline import InlineRows
 from headwater.errors import EarlyConflictError, ErrorKind, StorageError
-from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.kernel.txn.markers import Marker, delete_markers
 from headwater.kernel.txn.markers import load_markers as load_direct_markers
 from headwater.markers import client

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
+from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.kernel.format.log_blocks import read_log_parts
 from headwater.kernel.load_view import load_view
 from headwater.model.files import LogFile

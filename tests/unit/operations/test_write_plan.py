@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
+from headwater.arrow.buckets import bucket_ids
+from headwater.arrow.keys import KeyGenerator
 from headwater.context import TableContext
-from headwater.kernel.arrow.buckets import bucket_ids
-from headwater.kernel.arrow.keys import KeyGenerator
 from headwater.kernel.load_view import load_view
 from headwater.model.instant import instant_time_after
 from headwater.operations.plan import INSERTS, Operation, WritePlan, slices_by_bucket

@@ -15,6 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headwater.arrow.meta_columns import (
+    COMMIT_TIME,
+    add_meta_columns,
+    schema_with_meta_columns,
+)
 from headwater.context import TableContext
 from headwater.errors import (
     CorruptTableError,
@@ -22,11 +27,6 @@ from headwater.errors import (
     InvalidInputError,
     NotFoundError,
     UnsupportedError,
-)
-from headwater.kernel.arrow.meta_columns import (
-    COMMIT_TIME,
-    add_meta_columns,
-    schema_with_meta_columns,
 )
 from headwater.kernel.format.avro_columns import encode_records
 from headwater.kernel.format.avro_records import encode_record

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
+from headwater.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate
+from headwater.arrow.meta_columns import META_COLUMNS, RECORD_KEY, schema_with_meta_columns
 from headwater.errors import InternalError, UnsupportedError
-from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
-from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate
-from headwater.kernel.arrow.meta_columns import META_COLUMNS, RECORD_KEY, schema_with_meta_columns
 from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.format.base_file import BaseFileReader, write_base_file
 from headwater.kernel.format.log_blocks import encode_data_block, encode_delete_blocks

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.config.files import Compression, LogBlockFormat
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
-from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.kernel.format.avro_binary import MalformedAvroError
 from headwater.kernel.format.avro_columns import conform, decode_records, encode_records
 from headwater.kernel.format.avro_schema import parse_avro_schema

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from headwater.kernel.arrow.log_parts import DeletePart
+from headwater.arrow.log_parts import DeletePart
 from headwater.kernel.format.hfile import HFile
 from headwater.kernel.format.hfile_blocks import Codec, corrupt
 from headwater.kernel.format.hfile_writer import encode_hfile, sort_entries

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headwater.kernel.arrow.meta_columns import RECORD_KEY
+from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.kernel.format.base_file import open_base_file
 from headwater.kernel.format.bloom import KEYS_MAX, BloomFilterBuilder
 from headwater.kernel.format.metadata_records import encode_bloom_filters

@@ -25,9 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headwater.errors import UnsupportedError
-from headwater.kernel.arrow.log_parts import DataPart
-from headwater.kernel.arrow.meta_columns import (
+from headwater.arrow.log_parts import DataPart
+from headwater.arrow.meta_columns import (
     COMMIT_TIME,
     META_COLUMNS,
     OPERATION,
@@ -35,6 +34,7 @@ from headwater.kernel.arrow.meta_columns import (
     RECORD_KEY,
     schema_with_meta_columns,
 )
+from headwater.errors import UnsupportedError
 from headwater.kernel.format.avro_vectors import decimal_matrix
 from headwater.kernel.format.base_file import BaseFileReader, open_base_file
 from headwater.kernel.format.log_blocks import read_data_parts

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.config.metadata import MetadataConfig
 from headwater.config.option import problem_list
 from headwater.config.table import TableConfig
 from headwater.config.table_options import IndexType
 from headwater.errors import ErrorKind, InvalidInputError, NotFoundError
 from headwater.indexes.row_terms import has_secondary_text
-from headwater.kernel.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.kernel.format.index_definitions import (
     IndexDefinition,
     IndexVersion,

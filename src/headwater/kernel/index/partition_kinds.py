@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.arrow.java_hash import string_hashes
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError
-from headwater.kernel.arrow.java_hash import string_hashes
 from headwater.kernel.format.index_definitions import IndexVersion
 from headwater.kernel.format.metadata_schema import RecordType
 from headwater.kernel.index.index_keys import secondary_hash_texts

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 
+from headwater.arrow.meta_columns import FILE_NAME, RECORD_KEY
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
-from headwater.kernel.arrow.meta_columns import FILE_NAME, RECORD_KEY
 from headwater.kernel.format.base_file import (
     BaseFileReader,
     key_entries,

@@ -9,11 +9,11 @@ from itertools import count
 
 import pyarrow as pa
 
+from headwater.arrow.curves import sorted_positions
+from headwater.arrow.fold import Tombstones
+from headwater.arrow.meta_columns import replace_file_name
 from headwater.config.clustering import ClusteringConfig
 from headwater.engine.engine import TaskContext
-from headwater.kernel.arrow.curves import sorted_positions
-from headwater.kernel.arrow.fold import Tombstones
-from headwater.kernel.arrow.meta_columns import replace_file_name
 from headwater.kernel.file_ids import generation_file_id, seeded_file_id
 from headwater.kernel.txn.markers import MarkerKind
 from headwater.model.commit_metadata import WriteStat

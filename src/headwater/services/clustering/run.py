@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from headwater.arrow.curves import check_sortable
 from headwater.config.clustering import ClusteringConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import INDEX_TYPE, IndexType
 from headwater.context import TableContext
 from headwater.engine.engine import Poll
 from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.curves import check_sortable
 from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.index.table_change import Inputs
 from headwater.kernel.txn.attempts import Attempt

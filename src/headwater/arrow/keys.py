@@ -19,12 +19,12 @@ from typing import Any, Self, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.buckets import EMPTY_PLACEHOLDER, NULL_PLACEHOLDER
+from headwater.arrow.key_text import column_text
+from headwater.arrow.partition_paths import PartitionField, PartitionPathRule
+from headwater.arrow.time_partition import TimePartition
 from headwater.config.table import TableConfig
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError, check
-from headwater.kernel.arrow.buckets import EMPTY_PLACEHOLDER, NULL_PLACEHOLDER
-from headwater.kernel.arrow.key_text import column_text
-from headwater.kernel.arrow.partition_paths import PartitionField, PartitionPathRule
-from headwater.kernel.arrow.time_partition import TimePartition
 
 Rows: TypeAlias = Any
 """A `pa.RecordBatch` or a `pa.Table`."""

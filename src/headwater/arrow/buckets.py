@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.java_hash import (
+from headwater.arrow.java_hash import (
     Int32s,
     Int64s,
     SpanHasher,
@@ -28,6 +27,7 @@ from headwater.kernel.arrow.java_hash import (
     powers,
     text_pieces,
 )
+from headwater.errors import InvalidInputError
 
 NULL_PLACEHOLDER = "__null__"
 EMPTY_PLACEHOLDER = "__empty__"

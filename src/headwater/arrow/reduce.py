@@ -14,23 +14,23 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.fold import fold_columns, fold_custom, take_rows
-from headwater.kernel.arrow.merge_rule import (
+from headwater.arrow.fold import fold_columns, fold_custom, take_rows
+from headwater.arrow.merge_rule import (
     MergeMode,
     MergeRule,
     check_mergeable,
     resolve_custom,
 )
-from headwater.kernel.arrow.meta_columns import META_COLUMNS
-from headwater.kernel.arrow.ordering import (
+from headwater.arrow.meta_columns import META_COLUMNS
+from headwater.arrow.ordering import (
     Mask,
     is_all_null,
     ordering_ranks,
     to_numpy,
 )
-from headwater.kernel.arrow.record_marks import deleted_rows, provided_rows, whole
-from headwater.kernel.arrow.survivors import find_survivors
+from headwater.arrow.record_marks import deleted_rows, provided_rows, whole
+from headwater.arrow.survivors import find_survivors
+from headwater.errors import InvalidInputError
 
 
 def reduce_batch(

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.key_text import column_text
+from headwater.arrow.time_partition import TimePartition
 from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.key_text import column_text
-from headwater.kernel.arrow.time_partition import TimePartition
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.kernel.arrow.merge_rule import MergeRule, PartialUpdate
-from headwater.kernel.arrow.meta_columns import OPERATION
-from headwater.kernel.arrow.ordering import Mask, to_mask
+from headwater.arrow.merge_rule import MergeRule, PartialUpdate
+from headwater.arrow.meta_columns import OPERATION
+from headwater.arrow.ordering import Mask, to_mask
 
 IS_DELETED = "_hoodie_is_deleted"
 DELETE_OPERATION = "D"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headwater.kernel.arrow.record_marks import whole
-from headwater.kernel.arrow.schema_evolution import project_batch
+from headwater.arrow.record_marks import whole
+from headwater.arrow.schema_evolution import project_batch
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

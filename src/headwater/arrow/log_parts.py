@@ -10,8 +10,8 @@ from typing import Self
 
 import pyarrow as pa
 
-from headwater.kernel.arrow.meta_columns import RECORD_KEY
-from headwater.kernel.arrow.record_marks import whole
+from headwater.arrow.meta_columns import RECORD_KEY
+from headwater.arrow.record_marks import whole
 from headwater.model.instant import InstantTime
 
 

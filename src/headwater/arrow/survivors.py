@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headwater.kernel.arrow.ordering import Mask, Positions
+from headwater.arrow.ordering import Mask, Positions
 
 
 @dataclass(frozen=True, slots=True)

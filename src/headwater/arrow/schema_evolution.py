@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from headwater.arrow.convert import Rows, convert_array, convert_rows, null_array
 from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.convert import Rows, convert_array, convert_rows, null_array
 
 _INTEGERS = (pa.int32(), pa.int64())
 _NUMBERS = (*_INTEGERS, pa.float32(), pa.float64())

@@ -30,10 +30,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
-from headwater.kernel.arrow.align import align_table, plain_schema
-from headwater.kernel.arrow.log_parts import DataPart, DeletePart, LogPart
-from headwater.kernel.arrow.merge_rule import (
+from headwater.arrow.align import align_table, plain_schema
+from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
+from headwater.arrow.merge_rule import (
     CustomMerge,
     MergeMode,
     MergeRule,
@@ -41,16 +40,17 @@ from headwater.kernel.arrow.merge_rule import (
     check_mergeable,
     resolve_custom,
 )
-from headwater.kernel.arrow.meta_columns import META_COLUMNS, OPERATION, PARTITION_PATH, RECORD_KEY
-from headwater.kernel.arrow.ordering import (
+from headwater.arrow.meta_columns import META_COLUMNS, OPERATION, PARTITION_PATH, RECORD_KEY
+from headwater.arrow.ordering import (
     Mask,
     Positions,
     is_all_null,
     ordering_ranks,
     to_numpy,
 )
-from headwater.kernel.arrow.record_marks import deleted_rows, provided_rows, whole
-from headwater.kernel.arrow.survivors import Survivors, find_survivors
+from headwater.arrow.record_marks import deleted_rows, provided_rows, whole
+from headwater.arrow.survivors import Survivors, find_survivors
+from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
 from headwater.model.instant import InstantTime
 
 

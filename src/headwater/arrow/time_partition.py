@@ -15,9 +15,9 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.time_pattern import TimePattern
 from headwater.config.table_options import KEYGEN_TIMEBASED
 from headwater.errors import ErrorKind, InvalidInputError
-from headwater.kernel.arrow.time_pattern import TimePattern
 
 _PREFIX = KEYGEN_TIMEBASED.prefix
 _TYPE = f"{_PREFIX}timestamp.type"

@@ -34,9 +34,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.errors import CorruptTableError, check
-from headwater.kernel.arrow.align import align_batch, align_table, plain_schema
-from headwater.kernel.arrow.fold import (
+from headwater.arrow.align import align_batch, align_table, plain_schema
+from headwater.arrow.fold import (
     Folded,
     Tombstones,
     call_custom,
@@ -44,10 +43,11 @@ from headwater.kernel.arrow.fold import (
     ordering_columns_of,
     take_rows,
 )
-from headwater.kernel.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate, resolve_custom
-from headwater.kernel.arrow.meta_columns import META_COLUMNS, OPERATION, RECORD_KEY
-from headwater.kernel.arrow.ordering import Mask, Positions, is_not_less, to_numpy
-from headwater.kernel.arrow.record_marks import provided_rows, whole
+from headwater.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate, resolve_custom
+from headwater.arrow.meta_columns import META_COLUMNS, OPERATION, RECORD_KEY
+from headwater.arrow.ordering import Mask, Positions, is_not_less, to_numpy
+from headwater.arrow.record_marks import provided_rows, whole
+from headwater.errors import CorruptTableError, check
 
 MERGE_BATCH_ROWS = 262_144
 """Rows per batch of a base file: large enough that looking up the keys of the logs, whose hash

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from headwater.arrow.convert import Rows, convert_array, convert_rows
 from headwater.errors import InvalidInputError
-from headwater.kernel.arrow.convert import Rows, convert_array, convert_rows
 
 _AS_IT_IS = (
     pa.bool_(),
