@@ -23,7 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.kernel.format.avro_records import encode_record
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import load_active, parse_timeline
 from headwater.kernel.timeline.history.compact import compact_history

@@ -14,16 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.kernel.format.bloom import parse_bloom_filter
-from headwater.kernel.format.column_stats_records import (
+from headwater.format.bloom import parse_bloom_filter
+from headwater.format.hfile.reader import HFile
+from headwater.format.hfile.writer import encode_hfile
+from headwater.format.metadata.column_stats import (
     decode_column_stats,
     encode_column_stats,
 )
-from headwater.kernel.format.hfile import HFile
-from headwater.kernel.format.hfile_writer import encode_hfile
-from headwater.kernel.format.index_definitions import parse_index_definitions
-from headwater.kernel.format.metadata_log import encode_metadata_log, read_metadata_log
-from headwater.kernel.format.metadata_records import (
+from headwater.format.metadata.index_definitions import parse_index_definitions
+from headwater.format.metadata.records import (
     decode_bloom_filters,
     decode_files,
     decode_record_locations,
@@ -32,7 +31,8 @@ from headwater.kernel.format.metadata_records import (
     encode_record_locations,
     encode_secondary,
 )
-from headwater.kernel.format.metadata_schema import METADATA_SCHEMA, RecordType
+from headwater.format.metadata.schema import METADATA_SCHEMA, RecordType
+from headwater.kernel.format.metadata_log import encode_metadata_log, read_metadata_log
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.index_keys import ALL_PARTITIONS, bloom_filter_keys
 from headwater.kernel.index.partition_kinds import (

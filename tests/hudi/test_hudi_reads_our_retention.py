@@ -14,7 +14,7 @@ import pytest
 
 import headwater as hw
 from headwater.config.table_options import TableType
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.model.plans import CleanerPlan
 from headwater.model.service_metadata import CleanMetadata
 from headwater.table import Table

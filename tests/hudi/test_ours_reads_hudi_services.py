@@ -17,8 +17,8 @@ import pytest
 from headwater.arrow.log_parts import DeletePart
 from headwater.config.lock import STORAGE_RENEW_INTERVAL
 from headwater.errors import ConflictError, ErrorKind, NotFoundError, UnsupportedError
-from headwater.kernel.format.log_blocks import decode_part
-from headwater.kernel.format.log_file import BlockType, HeaderKey, LogBlock
+from headwater.format.log.blocks import decode_part
+from headwater.format.log.frames import BlockType, HeaderKey, LogBlock
 from headwater.kernel.timeline.history.files import load_newest_manifest, load_pointer
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.txn.locks.lease import CLOCK_DRIFT_MS

@@ -13,32 +13,32 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from headwater.kernel.format.column_stats_records import (
+from headwater.format.hfile.reader import HFile
+from headwater.format.hfile.writer import encode_hfile
+from headwater.format.log.frames import iter_blocks
+from headwater.format.metadata.column_stats import (
     decode_column_stats,
     encode_column_stats,
 )
-from headwater.kernel.format.hfile import HFile
-from headwater.kernel.format.hfile_writer import encode_hfile
-from headwater.kernel.format.index_definitions import (
+from headwater.format.metadata.index_definitions import (
     IndexVersion,
     encode_index_definitions,
     parse_index_definitions,
 )
-from headwater.kernel.format.log_file import iter_blocks
-from headwater.kernel.format.metadata_log import encode_metadata_log, read_metadata_log
-from headwater.kernel.format.metadata_records import (
+from headwater.format.metadata.records import (
     decode_files,
     decode_record_locations,
     encode_files,
     encode_record_locations,
     encode_secondary,
 )
-from headwater.kernel.format.metadata_schema import (
+from headwater.format.metadata.schema import (
     METADATA_SCHEMA,
     METADATA_SCHEMA_V8,
     RecordType,
     as_current,
 )
+from headwater.kernel.format.metadata_log import encode_metadata_log, read_metadata_log
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.index_keys import (
     ALL_PARTITIONS,

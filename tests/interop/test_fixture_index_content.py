@@ -18,10 +18,10 @@ import pytest
 
 import headwater as hw
 from headwater.config.table import TableConfig
+from headwater.format.metadata.column_stats import decode_column_stats
+from headwater.format.metadata.records import decode_record_locations
 from headwater.indexes.derive import Deriver
 from headwater.inspect.validate_metadata import validate_metadata
-from headwater.kernel.format.column_stats_records import decode_column_stats
-from headwater.kernel.format.metadata_records import decode_record_locations
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
 from headwater.kernel.table_config import load_table_config

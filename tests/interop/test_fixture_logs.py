@@ -14,19 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.arrow.log_parts import DataPart, DeletePart
-from headwater.kernel.format.avro_columns import encode_records
-from headwater.kernel.format.base_file import open_base_file
-from headwater.kernel.format.bloom import BloomFilterBuilder
-from headwater.kernel.format.delete_records import encode_delete_records
-from headwater.kernel.format.log_blocks import decode_part, read_log_parts
-from headwater.kernel.format.log_file import (
+from headwater.format.avro.columns import encode_records
+from headwater.format.bloom import BloomFilterBuilder
+from headwater.format.log.blocks import decode_part, read_log_parts
+from headwater.format.log.delete_records import encode_delete_records
+from headwater.format.log.frames import (
     BlockType,
     HeaderKey,
     LogBlock,
     encode_block,
     iter_blocks,
 )
-from headwater.kernel.format.partition_metadata import parse_partition_metadata
+from headwater.format.parquet.base_file import open_base_file
+from headwater.format.partition_metadata import parse_partition_metadata
 from headwater.model.files import BaseFile, LogFile, parse_data_file
 from headwater.seams.local import LocalStorage
 

@@ -13,8 +13,8 @@ import pytest
 
 from headwater.config.table import TableConfig
 from headwater.errors import ErrorKind, UnsupportedError
-from headwater.kernel.format.avro_schema import encode_avro_schema, parse_avro_schema
-from headwater.kernel.format.properties import (
+from headwater.format.avro.schema import encode_avro_schema, parse_avro_schema
+from headwater.format.properties import (
     check_table_checksum,
     encode_properties,
     parse_properties,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.kernel.format.avro_records import decode_record, encode_record
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.txn.markers import Marker, MarkerKind
 from headwater.kernel.txn.rollback_plan import (
     decode_rollback_plan,

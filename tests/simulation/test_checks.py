@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from headwater.config.table import table_checksum
-from headwater.kernel.format.avro_records import encode_record
-from headwater.kernel.format.properties import encode_properties
+from headwater.format.properties import encode_properties
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.index.index_plan import PlannedIndex, encode_index_plan
 from headwater.kernel.index.partition_kinds import file_id
 from headwater.kernel.layout import (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from headwater.kernel.format.avro_records import encode_record
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.timeline.names import file_name
 from headwater.model.files import DataFile, FileGroupId
 from headwater.model.instant import Action, InstantTime, State

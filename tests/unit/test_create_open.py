@@ -22,8 +22,8 @@ from headwater.config.registry import check_options
 from headwater.config.table_options import IndexType, MergeMode, TableType
 from headwater.config.write import ConcurrencyMode
 from headwater.errors import ErrorKind
-from headwater.kernel.format.avro_schema import parse_avro_schema
-from headwater.kernel.format.properties import encode_properties, parse_properties
+from headwater.format.avro.schema import parse_avro_schema
+from headwater.format.properties import encode_properties, parse_properties
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.opening import Place
 from headwater.seams.ids import SystemIds

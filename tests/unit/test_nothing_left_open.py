@@ -39,8 +39,8 @@ from headwater.config.registry import check_options
 from headwater.config.source import SourceConfig
 from headwater.engine.inline import InlineRows
 from headwater.errors import FencedError, StorageError
+from headwater.format.parquet.base_file import write_base_file
 from headwater.indexes.indexing import IndexProgress
-from headwater.kernel.format.base_file import write_base_file
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider

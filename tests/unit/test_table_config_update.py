@@ -22,7 +22,7 @@ from headwater.errors import (
     StorageError,
     UnsupportedError,
 )
-from headwater.kernel.format.properties import encode_properties, parse_properties
+from headwater.format.properties import encode_properties, parse_properties
 from headwater.kernel.layout import PROPERTIES, PROPERTIES_BACKUP
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.table_config import (

@@ -13,18 +13,18 @@ from functools import partial
 
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
-from headwater.indexes.derive import Deriver, logs_at_hand
-from headwater.indexes.indexing import IndexProgress, Report, Stage
-from headwater.indexes.update import change_of_clean, change_of_commit
-from headwater.kernel.format.avro_records import decode_record
-from headwater.kernel.format.index_definitions import (
+from headwater.format.metadata.index_definitions import (
     IndexDefinition,
     IndexVersion,
     encode_index_definitions,
     parse_index_definitions,
 )
+from headwater.format.metadata.schema import METADATA_SCHEMA
+from headwater.format.timeline.records import decode_record
+from headwater.indexes.derive import Deriver, logs_at_hand
+from headwater.indexes.indexing import IndexProgress, Report, Stage
+from headwater.indexes.update import change_of_clean, change_of_commit
 from headwater.kernel.format.metadata_log import encode_metadata_log
-from headwater.kernel.format.metadata_schema import METADATA_SCHEMA
 from headwater.kernel.index.bootstrap import (
     drop_partition,
     ensure_metadata_table,

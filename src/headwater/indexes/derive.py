@@ -38,6 +38,8 @@ from headwater.context import TableContext
 from headwater.engine.engine import TaskContext
 from headwater.engine.inline import InlineEngine
 from headwater.errors import CorruptTableError, InvalidInputError, NotFoundError, UnsupportedError
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.metadata.index_definitions import IndexDefinition
 from headwater.indexes.row_terms import (
     TermRule,
     live_terms,
@@ -48,8 +50,6 @@ from headwater.indexes.row_terms import (
     vanished_terms,
     without_terms,
 )
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.index_definitions import IndexDefinition
 from headwater.kernel.index.bloom_filters import (
     FileFilter,
     bloom_entries,

@@ -11,8 +11,8 @@ from headwater.config.metadata import METADATA_ENABLE, MetadataConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import INDEX_TYPE, RECORD_INDEXES, IndexType
 from headwater.errors import ErrorKind, InvalidInputError
-from headwater.kernel.format.avro_schema import parse_avro_schema
-from headwater.kernel.format.index_definitions import encode_index_definitions
+from headwater.format.avro.schema import parse_avro_schema
+from headwater.format.metadata.index_definitions import encode_index_definitions
 from headwater.kernel.index.bootstrap import create_metadata_table
 from headwater.kernel.index.definitions import (
     INDEX_DEFINITIONS,

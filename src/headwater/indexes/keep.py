@@ -9,9 +9,9 @@ from functools import partial
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.errors import ErrorKind, UnsupportedError
+from headwater.format.avro.schema import parse_avro_schema
 from headwater.indexes.derive import Deriver, logs_at_hand
 from headwater.indexes.update import MetadataUpdate, change_of_clean, change_of_commit
-from headwater.kernel.format.avro_schema import parse_avro_schema
 from headwater.kernel.index.definitions import load_index_definitions
 from headwater.kernel.index.partition_kinds import PartitionKind, kind_of
 from headwater.kernel.index.table_change import Inputs, TableChange

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headwater.errors import CorruptTableError
+from headwater.format.metadata.index_definitions import IndexDefinition
 from headwater.indexes.upkeep import load_held_back
-from headwater.kernel.format.index_definitions import IndexDefinition
 from headwater.kernel.index.definitions import load_index_definitions
 from headwater.kernel.index.index_plan import load_pending_plans, pending_before
 from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table

@@ -34,9 +34,9 @@ from headwater.errors import (
     HeadwaterError,
     StorageError,
 )
-from headwater.kernel.format.index_definitions import IndexDefinition, IndexVersion
+from headwater.format.metadata.index_definitions import IndexDefinition, IndexVersion
+from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.kernel.format.metadata_log import encode_metadata_log
-from headwater.kernel.format.metadata_schema import METADATA_SCHEMA
 from headwater.kernel.index.entries import Entries, EntriesApart
 from headwater.kernel.index.files import file_entries
 from headwater.kernel.index.group_entries import share_out

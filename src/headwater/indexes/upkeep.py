@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.errors import ConflictError, HeadwaterError
-from headwater.kernel.format.avro_records import decode_record, encode_record
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.index.index_plan import pending_indexings
 from headwater.kernel.index.metadata_compaction import (
     compaction_time,

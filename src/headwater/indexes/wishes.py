@@ -14,8 +14,8 @@ from headwater.errors import (
     InvalidInputError,
     UnsupportedError,
 )
+from headwater.format.metadata.index_definitions import IndexDefinition
 from headwater.indexes.build import encode_definition
-from headwater.kernel.format.index_definitions import IndexDefinition
 from headwater.kernel.index.definitions import define_index, is_partitioned_index
 from headwater.kernel.index.index_plan import PlannedIndex
 from headwater.kernel.index.partition_kinds import (

@@ -27,10 +27,10 @@ import pyarrow.compute as pc
 from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.context import TableContext
 from headwater.errors import CorruptTableError
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.metadata.column_stats import decode_column_stats, typed_bounds
+from headwater.format.metadata.records import decode_bloom_filters, decode_record_locations
 from headwater.indexes.derive import Deriver
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.column_stats_records import decode_column_stats, typed_bounds
-from headwater.kernel.format.metadata_records import decode_bloom_filters, decode_record_locations
 from headwater.kernel.index.column_ranges import leaf_type
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.files import MetadataFiles

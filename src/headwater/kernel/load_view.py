@@ -21,7 +21,7 @@ from functools import cached_property
 from headwater.config.table import TableConfig
 from headwater.config.table_options import TableType
 from headwater.errors import CorruptTableError, NotFoundError
-from headwater.kernel.format.properties import check_table_checksum, parse_properties
+from headwater.format.properties import check_table_checksum, parse_properties
 from headwater.kernel.index.files import MetadataFiles
 from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
 from headwater.kernel.index.partition_kinds import PartitionKind

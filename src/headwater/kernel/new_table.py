@@ -53,7 +53,7 @@ from headwater.config.table_options import (
     TimelineTimezone,
 )
 from headwater.errors import ErrorKind, InvalidInputError
-from headwater.kernel.format.avro_schema import encode_avro_schema, parse_avro_schema
+from headwater.format.avro.schema import encode_avro_schema, parse_avro_schema
 from headwater.kernel.layout import PROPERTIES
 
 DEFAULT_BUCKET_COUNT = 4

@@ -65,7 +65,7 @@ from headwater.errors import (
     Retry,
     StorageError,
 )
-from headwater.kernel.format.properties import (
+from headwater.format.properties import (
     check_table_checksum,
     encode_properties,
     parse_properties,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headwater.errors import StorageError
-from headwater.kernel.format.bloom import (
+from headwater.format.bloom import (
     BloomFilter,
     BloomFilterBuilder,
     BloomType,

@@ -16,7 +16,7 @@ from enum import Enum, auto, unique
 from typing import Protocol
 
 from headwater.errors import NotFoundError, StorageError
-from headwater.kernel.format.bloom import BloomFilter
+from headwater.format.bloom import BloomFilter
 from headwater.kernel.layout import marker_folder
 from headwater.kernel.txn.markers import Marker, parse_marker
 from headwater.markers.batches import is_batch_file, parse_readable_markers

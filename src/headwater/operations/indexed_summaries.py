@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.errors import CorruptTableError
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.bloom import MalformedBloomError, parse_bloom_filter
-from headwater.kernel.format.column_stats_records import decode_column_stats, typed_bounds
-from headwater.kernel.format.metadata_records import decode_bloom_filters
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.bloom import MalformedBloomError, parse_bloom_filter
+from headwater.format.metadata.column_stats import decode_column_stats, typed_bounds
+from headwater.format.metadata.records import decode_bloom_filters
 from headwater.kernel.index.index_keys import bloom_filter_keys, column_stats_keys
 from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
 from headwater.kernel.index.partition_kinds import BLOOM_FILTERS, COLUMN_STATS

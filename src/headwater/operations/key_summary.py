@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.kernel.format.base_file import BaseFileReader
-from headwater.kernel.format.bloom import BloomFilter
+from headwater.format.bloom import BloomFilter
+from headwater.format.parquet.base_file import BaseFileReader
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 

@@ -59,9 +59,9 @@ from headwater.errors import (
     InvalidInputError,
     UnsupportedError,
 )
+from headwater.format.avro.schema import encode_avro_schema
+from headwater.format.timeline.records import encode_record
 from headwater.indexes.keep import IndexKeeper, check_indexes_kept
-from headwater.kernel.format.avro_records import encode_record
-from headwater.kernel.format.avro_schema import encode_avro_schema
 from headwater.kernel.index.partition_kinds import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX
 from headwater.kernel.index.record_lookup import find_locations, find_locations_apart
 from headwater.kernel.index.table_change import Inputs, LateInputs

@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.config.table_options import MergeMode
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.column_stats_records import decode_column_stats, typed_bounds
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.metadata.column_stats import decode_column_stats, typed_bounds
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.index_keys import (
     column_prefix,

@@ -23,7 +23,7 @@ from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.config.table import TableConfig
 from headwater.config.table_options import IndexType
 from headwater.errors import InvalidInputError, UnsupportedError
-from headwater.kernel.format.base_file import BaseFileReader
+from headwater.format.parquet.base_file import BaseFileReader
 from headwater.model.files import FileSlice
 from headwater.queries.predicate import Comparison, Condition, Predicate, parse_predicate
 from headwater.queries.row_filter import bind_predicate, matching_values

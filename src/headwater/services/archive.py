@@ -40,8 +40,8 @@ from itertools import takewhile
 from headwater.config.archive import ArchiveConfig
 from headwater.config.clean import CleanConfig, CleanPolicy
 from headwater.context import TableContext
+from headwater.format.timeline.records import decode_record
 from headwater.indexes.upkeep import unfolded_since
-from headwater.kernel.format.avro_records import decode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.history.compact import compact_history
 from headwater.kernel.timeline.history.write import (

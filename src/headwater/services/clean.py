@@ -45,8 +45,8 @@ from headwater.context import TableContext
 from headwater.engine.engine import Engine, TaskContext
 from headwater.engine.inline import InlineEngine
 from headwater.errors import ConflictError, CorruptTableError, ErrorKind, NotFoundError
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.indexes.keep import IndexKeeper
-from headwater.kernel.format.avro_records import decode_record, encode_record
 from headwater.kernel.index.index_plan import decode_index_plan
 from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.active import Timeline, instant_path

@@ -29,7 +29,7 @@ from headwater.arrow.meta_columns import replace_file_name
 from headwater.config.compaction import CompactionConfig, CompactionTrigger
 from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext
-from headwater.kernel.format.avro_records import encode_record
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.index.table_change import Inputs
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.markers import MarkerKind

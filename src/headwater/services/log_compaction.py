@@ -24,14 +24,14 @@ from headwater.arrow.merge_rule import MergeRule
 from headwater.config.compaction import CompactionConfig
 from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext
-from headwater.kernel.format.avro_records import encode_record
-from headwater.kernel.format.avro_schema import encode_avro_schema
-from headwater.kernel.format.log_blocks import (
+from headwater.format.avro.schema import encode_avro_schema
+from headwater.format.log.blocks import (
     encode_data_block,
     encode_delete_blocks,
     log_file_bytes,
     read_log_parts,
 )
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.table_view import TableView

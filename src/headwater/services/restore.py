@@ -32,7 +32,7 @@ from headwater.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from headwater.kernel.format.avro_records import decode_record, encode_record
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt

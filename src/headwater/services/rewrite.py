@@ -35,8 +35,8 @@ from headwater.errors import (
     StorageError,
     UnsupportedError,
 )
+from headwater.format.timeline.records import encode_record
 from headwater.indexes.keep import IndexKeeper, check_indexes_kept
-from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.index.table_change import Inputs, LateInputs
 from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.txn.attempts import Attempt

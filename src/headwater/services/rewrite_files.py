@@ -19,10 +19,10 @@ from headwater.config.table import TableConfig
 from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.avro_schema import encode_avro_schema
-from headwater.kernel.format.base_file import BaseFileStats, write_base_file
-from headwater.kernel.format.bloom import BloomFilterBuilder
-from headwater.kernel.format.log_blocks import encode_delete_blocks, log_file_bytes
+from headwater.format.avro.schema import encode_avro_schema
+from headwater.format.bloom import BloomFilterBuilder
+from headwater.format.log.blocks import encode_delete_blocks, log_file_bytes
+from headwater.format.parquet.base_file import BaseFileStats, write_base_file
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.changes import WRITER_KEY
 from headwater.kernel.txn.markers import DirectMarkers, Marker, MarkerKind

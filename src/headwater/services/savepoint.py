@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from headwater.context import TableContext
 from headwater.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NotFoundError
-from headwater.kernel.format.avro_records import decode_record, encode_record
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.contents import load_contents

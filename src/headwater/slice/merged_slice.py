@@ -16,8 +16,8 @@ from headwater.arrow.fold import fold_logs
 from headwater.arrow.log_parts import LogPart
 from headwater.arrow.merge import MergedBatches, merge_batches
 from headwater.errors import check
-from headwater.kernel.format.base_file import open_base_file
-from headwater.kernel.format.parquet_columns import low_cardinality_in_footer
+from headwater.format.parquet.base_file import open_base_file
+from headwater.format.parquet.columns import low_cardinality_in_footer
 from headwater.model.files import FileSlice
 from headwater.slice.reader import SliceReader
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.layout import cancel_path
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Purpose

@@ -19,8 +19,8 @@ from headwater.config.table_options import (
     METADATA_PARTITIONS_INFLIGHT,
 )
 from headwater.errors import HeadwaterError
-from headwater.kernel.format.avro_records import decode_record
-from headwater.kernel.format.properties import parse_properties
+from headwater.format.properties import parse_properties
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.index.index_plan import (
     PlannedIndex,
     decode_index_plan,

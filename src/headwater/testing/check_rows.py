@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from headwater.config.table import TableConfig
 from headwater.errors import HeadwaterError
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.changes import clustered_groups

@@ -14,18 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headwater.arrow.log_parts import DataPart, DeletePart
-from headwater.kernel.format.avro_columns import encode_records
-from headwater.kernel.format.avro_records import decode_record, encode_record
-from headwater.kernel.format.delete_records import encode_delete_records
-from headwater.kernel.format.log_blocks import decode_part, decode_rows
-from headwater.kernel.format.log_file import (
+from headwater.format.avro.columns import encode_records
+from headwater.format.log.blocks import decode_part, decode_rows
+from headwater.format.log.delete_records import encode_delete_records
+from headwater.format.log.frames import (
     BlockType,
     HeaderKey,
     LogBlock,
     encode_block,
     iter_blocks,
 )
-from headwater.kernel.format.record_types import record_type
+from headwater.format.timeline.record_types import record_type
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.model.instant import Action, State
 
 SYNC_BYTES = 16

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headwater.config.table import TableConfig, table_checksum
 from headwater.errors import CorruptTableError
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.view.commits import Commit
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import (

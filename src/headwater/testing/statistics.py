@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headwater.kernel.format.column_stats_records import COUNTS, encode_statistic
-from headwater.kernel.format.metadata_schema import RecordType
-from headwater.kernel.format.wrapped_values import value_kind
+from headwater.format.metadata.column_stats import COUNTS, encode_statistic
+from headwater.format.metadata.schema import RecordType
+from headwater.format.metadata.wrapped_values import value_kind
 from headwater.kernel.index.column_ranges import raw_of
 
 

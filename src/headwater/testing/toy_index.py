@@ -13,8 +13,8 @@ from functools import lru_cache
 from zlib import crc32
 
 from headwater.config.table import TableConfig
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.indexes.indexing import Report
-from headwater.kernel.format.avro_records import decode_record, encode_record
 from headwater.kernel.index.index_plan import PlannedIndex, run_time, taken_in
 from headwater.kernel.index.metadata_table import METADATA_TABLE_TIMELINE, load_metadata_table
 from headwater.kernel.index.partition_files import covered_partitions, list_groups, told_token

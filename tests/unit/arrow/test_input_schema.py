@@ -11,7 +11,7 @@ import pytest
 
 from headwater.arrow.input_schema import normalise_rows, stored_schema
 from headwater.errors import InvalidInputError
-from headwater.kernel.format.avro_schema import encode_avro_schema, parse_avro_schema
+from headwater.format.avro.schema import encode_avro_schema, parse_avro_schema
 
 NOON = datetime(2024, 1, 2, 12, 0, 0, 5000)
 UTC_NOON = NOON.replace(tzinfo=UTC)

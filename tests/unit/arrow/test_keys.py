@@ -20,7 +20,7 @@ from headwater.arrow.keys import KeyGenerator
 from headwater.arrow.partition_paths import escape_path_part, unescape_path_part
 from headwater.config.table import TableConfig, table_checksum
 from headwater.errors import InternalError, InvalidInputError, UnsupportedError
-from headwater.kernel.format.properties import parse_properties
+from headwater.format.properties import parse_properties
 
 FIXTURES = Path(__file__).parents[4] / "shared" / "fixtures"
 HIVE = "hoodie.datasource.write.hive_style_partitioning"

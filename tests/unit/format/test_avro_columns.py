@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.avro_columns import decode_records, encode_records
-from headwater.kernel.format.avro_schema import encode_avro_schema, parse_avro_schema
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.avro.columns import decode_records, encode_records
+from headwater.format.avro.schema import encode_avro_schema, parse_avro_schema
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Inside the years that Python's datetime has, which is what fastavro works with.

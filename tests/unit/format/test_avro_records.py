@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
-from headwater.kernel.format.avro_binary import append_long
-from headwater.kernel.format.avro_container import encode_container, encode_header
-from headwater.kernel.format.avro_records import decode_record, encode_record
-from headwater.kernel.format.record_schemas import (
+from headwater.format.avro.binary import append_long
+from headwater.format.avro.container import encode_container, encode_header
+from headwater.format.timeline.records import decode_record, encode_record
+from headwater.format.timeline.schemas import (
     RECORD_CLASSES,
     RECORD_SCHEMAS,
     Record,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
-from headwater.kernel.format.avro_schema import encode_avro_schema, parse_avro_schema
+from headwater.format.avro.schema import encode_avro_schema, parse_avro_schema
 
 names = st.sampled_from(["a", "B", "_c", "a1", "fixed", "element", "value", "t_record"])
 plain_types = st.one_of(

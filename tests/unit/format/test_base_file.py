@@ -12,13 +12,13 @@ import pytest
 
 from headwater.config.files import Compression
 from headwater.errors import AlreadyExistsError, CorruptTableError, ErrorKind, InvalidInputError
-from headwater.kernel.format.avro_schema import encode_avro_schema
-from headwater.kernel.format.base_file import (
+from headwater.format.avro.schema import encode_avro_schema
+from headwater.format.bloom import BloomFilterBuilder
+from headwater.format.parquet.base_file import (
     BaseFileStats,
     open_base_file,
     write_base_file,
 )
-from headwater.kernel.format.bloom import BloomFilterBuilder
 from headwater.model.files import BaseFile
 from headwater.model.instant import InstantTime
 from headwater.seams.memory import MemoryStorage

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
-from headwater.kernel.format.bloom import (
+from headwater.format.bloom import (
     BloomFilter,
     BloomFilterBuilder,
     BloomType,

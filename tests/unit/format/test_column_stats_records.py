@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.column_stats_records import (
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.metadata.column_stats import (
     STATS_SCHEMA,
     decode_column_stats,
     encode_column_stats,
     typed_bounds,
 )
-from headwater.kernel.format.metadata_schema import METADATA_SCHEMA, RecordType
-from headwater.kernel.format.wrapped_values import ValueType, value_kind
+from headwater.format.metadata.schema import METADATA_SCHEMA, RecordType
+from headwater.format.metadata.wrapped_values import ValueType, value_kind
 from headwater.testing.statistics import encode_typed_stats
 
 AVRO = fastavro.parse_schema(json.loads(METADATA_SCHEMA))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.avro_records import decode_record, encode_record
-from headwater.kernel.format.commit_json import decode_commit_json
+from headwater.format.timeline.commit_json import decode_commit_json
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.model.commit_metadata import (
     CommitMetadata,
     ReplaceCommitMetadata,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.kernel.format.crc32c import crc32c_of_chunks
+from headwater.format.hfile.crc32c import crc32c_of_chunks
 
 
 def naive(data: bytes) -> int:

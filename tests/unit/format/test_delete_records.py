@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
-from headwater.kernel.format import delete_records
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.delete_records import (
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.log import delete_records
+from headwater.format.log.delete_records import (
     DeleteRecords,
     decode_delete_records,
     encode_delete_records,

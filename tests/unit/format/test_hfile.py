@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
-from headwater.kernel.format import hfile as hfile_module
-from headwater.kernel.format.hfile import TRAILER_BYTES, HFile, open_hfile
-from headwater.kernel.format.hfile_blocks import (
+from headwater.format.hfile import reader as hfile_module
+from headwater.format.hfile.blocks import (
     BYTES_PER_CHECKSUM,
     HEADER,
     Checksum,
@@ -25,18 +24,19 @@ from headwater.kernel.format.hfile_blocks import (
     encode_vint,
     read_vint,
 )
-from headwater.kernel.format.hfile_writer import (
-    BLOCK_BYTES_MAX,
-    KEY_BYTES_MAX,
-    encode_hfile,
-    sort_entries,
-)
-from headwater.kernel.format.protobuf import (
+from headwater.format.hfile.protobuf import (
     encode_field,
     encode_varint,
     encode_with_length,
     parse_message,
     read_with_length,
+)
+from headwater.format.hfile.reader import TRAILER_BYTES, HFile, open_hfile
+from headwater.format.hfile.writer import (
+    BLOCK_BYTES_MAX,
+    KEY_BYTES_MAX,
+    encode_hfile,
+    sort_entries,
 )
 from headwater.seams.counting import CountingStorage
 from headwater.seams.memory import MemoryStorage

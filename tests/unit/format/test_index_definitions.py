@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.index_definitions import (
+from headwater.format.metadata.index_definitions import (
     IndexDefinition,
     IndexVersion,
     encode_index_definitions,

@@ -12,8 +12,8 @@ import pytest
 from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.config.files import Compression, LogBlockFormat
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
-from headwater.kernel.format.avro_schema import encode_avro_schema
-from headwater.kernel.format.log_blocks import (
+from headwater.format.avro.schema import encode_avro_schema
+from headwater.format.log.blocks import (
     decode_part,
     decode_rows,
     encode_data_block,
@@ -22,7 +22,7 @@ from headwater.kernel.format.log_blocks import (
     read_log_blocks,
     read_log_parts,
 )
-from headwater.kernel.format.log_file import BlockType, HeaderKey, encode_block, iter_blocks
+from headwater.format.log.frames import BlockType, HeaderKey, encode_block, iter_blocks
 from headwater.model.files import LogFile
 from headwater.model.instant import InstantTime
 from headwater.seams.memory import MemoryStorage

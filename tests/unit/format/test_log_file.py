@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import CorruptTableError, ErrorKind, UnsupportedError
-from headwater.kernel.format.log_file import (
+from headwater.format.log.frames import (
     MAGIC,
     BlockType,
     HeaderKey,

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
-from headwater.kernel.format import metadata_records
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.metadata_records import (
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.metadata import records as metadata_records
+from headwater.format.metadata.records import (
     FileInfo,
     decode_bloom_filters,
     decode_files,
@@ -29,7 +29,7 @@ from headwater.kernel.format.metadata_records import (
     encode_secondary,
     merge_files,
 )
-from headwater.kernel.format.metadata_schema import (
+from headwater.format.metadata.schema import (
     METADATA_SCHEMA,
     METADATA_SCHEMA_V8,
     RecordType,

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.parquet_copy import (
+from headwater.format.parquet.row_group_copy import (
     SourceGroup,
     common_entries,
     copy_row_groups,
     read_raw_footer,
 )
-from headwater.kernel.format.thrift_compact import (
+from headwater.format.parquet.thrift_compact import (
     Kind,
     MalformedThriftError,
     Value,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import CorruptTableError
-from headwater.kernel.format.partition_metadata import (
+from headwater.format.partition_metadata import (
     PartitionMetadata,
     encode_partition_metadata,
     parse_partition_metadata,

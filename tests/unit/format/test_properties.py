@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError
-from headwater.kernel.format.properties import (
+from headwater.format.properties import (
     check_table_checksum,
     encode_properties,
     parse_properties,

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.kernel.format.column_stats_records import (
+from headwater.format.metadata.column_stats import (
     decode_column_stats,
     encode_column_stats,
     typed_bounds,
 )
-from headwater.kernel.format.metadata_records import (
+from headwater.format.metadata.merge import standing_of, widen_column_stats, widen_stats
+from headwater.format.metadata.records import (
     encode_bloom_filters,
     encode_files,
     encode_record_locations,
     encode_secondary,
 )
-from headwater.kernel.format.metadata_schema import RecordType, Wrapper, read_record_types
-from headwater.kernel.format.record_merge import standing_of, widen_column_stats, widen_stats
-from headwater.kernel.format.wrapped_values import ValueType
+from headwater.format.metadata.schema import RecordType, Wrapper, read_record_types
+from headwater.format.metadata.wrapped_values import ValueType
 from headwater.testing.statistics import encode_typed_stats
 
 # Arrow type, smaller value, larger value.

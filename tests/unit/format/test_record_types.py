@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import ErrorKind, InvalidInputError
-from headwater.kernel.format.record_schemas import RECORD_SCHEMAS
-from headwater.kernel.format.record_types import record_type
+from headwater.format.timeline.record_types import record_type
+from headwater.format.timeline.schemas import RECORD_SCHEMAS
 from headwater.model.instant import Action, State
 
 CONTENTS = {

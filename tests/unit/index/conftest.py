@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from headwater.config.table import TableConfig
+from headwater.format.metadata.index_definitions import IndexDefinition
+from headwater.format.metadata.records import record_start
+from headwater.format.metadata.schema import RecordType
+from headwater.format.timeline.records import encode_record
 from headwater.indexes.update import MetadataUpdate
 from headwater.indexes.upkeep import MetadataUpkeep
-from headwater.kernel.format.avro_records import encode_record
-from headwater.kernel.format.index_definitions import IndexDefinition
-from headwater.kernel.format.metadata_records import record_start
-from headwater.kernel.format.metadata_schema import RecordType
 from headwater.kernel.index.bootstrap import create_metadata_table
 from headwater.kernel.index.entries import Entries, EntriesApart
 from headwater.kernel.index.files import MetadataFiles

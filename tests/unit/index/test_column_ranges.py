@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from headwater.arrow.log_parts import DataPart
 from headwater.arrow.meta_columns import META_COLUMNS
-from headwater.kernel.format.base_file import open_base_file, write_base_file
-from headwater.kernel.format.column_stats_records import decode_column_stats, typed_bounds
+from headwater.format.metadata.column_stats import decode_column_stats, typed_bounds
+from headwater.format.parquet.base_file import open_base_file, write_base_file
 from headwater.kernel.index.column_ranges import (
     ColumnRange,
     indexed_columns,

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 import headwater as hw
 from headwater.errors import CorruptTableError, ErrorKind, HeadwaterError
+from headwater.format.hfile.reader import HFile
+from headwater.format.properties import parse_properties
 from headwater.indexes import table_indexes
-from headwater.kernel.format.hfile import HFile
-from headwater.kernel.format.properties import parse_properties
 from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import update_table_config
 from headwater.table import Table

@@ -23,8 +23,8 @@ from headwater.errors import (
     InvalidInputError,
     NotFoundError,
 )
+from headwater.format.timeline.records import encode_record
 from headwater.indexes.indexing import Indexing, IndexProgress, Report, Stage
-from headwater.kernel.format.avro_records import encode_record
 from headwater.kernel.index.coverage import load_covered
 from headwater.kernel.index.index_plan import (
     PlannedIndex,

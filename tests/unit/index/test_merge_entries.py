@@ -6,20 +6,20 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.kernel.format.column_stats_records import (
+from headwater.format.metadata.column_stats import (
     decode_column_stats,
     encode_statistic,
     typed_bounds,
 )
-from headwater.kernel.format.metadata_records import (
+from headwater.format.metadata.records import (
     FileInfo,
     decode_files,
     encode_bloom_filters,
     encode_files,
     encode_secondary,
 )
-from headwater.kernel.format.metadata_schema import RecordType
-from headwater.kernel.format.wrapped_values import value_kind
+from headwater.format.metadata.schema import RecordType
+from headwater.format.metadata.wrapped_values import value_kind
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.group_entries import split_by_group
 from headwater.kernel.index.merge_entries import merge_entries

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.avro_records import encode_record
+from headwater.format.metadata.records import record_start
+from headwater.format.metadata.schema import METADATA_SCHEMA, RecordType
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.format.metadata_log import encode_metadata_log
-from headwater.kernel.format.metadata_records import record_start
-from headwater.kernel.format.metadata_schema import METADATA_SCHEMA, RecordType
 from headwater.kernel.index.bootstrap import (
     create_metadata_table,
     drop_partition,

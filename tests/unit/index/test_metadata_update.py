@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError
+from headwater.format.metadata.index_definitions import IndexDefinition
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.indexes.update import MetadataUpdate
-from headwater.kernel.format.avro_records import decode_record, encode_record
-from headwater.kernel.format.index_definitions import IndexDefinition
 from headwater.kernel.index.entries import Entries, EntriesApart
 from headwater.kernel.index.partition_files import covered_partitions
 from headwater.kernel.index.partition_kinds import file_id

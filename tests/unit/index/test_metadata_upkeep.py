@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import ConflictError, ErrorKind
+from headwater.format.timeline.records import decode_record
 from headwater.indexes.upkeep import (
     COMMITS_KEPT,
     SLICES_KEPT,
@@ -21,7 +22,6 @@ from headwater.indexes.upkeep import (
     run_metadata_upkeep,
     unfolded_since,
 )
-from headwater.kernel.format.avro_records import decode_record
 from headwater.kernel.index.index_plan import PlannedIndex, encode_index_plan
 from headwater.kernel.index.taking_back import load_partitions_holding
 from headwater.kernel.timeline.active import Timeline, instant_path

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import CorruptTableError, InvalidInputError
-from headwater.kernel.format.index_definitions import IndexVersion
+from headwater.format.metadata.index_definitions import IndexVersion
 from headwater.kernel.index.partition_kinds import (
     data_partition_of,
     file_id,

@@ -31,17 +31,17 @@ import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.engine.engine import Engine, Poll, TaskContext, never_stops
 from headwater.engine.inline import inline_engine
-from headwater.indexes.derive import Deriver
-from headwater.kernel.format.column_stats_records import decode_column_stats
-from headwater.kernel.format.index_definitions import (
+from headwater.format.metadata.column_stats import decode_column_stats
+from headwater.format.metadata.index_definitions import (
     IndexDefinition,
     IndexVersion,
     encode_index_definitions,
 )
+from headwater.format.metadata.records import decode_record_locations
+from headwater.format.metadata.wrapped_values import ValueType
+from headwater.format.properties import encode_properties
+from headwater.indexes.derive import Deriver
 from headwater.kernel.format.metadata_log import read_metadata_log
-from headwater.kernel.format.metadata_records import decode_record_locations
-from headwater.kernel.format.properties import encode_properties
-from headwater.kernel.format.wrapped_values import ValueType
 from headwater.kernel.index.bootstrap import create_metadata_table
 from headwater.kernel.index.column_ranges import indexed_columns
 from headwater.kernel.index.definitions import definitions_path

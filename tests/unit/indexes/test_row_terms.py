@@ -13,6 +13,10 @@ from hypothesis import strategies as st
 from headwater.arrow.merge_rule import MergeMode, MergeRule
 from headwater.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
+from headwater.format.avro.schema import encode_avro_schema
+from headwater.format.log.blocks import encode_data_block, encode_delete_block
+from headwater.format.metadata.records import decode_record_locations
+from headwater.format.parquet.base_file import write_base_file
 from headwater.indexes.row_terms import (
     TermRule,
     live_terms,
@@ -23,10 +27,6 @@ from headwater.indexes.row_terms import (
     vanished_terms,
     without_terms,
 )
-from headwater.kernel.format.avro_schema import encode_avro_schema
-from headwater.kernel.format.base_file import write_base_file
-from headwater.kernel.format.log_blocks import encode_data_block, encode_delete_block
-from headwater.kernel.format.metadata_records import decode_record_locations
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.record_locations import (
     PlacedTerms,

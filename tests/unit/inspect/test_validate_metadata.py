@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
+from headwater.format.hfile.writer import sort_entries
+from headwater.format.metadata.records import encode_record_locations
+from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.inspect.validate_metadata import SCHEMA as PROBLEM_SCHEMA
-from headwater.kernel.format.hfile_writer import sort_entries
 from headwater.kernel.format.metadata_log import encode_metadata_log, read_metadata_log
-from headwater.kernel.format.metadata_records import encode_record_locations
-from headwater.kernel.format.metadata_schema import METADATA_SCHEMA
 from headwater.kernel.index.column_ranges import ColumnRange
 from headwater.kernel.index.column_stats import column_stats_entries, partition_stats_entries
 from headwater.kernel.index.entries import Entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import CorruptTableError, InvalidInputError
-from headwater.kernel.format.avro_records import encode_record
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.txn.plan_flags import decode_flags
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plan_flags import (

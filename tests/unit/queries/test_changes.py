@@ -28,17 +28,17 @@ from headwater.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from headwater.kernel.format.avro_columns import encode_records
-from headwater.kernel.format.avro_records import encode_record
-from headwater.kernel.format.avro_schema import encode_avro_schema
-from headwater.kernel.format.base_file import write_base_file
-from headwater.kernel.format.log_blocks import (
+from headwater.format.avro.columns import encode_records
+from headwater.format.avro.schema import encode_avro_schema
+from headwater.format.log.blocks import (
     encode_data_block,
     encode_delete_block,
     log_file_bytes,
 )
-from headwater.kernel.format.log_file import BlockType, HeaderKey, encode_block
-from headwater.kernel.format.record_schemas import Record
+from headwater.format.log.frames import BlockType, HeaderKey, encode_block
+from headwater.format.parquet.base_file import write_base_file
+from headwater.format.timeline.records import encode_record
+from headwater.format.timeline.schemas import Record
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.timeline.active import instant_path

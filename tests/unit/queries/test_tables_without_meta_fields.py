@@ -15,8 +15,8 @@ import pytest
 import headwater as hw
 from headwater.arrow.meta_columns import META_COLUMNS, RECORD_KEY
 from headwater.config.files import LogBlockFormat
-from headwater.kernel.format.log_blocks import decode_rows, encode_data_block, instant_time_of
-from headwater.kernel.format.log_file import BlockType, HeaderKey, encode_block, iter_blocks
+from headwater.format.log.blocks import decode_rows, encode_data_block, instant_time_of
+from headwater.format.log.frames import BlockType, HeaderKey, encode_block, iter_blocks
 from headwater.kernel.table_config import update_table_config
 from headwater.table import Table
 

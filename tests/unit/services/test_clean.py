@@ -18,7 +18,7 @@ from headwater.config.table_options import TableType
 from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
 from headwater.errors import ErrorKind, NotFoundError
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.layout import attempt_folder, heartbeat_path
 from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import table_layout

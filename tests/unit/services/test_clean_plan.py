@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headwater.config.clean import CleanConfig, CleanPolicy
 from headwater.context import TableContext
 from headwater.errors import ErrorKind, NotFoundError
-from headwater.kernel.format.avro_records import encode_record
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.load_view import load_view
 from headwater.kernel.new_table import NewTable, plan_table_config

@@ -11,7 +11,7 @@ import pytest
 
 import headwater as hw
 from headwater.config.compaction import CompactionConfig
-from headwater.kernel.format.log_file import BlockType, HeaderKey, iter_blocks
+from headwater.format.log.frames import BlockType, HeaderKey, iter_blocks
 from headwater.kernel.load_view import load_view
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import Action, InstantTime

@@ -22,7 +22,7 @@ from headwater.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.layout import ATTEMPTS
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import Timeline, load_active

@@ -18,7 +18,7 @@ from headwater.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.layout import attempt_path, heartbeat_path, marker_folder
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.txn.attempts import encode_attempt, load_attempt

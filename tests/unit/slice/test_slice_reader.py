@@ -16,9 +16,9 @@ from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate
 from headwater.arrow.meta_columns import META_COLUMNS, RECORD_KEY, schema_with_meta_columns
 from headwater.errors import InternalError, UnsupportedError
-from headwater.kernel.format.avro_schema import encode_avro_schema
-from headwater.kernel.format.base_file import BaseFileReader, write_base_file
-from headwater.kernel.format.log_blocks import encode_data_block, encode_delete_blocks
+from headwater.format.avro.schema import encode_avro_schema
+from headwater.format.log.blocks import encode_data_block, encode_delete_blocks
+from headwater.format.parquet.base_file import BaseFileReader, write_base_file
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime

@@ -15,7 +15,7 @@ from headwater.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from headwater.kernel.format.avro_records import encode_record
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import parse_timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
-from headwater.kernel.format.avro_records import encode_record
-from headwater.kernel.format.avro_schema import encode_avro_schema
-from headwater.kernel.format.record_schemas import Record
+from headwater.format.avro.schema import encode_avro_schema
+from headwater.format.timeline.records import encode_record
+from headwater.format.timeline.schemas import Record
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.timeline.active import instant_path, load_active

@@ -27,15 +27,15 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from headwater.config.table import TableConfig, table_checksum
-from headwater.kernel.format.hfile_writer import encode_hfile, sort_entries
-from headwater.kernel.format.index_definitions import IndexVersion
-from headwater.kernel.format.metadata_log import encode_initial_log
-from headwater.kernel.format.metadata_schema import METADATA_SCHEMA
-from headwater.kernel.format.partition_metadata import (
+from headwater.format.hfile.writer import encode_hfile, sort_entries
+from headwater.format.metadata.index_definitions import IndexVersion
+from headwater.format.metadata.schema import METADATA_SCHEMA
+from headwater.format.partition_metadata import (
     encode_partition_metadata,
     partition_metadata_path,
 )
-from headwater.kernel.format.properties import encode_properties
+from headwater.format.properties import encode_properties
+from headwater.kernel.format.metadata_log import encode_initial_log
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.files import no_partitions
 from headwater.kernel.index.group_entries import split_by_group

@@ -35,10 +35,10 @@ from headwater.arrow.meta_columns import (
     schema_with_meta_columns,
 )
 from headwater.errors import UnsupportedError
-from headwater.kernel.format.avro_vectors import decimal_matrix
-from headwater.kernel.format.base_file import BaseFileReader, open_base_file
-from headwater.kernel.format.log_blocks import read_data_parts
-from headwater.kernel.format.wrapped_values import RawBound
+from headwater.format.avro.vectors import decimal_matrix
+from headwater.format.log.blocks import read_data_parts
+from headwater.format.metadata.wrapped_values import RawBound
+from headwater.format.parquet.base_file import BaseFileReader, open_base_file
 from headwater.model.files import BaseFile, DataFile
 from headwater.seams.storage import Storage
 

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from headwater.kernel.format.column_stats_records import encode_statistic
-from headwater.kernel.format.metadata_schema import RecordType
-from headwater.kernel.format.wrapped_values import value_kind
+from headwater.format.metadata.column_stats import encode_statistic
+from headwater.format.metadata.schema import RecordType
+from headwater.format.metadata.wrapped_values import value_kind
 from headwater.kernel.index.column_ranges import ColumnRange, join_ranges
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.index_keys import column_stats_keys, partition_id, partition_stats_keys

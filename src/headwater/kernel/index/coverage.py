@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.index.partition_files import covered_partitions
 from headwater.kernel.layout import METADATA_TIMELINE
 from headwater.kernel.timeline.active import instant_path, load_active

@@ -16,12 +16,12 @@ from headwater.config.option import problem_list
 from headwater.config.table import TableConfig
 from headwater.config.table_options import IndexType
 from headwater.errors import ErrorKind, InvalidInputError, NotFoundError
-from headwater.indexes.row_terms import has_secondary_text
-from headwater.kernel.format.index_definitions import (
+from headwater.format.metadata.index_definitions import (
     IndexDefinition,
     IndexVersion,
     parse_index_definitions,
 )
+from headwater.indexes.row_terms import has_secondary_text
 from headwater.kernel.index.column_ranges import column_type, has_range, indexed_columns
 from headwater.kernel.index.partition_kinds import RECORD_INDEX, PartitionKind, kind_of
 from headwater.kernel.layout import HOODIE

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.metadata_records import FileInfo, encode_files
-from headwater.kernel.format.metadata_schema import RecordType
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.metadata.records import FileInfo, encode_files
+from headwater.format.metadata.schema import RecordType
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.merge_entries import merge_lists
 from headwater.kernel.index.metadata_table import MetadataTable

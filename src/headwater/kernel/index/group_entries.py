@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.kernel.format.index_definitions import IndexVersion
+from headwater.format.metadata.index_definitions import IndexVersion
 from headwater.kernel.index.entries import Entries, EntriesApart
 from headwater.kernel.index.partition_kinds import data_partition_of, file_id, groups_of_keys
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.hfile import HFile, HFileEntries
-from headwater.kernel.format.hfile_blocks import corrupt
-from headwater.kernel.format.metadata_records import read_record_start
-from headwater.kernel.format.metadata_schema import as_current
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.hfile.blocks import corrupt
+from headwater.format.hfile.reader import HFile, HFileEntries
+from headwater.format.metadata.records import read_record_start
+from headwater.format.metadata.schema import as_current
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.partition_kinds import FILES, partition_of, record_types
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.avro_records import decode_record, encode_record
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import IndexPartitionInfo, IndexPlan

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.metadata_log import load_metadata_logs
-from headwater.kernel.format.metadata_records import (
+from headwater.format.metadata.merge import standing_of, widen_column_stats
+from headwater.format.metadata.records import (
     FileInfo,
     decode_files,
     encode_files,
     merge_files,
 )
-from headwater.kernel.format.metadata_schema import RecordType
-from headwater.kernel.format.record_merge import standing_of, widen_column_stats
+from headwater.format.metadata.schema import RecordType
+from headwater.kernel.format.metadata_log import load_metadata_logs
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.index_keys import ALL_PARTITIONS
 from headwater.kernel.index.partition_kinds import PartitionKind, kind_of

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.hfile import open_hfile
+from headwater.format.hfile.reader import open_hfile
 from headwater.kernel.index.bootstrap import encode_base_file
 from headwater.kernel.index.hfile_entries import entries_of_hfile
 from headwater.kernel.index.merge_entries import load_logged, merge_entries

@@ -37,10 +37,10 @@ from headwater.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.avro_records import decode_record
-from headwater.kernel.format.hfile import HFile, open_hfile
-from headwater.kernel.format.index_definitions import IndexDefinition, IndexVersion
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.hfile.reader import HFile, open_hfile
+from headwater.format.metadata.index_definitions import IndexDefinition, IndexVersion
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.index.definitions import load_index_definitions
 from headwater.kernel.index.entries import Entries
 from headwater.kernel.index.hfile_entries import entries_of_hfile

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headwater.kernel.format.avro_records import encode_record
-from headwater.kernel.format.metadata_schema import METADATA_SCHEMA
+from headwater.format.metadata.schema import METADATA_SCHEMA
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.index.partition_kinds import FILES, file_id, group_number
 from headwater.kernel.layout import METADATA
 from headwater.kernel.txn.metadata_commit import COVERED_KEY

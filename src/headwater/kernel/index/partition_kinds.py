@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from headwater.arrow.java_hash import string_hashes
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError
-from headwater.kernel.format.index_definitions import IndexVersion
-from headwater.kernel.format.metadata_schema import RecordType
+from headwater.format.metadata.index_definitions import IndexVersion
+from headwater.format.metadata.schema import RecordType
 from headwater.kernel.index.index_keys import secondary_hash_texts
 
 FILES = "files"

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.kernel.format.metadata_records import (
+from headwater.format.metadata.records import (
     decode_record_locations,
     encode_record_locations,
     encode_secondary,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.metadata_records import decode_record_locations
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.metadata.records import decode_record_locations
 from headwater.kernel.index.index_keys import (
     partition_path_of,
     secondary_prefix,

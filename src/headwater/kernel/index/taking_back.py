@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headwater.config.table import TableConfig
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.index.metadata_table import (
     METADATA_TABLE_TIMELINE,
     MetadataTable,

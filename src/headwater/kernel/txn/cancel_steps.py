@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headwater.errors import ErrorKind, HeadwaterError, InvalidInputError
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.cancel_records import (

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, unique
 
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import instant_path
 from headwater.kernel.timeline.contents import load_contents

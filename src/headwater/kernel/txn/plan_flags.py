@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.timeline.active import Timeline
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.model.plan_flags import PlanFlags

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from headwater.errors import ConflictError, HeadwaterError, UnsupportedError
-from headwater.kernel.format.avro_records import decode_record, encode_record
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.layout import (
     ATTEMPTS,
     HEARTBEATS,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.markers import Marker
 from headwater.model.files import parse_data_file

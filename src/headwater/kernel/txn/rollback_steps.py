@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headwater.errors import ConflictError, ErrorKind, HeadwaterError, UnsupportedError
-from headwater.kernel.format.avro_records import encode_record
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.events import AttemptStarted, Completed, Event, Requested, RolledBack

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headwater.errors import ConflictError, Retry
-from headwater.kernel.format.avro_records import encode_record
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.attempts import Purpose

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError, raise_internal
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import instant_path
 from headwater.kernel.timeline.contents import TimelineContents

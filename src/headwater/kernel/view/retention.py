@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from headwater.config.clean import CleanConfig, CleanPolicy
 from headwater.errors import ErrorKind, NotFoundError
-from headwater.kernel.format.avro_records import decode_record
+from headwater.format.timeline.records import decode_record
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from headwater.config.table import TableConfig
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
-from headwater.kernel.format.avro_schema import parse_avro_schema
+from headwater.format.avro.schema import parse_avro_schema
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import TimelineContents

@@ -11,14 +11,14 @@ from contextlib import ExitStack
 
 from headwater.arrow.meta_columns import FILE_NAME, RECORD_KEY
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
-from headwater.kernel.format.base_file import (
+from headwater.format.parquet.base_file import (
     BaseFileReader,
     key_entries,
     open_base_file,
     without_key_entries,
 )
-from headwater.kernel.format.parquet_columns import codec_name
-from headwater.kernel.format.parquet_copy import (
+from headwater.format.parquet.columns import codec_name
+from headwater.format.parquet.row_group_copy import (
     RawFooter,
     SourceGroup,
     common_entries,

@@ -12,7 +12,7 @@ from headwater.config.table_options import INDEX_TYPE, IndexType
 from headwater.context import TableContext
 from headwater.engine.engine import Poll
 from headwater.errors import InvalidInputError
-from headwater.kernel.format.avro_records import encode_record
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.index.table_change import Inputs
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.steps import Started

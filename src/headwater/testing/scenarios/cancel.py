@@ -24,7 +24,7 @@ from headwater.errors import (
     HeadwaterError,
     StorageError,
 )
-from headwater.kernel.format.avro_records import encode_record
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import HEARTBEATS, attempt_path, cancel_path
 from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.active import Timeline, load_active

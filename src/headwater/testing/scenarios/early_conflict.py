@@ -23,7 +23,7 @@ from headwater.errors import (
     HeadwaterError,
     StorageError,
 )
-from headwater.kernel.format.avro_records import encode_record
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import DETECTION, MARKERS
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.changes import change_of, load_changes

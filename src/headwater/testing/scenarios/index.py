@@ -28,11 +28,11 @@ from headwater.errors import (
     FencedError,
     HeadwaterError,
 )
+from headwater.format.properties import encode_properties
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.indexes.indexing import Indexing, log_progress
 from headwater.indexes.upkeep import MetadataUpkeep
 from headwater.indexes.upkeep import _schedule as schedule_metadata_compaction
-from headwater.kernel.format.avro_records import decode_record, encode_record
-from headwater.kernel.format.properties import encode_properties
 from headwater.kernel.index.index_plan import (
     PlannedIndex,
     encode_index_plan,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from headwater.config.compaction import CompactionConfig
 from headwater.errors import CommitUnknownError, FencedError, HeadwaterError
-from headwater.kernel.format.avro_records import decode_record, encode_record
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headwater.config.files import FileConfig
 from headwater.errors import CommitUnknownError, FencedError, HeadwaterError
-from headwater.kernel.format.avro_records import decode_record, encode_record
+from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.layout import ATTEMPTS, HEARTBEATS
 from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.names import TimelineFile, file_name

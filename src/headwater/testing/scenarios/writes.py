@@ -17,7 +17,7 @@ from headwater.errors import (
     FencedError,
     HeadwaterError,
 )
-from headwater.kernel.format.avro_records import encode_record
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.changes import change_of, load_changes

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.errors import CorruptTableError, ErrorKind, check
-from headwater.kernel.format.avro_records import RecordT, decode_record_within
+from headwater.format.timeline.records import RecordT, decode_record_within
 from headwater.kernel.timeline.names import COMPLETED_SUFFIXES, TIME_LENGTH, is_instant_time
 from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.ahead import made_ahead

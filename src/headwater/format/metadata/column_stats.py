@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.kernel.format.avro_binary import append_long
-from headwater.kernel.format.avro_vectors import (
+from headwater.format.avro.binary import append_long
+from headwater.format.avro.vectors import (
     constant_column,
     join_pieces,
     piece_lengths,
@@ -20,9 +20,9 @@ from headwater.kernel.format.avro_vectors import (
     varint_matrix,
     without_nulls,
 )
-from headwater.kernel.format.metadata_records import open_records, record_start
-from headwater.kernel.format.metadata_schema import RecordType
-from headwater.kernel.format.wrapped_values import (
+from headwater.format.metadata.records import open_records, record_start
+from headwater.format.metadata.schema import RecordType
+from headwater.format.metadata.wrapped_values import (
     WRAPPED,
     RawBound,
     ValueKind,

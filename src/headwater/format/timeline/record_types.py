@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from headwater.errors import ErrorKind, InvalidInputError
-from headwater.kernel.format.record_schemas import Record
+from headwater.format.timeline.schemas import Record
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata
 from headwater.model.instant import Action, State
 from headwater.model.plans import (

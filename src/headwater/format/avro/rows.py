@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.avro_vectors import (
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.avro.vectors import (
     Bytes,
     Longs,
     Mask,

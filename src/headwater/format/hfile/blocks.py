@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headwater.errors import CorruptTableError, ErrorKind, UnsupportedError
-from headwater.kernel.format.crc32c import crc32c_of_chunks
+from headwater.format.hfile.crc32c import crc32c_of_chunks
 
 HEADER = Struct(">8siiqbii")
 BYTES_PER_CHECKSUM = 16 * 1024

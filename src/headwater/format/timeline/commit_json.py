@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.record_schemas import (
+from headwater.format.timeline.schemas import (
     RECORD_CLASSES,
     RECORD_SCHEMAS,
     Schema,

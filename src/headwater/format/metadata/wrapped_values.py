@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
-from headwater.kernel.format.avro_binary import MalformedAvroError, append_long
-from headwater.kernel.format.avro_rows import RowReader
-from headwater.kernel.format.avro_vectors import (
+from headwater.format.avro.binary import MalformedAvroError, append_long
+from headwater.format.avro.rows import RowReader
+from headwater.format.avro.vectors import (
     Mask,
     bytes_of,
     data_of,
@@ -36,7 +36,7 @@ from headwater.kernel.format.avro_vectors import (
     varint_matrix,
     without_nulls,
 )
-from headwater.kernel.format.metadata_schema import Wrapper
+from headwater.format.metadata.schema import Wrapper
 
 WRAPPED = pa.struct(
     [

@@ -25,15 +25,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import NotFoundError, UnsupportedError
-from headwater.kernel.format.avro_vectors import Bytes, Longs, bytes_of, take_spans
-from headwater.kernel.format.hfile_blocks import (
+from headwater.format.avro.vectors import Bytes, Longs, bytes_of, take_spans
+from headwater.format.hfile.blocks import (
     Codec,
     Magic,
     corrupt,
     decode_block,
     read_vint,
 )
-from headwater.kernel.format.protobuf import (
+from headwater.format.hfile.protobuf import (
     MalformedProtobufError,
     parse_message,
     read_varint,

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.thrift_compact import (
+from headwater.format.parquet.thrift_compact import (
     Kind,
     MalformedThriftError,
     ThriftStruct,

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import fastavro
 
-from headwater.kernel.format.avro_binary import (
+from headwater.format.avro.binary import (
     MalformedAvroError,
     read_count,
     read_long,
     read_span,
 )
-from headwater.kernel.format.record_schemas import (
+from headwater.format.timeline.schemas import (
     RECORD_CLASSES,
     RECORD_SCHEMAS,
     Schema,

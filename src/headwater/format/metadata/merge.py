@@ -14,17 +14,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.kernel.format.avro_vectors import Longs, Mask
-from headwater.kernel.format.column_stats_records import (
+from headwater.format.avro.vectors import Longs, Mask
+from headwater.format.metadata.column_stats import (
     COUNTS,
     STATS_SCHEMA,
     decode_column_stats,
     encode_column_stats,
     stats_column,
 )
-from headwater.kernel.format.metadata_records import decode_bloom_filters, decode_secondary
-from headwater.kernel.format.metadata_schema import RecordType, Wrapper, read_record_types
-from headwater.kernel.format.wrapped_values import (
+from headwater.format.metadata.records import decode_bloom_filters, decode_secondary
+from headwater.format.metadata.schema import RecordType, Wrapper, read_record_types
+from headwater.format.metadata.wrapped_values import (
     CONTENT_BRANCHES,
     NUMBER_BRANCHES,
     REAL_BRANCHES,

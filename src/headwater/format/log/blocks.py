@@ -18,18 +18,18 @@ import pyarrow.parquet as pq
 from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.config.files import Compression, LogBlockFormat
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.avro_columns import conform, decode_records, encode_records
-from headwater.kernel.format.avro_schema import parse_avro_schema
-from headwater.kernel.format.delete_records import decode_delete_records, encode_delete_records
-from headwater.kernel.format.log_file import (
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.avro.columns import conform, decode_records, encode_records
+from headwater.format.avro.schema import parse_avro_schema
+from headwater.format.log.delete_records import decode_delete_records, encode_delete_records
+from headwater.format.log.frames import (
     BlockType,
     HeaderKey,
     LogBlock,
     encode_block,
     iter_blocks,
 )
-from headwater.kernel.format.parquet_columns import (
+from headwater.format.parquet.columns import (
     codec_name,
     compression_level,
     encoded_as,

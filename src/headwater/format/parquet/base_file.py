@@ -22,13 +22,13 @@ import pyarrow.parquet as pq
 
 from headwater.config.files import Compression
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
-from headwater.kernel.format.bloom import (
+from headwater.format.bloom import (
     BloomFilter,
     BloomFilterBuilder,
     MalformedBloomError,
     parse_bloom_filter,
 )
-from headwater.kernel.format.parquet_columns import (
+from headwater.format.parquet.columns import (
     codec_name,
     compression_level,
     encoded_as,

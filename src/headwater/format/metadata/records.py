@@ -17,15 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
-from headwater.kernel.format.avro_binary import (
+from headwater.format.avro.binary import (
     MalformedAvroError,
     append_long,
     read_count,
     read_long,
     read_span,
 )
-from headwater.kernel.format.avro_rows import RowReader
-from headwater.kernel.format.avro_vectors import (
+from headwater.format.avro.rows import RowReader
+from headwater.format.avro.vectors import (
     bytes_of,
     join_pieces,
     piece_lengths,
@@ -34,7 +34,7 @@ from headwater.kernel.format.avro_vectors import (
     read_longs,
     varint_matrix,
 )
-from headwater.kernel.format.metadata_schema import META_COLUMNS, RecordType
+from headwater.format.metadata.schema import META_COLUMNS, RecordType
 
 ONE_BY_ONE_MAX = 64
 """Up to so many locations, reading one after the other beats reading all at once, measured."""

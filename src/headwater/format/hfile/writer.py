@@ -14,14 +14,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
-from headwater.kernel.format.avro_vectors import (
+from headwater.format.avro.vectors import (
     Longs,
     data_of,
     join_pieces,
     piece_lengths,
     pieces_of,
 )
-from headwater.kernel.format.hfile import (
+from headwater.format.hfile.blocks import (
+    NO_PREVIOUS_BLOCK,
+    Codec,
+    Magic,
+    encode_block,
+    encode_vint,
+)
+from headwater.format.hfile.protobuf import encode_field, encode_with_length
+from headwater.format.hfile.reader import (
     INFO_MAGIC,
     KEY_SUFFIX,
     MAJOR_VERSION,
@@ -29,14 +37,6 @@ from headwater.kernel.format.hfile import (
     HFileEntries,
     TrailerTag,
 )
-from headwater.kernel.format.hfile_blocks import (
-    NO_PREVIOUS_BLOCK,
-    Codec,
-    Magic,
-    encode_block,
-    encode_vint,
-)
-from headwater.kernel.format.protobuf import encode_field, encode_with_length
 
 BLOCK_BYTES_MAX = 64 * 1024
 """Hudi's reader looks past as many last bytes of a block as it has checksums. Up to this size those

@@ -24,13 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
-from headwater.kernel.format.avro_binary import (
+from headwater.format.avro.binary import (
     MalformedAvroError,
     append_long,
     read_long,
     read_span,
 )
-from headwater.kernel.format.avro_vectors import (
+from headwater.format.avro.vectors import (
     Bytes,
     Longs,
     bytes_of,

@@ -13,8 +13,8 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from headwater.kernel.format.avro_binary import append_long
-from headwater.kernel.format.record_schemas import (
+from headwater.format.avro.binary import append_long
+from headwater.format.timeline.schemas import (
     RECORD_CLASSES,
     RECORD_SCHEMAS,
     Schema,

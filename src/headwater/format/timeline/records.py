@@ -7,17 +7,17 @@ from functools import cache, lru_cache
 from typing import NamedTuple, TypeVar
 
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.avro_container import (
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.avro.container import (
     decode_header,
     encode_container,
     encode_header,
     find_block,
     find_header_end,
 )
-from headwater.kernel.format.avro_decoder import Reader, compile_decoder
-from headwater.kernel.format.avro_encoder import UnwritableValueError, record_writer
-from headwater.kernel.format.record_schemas import RECORD_SCHEMAS, Record, schema_text
+from headwater.format.avro.decoder import Reader, compile_decoder
+from headwater.format.avro.encoder import UnwritableValueError, record_writer
+from headwater.format.timeline.schemas import RECORD_SCHEMAS, Record, schema_text
 
 RecordT = TypeVar("RecordT", bound=Record)
 

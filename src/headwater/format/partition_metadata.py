@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.kernel.format.properties import encode_properties, parse_properties
+from headwater.format.properties import encode_properties, parse_properties
 from headwater.model.instant import InstantTime
 
 PARTITION_METADATA_NAME = ".hoodie_partition_metadata"

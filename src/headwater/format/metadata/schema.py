@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.kernel.format.avro_rows import RowReader
-from headwater.kernel.format.avro_vectors import Longs
-from headwater.kernel.format.record_schemas import NAMESPACE, STRING, Schema
+from headwater.format.avro.rows import RowReader
+from headwater.format.avro.vectors import Longs
+from headwater.format.timeline.schemas import NAMESPACE, STRING, Schema
 
 META_COLUMNS = (
     "_hoodie_commit_time",

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
-from headwater.kernel.format.avro_binary import MalformedAvroError
-from headwater.kernel.format.avro_schema import parse_avro_schema
-from headwater.kernel.format.avro_vectors import (
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.avro.schema import parse_avro_schema
+from headwater.format.avro.vectors import (
     Bytes,
     Longs,
     Mask,

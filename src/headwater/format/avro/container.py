@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from headwater.kernel.format.avro_binary import (
+from headwater.format.avro.binary import (
     MalformedAvroError,
     append_long,
     read_count,
