@@ -26,7 +26,7 @@ from index_tables import (
 )
 
 import headwater as hw
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.seams.counting import CountingStorage
 
 COLUMN_STATS = {"hoodie.metadata.index.column.stats.enable": "true"}

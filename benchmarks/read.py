@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from spark_bench import Figure, best_of, bytes_below, new_session, rows_of, show
 
 import headwater as hw
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 
 BUCKETS = 8
 COLUMNS = ["city", "amount"]

@@ -33,8 +33,8 @@ import headwater as hw
 from headwater.config.write import HEARTBEAT_INTERVAL
 from headwater.engine.engine import Poll, never_stops
 from headwater.errors import ConflictError
-from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.active import load_active
+from headwater.metadata.view import load_view
 from headwater.model.instant import State
 from headwater.seams.counting import CountingStorage
 from headwater.seams.ids import Owner, SystemIds

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from spark_bench import Figure, best_of, bytes_below, new_session, rows_of, show
 
 import headwater as hw
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.seams.counting import CountingStorage
 
 BUCKETS = 8

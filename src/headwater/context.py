@@ -21,7 +21,6 @@ from headwater.config.table import TableConfig
 from headwater.config.write import WriteConfig
 from headwater.engine.inline import EngineFor, inline_engine
 from headwater.kernel.layout import TableLayout
-from headwater.kernel.load_view import IndexedView, load_view
 from headwater.kernel.table_config import load_table_config, table_layout, with_chosen_index
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import TimelineContents
@@ -34,6 +33,7 @@ from headwater.kernel.txn.steps import Claim
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.view.commits import CommitReader
 from headwater.markers.batches import load_every_marker
+from headwater.metadata.view import IndexedView, load_view
 from headwater.model.instant import Instant, InstantTime, instant_time_at
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
@@ -221,7 +221,7 @@ class TableContext:
     def load_view(
         self, *, as_of: InstantTime | None = None, contents: TimelineContents | None = None
     ) -> IndexedView:
-        """Return what the table holds now, or held as of a time; see `kernel.load_view`."""
+        """Return what the table holds now, or held as of a time; see `metadata.view`."""
         return load_view(
             self.storage,
             self.config,

@@ -13,7 +13,6 @@ from headwater.config.table import TableConfig
 from headwater.config.write import WriteConfig
 from headwater.context import TableContext
 from headwater.engine.inline import EngineFor, inline_engine
-from headwater.indexes.first import create_first_indexes, with_first_indexes
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.table_config import (
     check_no_table,
@@ -22,6 +21,7 @@ from headwater.kernel.table_config import (
     load_table_config,
 )
 from headwater.kernel.txn.locks.select import chosen_provider
+from headwater.metadata.initialize import create_first_indexes, with_first_indexes
 from headwater.operations.concurrency import check_concurrency
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.ids import Ids, SystemIds

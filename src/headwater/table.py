@@ -19,9 +19,9 @@ from headwater.config.registry import CheckedOptions, check_options
 from headwater.config.spark import SparkConfig
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
-from headwater.indexes.table_indexes import Indexes
 from headwater.inspect import Inspect
 from headwater.kernel.new_table import NewTable
+from headwater.metadata.indexes import Indexes
 from headwater.model.commit import Commit
 from headwater.opening import Place, create_context, open_context
 from headwater.operations.plan import Operation

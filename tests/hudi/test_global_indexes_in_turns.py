@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.kernel.index.metadata_table import load_metadata_table
-from headwater.kernel.index.partition_kinds import RECORD_INDEX
 from headwater.kernel.timeline.active import load_active
+from headwater.metadata.partition_kinds import RECORD_INDEX
+from headwater.metadata.table import load_metadata_table
 from headwater.table import Table
 from headwater.testing.hudi_peer import HudiPeer
 

@@ -32,10 +32,9 @@ from headwater.format.metadata.records import (
     encode_secondary,
 )
 from headwater.format.metadata.schema import METADATA_SCHEMA, RecordType
-from headwater.kernel.format.metadata_log import encode_metadata_log, read_metadata_log
-from headwater.kernel.index.entries import Entries
-from headwater.kernel.index.index_keys import ALL_PARTITIONS, bloom_filter_keys
-from headwater.kernel.index.partition_kinds import (
+from headwater.metadata.index_keys import ALL_PARTITIONS, bloom_filter_keys
+from headwater.metadata.log_files import encode_metadata_log, read_metadata_log
+from headwater.metadata.partition_kinds import (
     RECORD_INDEX,
     data_partition_of,
     file_id,
@@ -43,6 +42,7 @@ from headwater.kernel.index.partition_kinds import (
     group_number,
     groups_of_keys,
 )
+from headwater.metadata.records import Entries
 from headwater.model.files import BaseFile, LogFile, parse_data_file
 from headwater.testing.hudi_peer import HudiPeer
 from headwater.testing.hudi_tables import HudiTable

@@ -20,7 +20,7 @@ import pytest
 
 import headwater as hw
 from headwater.config.table_options import TableType
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.table import Table
 from headwater.testing.hudi_peer import HudiError, HudiPeer
 from headwater.testing.two_readers import META, Row, in_order

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.kernel.index.files import MetadataFiles
-from headwater.kernel.index.metadata_table import load_metadata_table
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.view.file_index import ListingFileIndex
+from headwater.metadata.files_partition import MetadataFiles
+from headwater.metadata.table import load_metadata_table
 from headwater.table import Table
 from headwater.testing.hudi_peer import HudiPeer
 

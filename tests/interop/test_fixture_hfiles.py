@@ -38,20 +38,20 @@ from headwater.format.metadata.schema import (
     RecordType,
     as_current,
 )
-from headwater.kernel.format.metadata_log import encode_metadata_log, read_metadata_log
-from headwater.kernel.index.entries import Entries
-from headwater.kernel.index.index_keys import (
+from headwater.metadata.index_keys import (
     ALL_PARTITIONS,
     column_stats_keys,
     partition_path_of,
     partition_stats_keys,
 )
-from headwater.kernel.index.partition_kinds import (
+from headwater.metadata.log_files import encode_metadata_log, read_metadata_log
+from headwater.metadata.partition_kinds import (
     file_id,
     group_count,
     group_number,
     groups_of_keys,
 )
+from headwater.metadata.records import Entries
 from headwater.model.files import BaseFile, LogFile, parse_data_file
 
 hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")

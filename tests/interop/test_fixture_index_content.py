@@ -20,12 +20,12 @@ import headwater as hw
 from headwater.config.table import TableConfig
 from headwater.format.metadata.column_stats import decode_column_stats
 from headwater.format.metadata.records import decode_record_locations
-from headwater.indexes.derive import Deriver
 from headwater.inspect.validate_metadata import validate_metadata
-from headwater.kernel.index.entries import Entries
-from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.view.table_view import TableView, load_listed_view
+from headwater.metadata.derive import Deriver
+from headwater.metadata.records import Entries
+from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.model.files import BaseFile, DataFile, FileSlice
 from headwater.seams.clock import SystemClock
 from headwater.seams.local import LocalStorage

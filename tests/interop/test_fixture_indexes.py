@@ -14,9 +14,9 @@ import pytest
 
 import headwater as hw
 from headwater.arrow.meta_columns import META_COLUMNS
-from headwater.kernel.index.partition_kinds import SECONDARY_INDEX_PREFIX
-from headwater.kernel.load_view import load_view
 from headwater.kernel.view.table_view import TableView, load_listed_view
+from headwater.metadata.partition_kinds import SECONDARY_INDEX_PREFIX
+from headwater.metadata.view import load_view
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 
 Unpack = Callable[[str], Path]

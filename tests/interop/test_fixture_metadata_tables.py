@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headwater.kernel.index.files import MetadataFiles
-from headwater.kernel.index.index_plan import tells_indexes
-from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
 from headwater.kernel.table_config import load_table_config, table_layout
 from headwater.kernel.timeline.active import load_active
+from headwater.kernel.txn.index_plan import tells_indexes
 from headwater.kernel.view.file_index import ListingFileIndex
+from headwater.metadata.files_partition import MetadataFiles
+from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.seams.clock import SystemClock
 from headwater.seams.local import LocalStorage
 

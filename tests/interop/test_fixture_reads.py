@@ -14,7 +14,7 @@ import pytest
 
 import headwater as hw
 from headwater.errors import ErrorKind
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 
 FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.view import load_view
 from headwater.model.files import BaseFile
 from headwater.seams.clock import SystemClock
 from headwater.seams.local import LocalStorage

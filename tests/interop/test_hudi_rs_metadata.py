@@ -23,7 +23,7 @@ import pytest
 
 import headwater as hw
 from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.seams.clock import SystemClock, Timer
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.storage import Storage

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.indexes.upkeep import MetadataUpkeep, compact_metadata_table, run_metadata_upkeep
-from headwater.kernel.index.files import MetadataFiles
-from headwater.kernel.index.metadata_table import load_metadata_table
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.steps import Claim
 from headwater.kernel.view.file_index import ListingFileIndex
+from headwater.metadata.files_partition import MetadataFiles
+from headwater.metadata.services import MetadataUpkeep, compact_metadata_table, run_metadata_upkeep
+from headwater.metadata.table import load_metadata_table
 from headwater.table import Table
 
 hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")

@@ -19,8 +19,8 @@ import pytest
 import headwater as hw
 from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.config.table_options import TableType
-from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import update_table_config
+from headwater.metadata.view import load_view
 from headwater.table import Table
 from headwater.testing.hudi_rs import location_for_hudi_rs
 

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 import headwater as hw
 from headwater.errors import ConflictError, FencedError
-from headwater.indexes.indexing import IndexProgress, Stage
+from headwater.metadata.indexing import IndexProgress, Stage
 
 INDEXES = ("column_stats", "bloom_filters", "record_index")
 WRITERS = 4

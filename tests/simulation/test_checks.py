@@ -10,8 +10,6 @@ import pytest
 from headwater.config.table import table_checksum
 from headwater.format.properties import encode_properties
 from headwater.format.timeline.records import encode_record
-from headwater.kernel.index.index_plan import PlannedIndex, encode_index_plan
-from headwater.kernel.index.partition_kinds import file_id
 from headwater.kernel.layout import (
     METADATA,
     METADATA_TIMELINE,
@@ -22,8 +20,10 @@ from headwater.kernel.layout import (
 )
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
+from headwater.kernel.txn.index_plan import PlannedIndex, encode_index_plan
 from headwater.kernel.txn.markers import Marker, MarkerKind, marker_path
 from headwater.kernel.txn.rollback_plan import plan_deletions, rollback_plan
+from headwater.metadata.partition_kinds import file_id
 from headwater.model.files import BaseFile
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionOperation, CompactionPlan

@@ -15,7 +15,7 @@ from headwater.config.spark import SparkConfig
 from headwater.engine.engine import TaskContext
 from headwater.engine.inline import InlineEngine
 from headwater.errors import ConflictError, CorruptTableError, FencedError
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import SystemIds
 from headwater.spark.tasks import SparkEngine, engine_for

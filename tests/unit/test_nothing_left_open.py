@@ -40,7 +40,6 @@ from headwater.config.source import SourceConfig
 from headwater.engine.inline import InlineRows
 from headwater.errors import FencedError, StorageError
 from headwater.format.parquet.base_file import write_base_file
-from headwater.indexes.indexing import IndexProgress
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider
@@ -49,6 +48,7 @@ from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import resume_inflight_write
 from headwater.markers.running import start_marker_service
 from headwater.markers.service import NoConflictWatch
+from headwater.metadata.indexing import IndexProgress
 from headwater.model.instant import InstantTime, State
 from headwater.opening import Place
 from headwater.operations.plan import Operation

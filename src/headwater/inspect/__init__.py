@@ -7,7 +7,6 @@ import os
 import pyarrow as pa
 
 from headwater.context import TableContext
-from headwater.indexes.listing import list_indexes
 from headwater.inspect.cancels import count_cancels, list_cancels
 from headwater.inspect.files import list_files
 from headwater.inspect.heartbeats import list_heartbeats
@@ -16,6 +15,7 @@ from headwater.inspect.slices import list_slices
 from headwater.inspect.timeline import list_instants, list_operations
 from headwater.inspect.timeline_picture import draw_timeline
 from headwater.inspect.validate_metadata import validate_metadata
+from headwater.metadata.listing import list_indexes
 
 
 class Inspect:

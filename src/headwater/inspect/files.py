@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headwater.config.table import TableConfig
 from headwater.inspect.completion import load_completion_times
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.model.files import BaseFile, DataFile
 from headwater.model.instant import InstantTime
 from headwater.seams.storage import Storage

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from headwater.config.table import TableConfig
 from headwater.inspect.completion import load_completion_times
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.seams.storage import Storage
 
 SCHEMA = pa.schema(

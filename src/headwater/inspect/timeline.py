@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from headwater.config.table import TableConfig
-from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.metadata.view import load_view
 from headwater.seams.storage import Storage
 
 SCHEMA = pa.schema(

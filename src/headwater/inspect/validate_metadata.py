@@ -30,14 +30,14 @@ from headwater.errors import CorruptTableError
 from headwater.format.avro.binary import MalformedAvroError
 from headwater.format.metadata.column_stats import decode_column_stats, typed_bounds
 from headwater.format.metadata.records import decode_bloom_filters, decode_record_locations
-from headwater.indexes.derive import Deriver
-from headwater.kernel.index.column_ranges import leaf_type
-from headwater.kernel.index.entries import Entries
-from headwater.kernel.index.files import MetadataFiles
-from headwater.kernel.index.index_keys import xxhash64
-from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
-from headwater.kernel.index.partition_kinds import FILES, PartitionKind, kind_of
 from headwater.kernel.view.table_view import TableView, load_listed_view
+from headwater.metadata.column_ranges import leaf_type
+from headwater.metadata.derive import Deriver
+from headwater.metadata.files_partition import MetadataFiles
+from headwater.metadata.index_keys import xxhash64
+from headwater.metadata.partition_kinds import FILES, PartitionKind, kind_of
+from headwater.metadata.records import Entries
+from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.model.files import BaseFile, DataFile, FileSlice, LogFile
 from headwater.model.instant import Action
 

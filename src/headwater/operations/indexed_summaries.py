@@ -22,11 +22,11 @@ from headwater.format.avro.binary import MalformedAvroError
 from headwater.format.bloom import MalformedBloomError, parse_bloom_filter
 from headwater.format.metadata.column_stats import decode_column_stats, typed_bounds
 from headwater.format.metadata.records import decode_bloom_filters
-from headwater.kernel.index.index_keys import bloom_filter_keys, column_stats_keys
-from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
-from headwater.kernel.index.partition_kinds import BLOOM_FILTERS, COLUMN_STATS
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
+from headwater.metadata.index_keys import bloom_filter_keys, column_stats_keys
+from headwater.metadata.partition_kinds import BLOOM_FILTERS, COLUMN_STATS
+from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.model.files import BaseFile
 from headwater.operations.key_summary import KeySummary
 from headwater.operations.plan import WritePlan

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
-from headwater.kernel.index.record_lookup import find_locations, find_locations_apart
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
+from headwater.metadata.record_lookup import find_locations, find_locations_apart
+from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.operations.partition_rows import rows_by_partition
 from headwater.operations.plan import WritePlan
 from headwater.seams.storage import Storage

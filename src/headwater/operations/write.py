@@ -61,11 +61,6 @@ from headwater.errors import (
 )
 from headwater.format.avro.schema import encode_avro_schema
 from headwater.format.timeline.records import encode_record
-from headwater.indexes.keep import IndexKeeper, check_indexes_kept
-from headwater.kernel.index.partition_kinds import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX
-from headwater.kernel.index.record_lookup import find_locations, find_locations_apart
-from headwater.kernel.index.table_change import Inputs, LateInputs
-from headwater.kernel.load_view import IndexedView, load_view
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt
@@ -86,6 +81,11 @@ from headwater.markers.batches import load_every_marker
 from headwater.markers.detection import Detection, plan_detection
 from headwater.markers.early_conflict import EarlyCheck
 from headwater.markers.running import RunningMarkerService
+from headwater.metadata.partition_kinds import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX
+from headwater.metadata.record_lookup import find_locations, find_locations_apart
+from headwater.metadata.table_change import Inputs, LateInputs
+from headwater.metadata.view import IndexedView, load_view
+from headwater.metadata.writer import IndexKeeper, check_indexes_kept
 from headwater.model.commit import Commit
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import BaseFile, FileGroupId, FileSlice

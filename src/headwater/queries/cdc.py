@@ -26,9 +26,9 @@ import pyarrow as pa
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.errors import ErrorKind, NotFoundError
-from headwater.kernel.load_view import load_view
 from headwater.kernel.view.commits import Commit
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.view import load_view
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime
 from headwater.queries.incremental import Window, check_rows_have_instants

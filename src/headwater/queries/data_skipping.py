@@ -28,15 +28,15 @@ from headwater.config.table_options import MergeMode
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.format.avro.binary import MalformedAvroError
 from headwater.format.metadata.column_stats import decode_column_stats, typed_bounds
-from headwater.kernel.index.entries import Entries
-from headwater.kernel.index.index_keys import (
+from headwater.metadata.index_keys import (
     column_prefix,
     column_stats_keys,
     partition_stats_keys,
 )
-from headwater.kernel.index.metadata_table import MetadataTable
-from headwater.kernel.index.partition_kinds import COLUMN_STATS, PARTITION_STATS
-from headwater.kernel.load_view import IndexedView
+from headwater.metadata.partition_kinds import COLUMN_STATS, PARTITION_STATS
+from headwater.metadata.records import Entries
+from headwater.metadata.table import MetadataTable
+from headwater.metadata.view import IndexedView
 from headwater.model.files import DataFile, FileSlice
 from headwater.queries.predicate import Comparison, Condition, Predicate
 from headwater.queries.value_bounds import ValueBounds, may_match

@@ -25,12 +25,12 @@ from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.config.table import TableConfig
 from headwater.config.table_options import GLOBAL_INDEXES, IndexType
 from headwater.errors import CorruptTableError, InvalidInputError, UnsupportedError
-from headwater.indexes.row_terms import secondary_text
-from headwater.kernel.index.metadata_table import MetadataTable
-from headwater.kernel.index.partition_kinds import RECORD_INDEX, SECONDARY_INDEX_PREFIX
-from headwater.kernel.index.record_lookup import find_locations, find_record_keys
-from headwater.kernel.load_view import IndexedView
 from headwater.kernel.table_config import with_chosen_index
+from headwater.metadata.partition_kinds import RECORD_INDEX, SECONDARY_INDEX_PREFIX
+from headwater.metadata.record_lookup import find_locations, find_record_keys
+from headwater.metadata.row_keys import secondary_text
+from headwater.metadata.table import MetadataTable
+from headwater.metadata.view import IndexedView
 from headwater.model.files import FileGroupId
 from headwater.queries.predicate import Comparison, Condition, Predicate
 from headwater.queries.pruning import key_rows

@@ -12,9 +12,9 @@ from headwater.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.errors import InvalidInputError
-from headwater.kernel.load_view import IndexedView
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.slicing import without_logs
+from headwater.metadata.view import IndexedView
 from headwater.model.files import FileSlice
 from headwater.queries.data_skipping import readable_partitions, skip_slices
 from headwater.queries.located_groups import located_groups

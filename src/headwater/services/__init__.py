@@ -11,11 +11,11 @@ from headwater.config.clustering import ClusteringConfig
 from headwater.config.compaction import CompactionConfig
 from headwater.config.upkeep import UpkeepConfig
 from headwater.context import TableContext
-from headwater.indexes.table_indexes import Indexes
-from headwater.indexes.upkeep import metadata_upkeep, run_metadata_upkeep
 from headwater.kernel.txn.cancel import AbortedPlan
 from headwater.kernel.txn.rollback import RolledBackWrite
 from headwater.markers.batches import load_every_marker
+from headwater.metadata.indexes import Indexes
+from headwater.metadata.services import metadata_upkeep, run_metadata_upkeep
 from headwater.model.instant import parse_instant_time
 from headwater.model.plan_flags import PlanFlags, parse_cancellation_policy
 from headwater.services.archive import ArchiveResult, run_archive

@@ -41,7 +41,6 @@ from headwater.config.archive import ArchiveConfig
 from headwater.config.clean import CleanConfig, CleanPolicy
 from headwater.context import TableContext
 from headwater.format.timeline.records import decode_record
-from headwater.indexes.upkeep import unfolded_since
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.history.compact import compact_history
 from headwater.kernel.timeline.history.write import (
@@ -54,6 +53,7 @@ from headwater.kernel.txn.leftovers import forget_instant
 from headwater.kernel.view.commits import CommitReader
 from headwater.kernel.view.file_index import ListingFileIndex
 from headwater.kernel.view.retention import completed_commits, earliest_to_retain, load_floors
+from headwater.metadata.services import unfolded_since
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import IndexPlan
 from headwater.model.service_metadata import RollbackMetadata

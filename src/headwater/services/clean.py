@@ -46,14 +46,12 @@ from headwater.engine.engine import Engine, TaskContext
 from headwater.engine.inline import InlineEngine
 from headwater.errors import ConflictError, CorruptTableError, ErrorKind, NotFoundError
 from headwater.format.timeline.records import decode_record, encode_record
-from headwater.indexes.keep import IndexKeeper
-from headwater.kernel.index.index_plan import decode_index_plan
-from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.guard import Executed, Returned, run_guarded, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.index_plan import decode_index_plan
 from headwater.kernel.txn.metadata_commit import IndexUpdate, delete_metadata_logs
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.steps import Started
@@ -67,6 +65,8 @@ from headwater.kernel.view.retention import (
     retained_from,
 )
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.view import load_view
+from headwater.metadata.writer import IndexKeeper
 from headwater.model.files import DataFile, FileGroupId, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import ActionInstant, CleanerPlan, CleanFileInfo

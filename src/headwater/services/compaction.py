@@ -30,12 +30,12 @@ from headwater.config.compaction import CompactionConfig, CompactionTrigger
 from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext
 from headwater.format.timeline.records import encode_record
-from headwater.kernel.index.table_change import Inputs
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.markers import MarkerKind
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.commits import Commit
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.table_change import Inputs
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import FileGroupId, FileSlice, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_after

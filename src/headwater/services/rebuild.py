@@ -12,9 +12,9 @@ from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.config.table_options import INDEXES_TO_REBUILD
 from headwater.context import TableContext
 from headwater.errors import HeadwaterError
-from headwater.indexes.table_indexes import Indexes
-from headwater.kernel.index.definitions import load_index_definitions
 from headwater.kernel.table_config import update_table_config_in_lock
+from headwater.metadata.definitions import load_index_definitions
+from headwater.metadata.indexes import Indexes
 
 log = logging.getLogger(__name__)
 

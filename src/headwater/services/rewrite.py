@@ -36,8 +36,6 @@ from headwater.errors import (
     UnsupportedError,
 )
 from headwater.format.timeline.records import encode_record
-from headwater.indexes.keep import IndexKeeper, check_indexes_kept
-from headwater.kernel.index.table_change import Inputs, LateInputs
 from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.cancel import AbortedPlan, undo_announced
@@ -50,6 +48,8 @@ from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.commits import Commit
 from headwater.kernel.view.table_view import TableView
 from headwater.markers.batches import load_every_marker
+from headwater.metadata.table_change import Inputs, LateInputs
+from headwater.metadata.writer import IndexKeeper, check_indexes_kept
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import FileGroupId, attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State

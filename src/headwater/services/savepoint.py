@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from headwater.context import TableContext
 from headwater.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NotFoundError
 from headwater.format.timeline.records import decode_record, encode_record
-from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.events import Completed, Event, SavepointDeleted, WentInflight
 from headwater.kernel.txn.transaction import Decision, Needs, Prefix
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.kernel.view.retention import check_readable, completed_commits
+from headwater.metadata.view import load_view
 from headwater.model.files import FileSlice
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.model.service_metadata import SavepointMetadata, SavepointPartitionMetadata

@@ -21,8 +21,6 @@ from headwater.config.table_options import (
 )
 from headwater.context import TableContext
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError
-from headwater.kernel.index.partition_kinds import FILES
-from headwater.kernel.index.taking_back import load_partitions_holding
 from headwater.kernel.table_config import update_table_config_in_lock
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.changes import load_changes
@@ -33,6 +31,8 @@ from headwater.kernel.txn.withdrawal import ScheduleWithdrawal
 from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit
 from headwater.kernel.view.retention import check_readable, completed_commits
 from headwater.markers.batches import load_every_marker
+from headwater.metadata.partition_kinds import FILES
+from headwater.metadata.rollback_metadata import load_partitions_holding
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
 
 log = logging.getLogger(__name__)

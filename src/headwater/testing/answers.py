@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.arrow.meta_columns import FILE_NAME, META_COLUMNS
-from headwater.kernel.load_view import load_view
 from headwater.kernel.view.as_of import parse_as_of
+from headwater.metadata.view import load_view
 from headwater.testing.two_readers import Row, in_order
 
 if TYPE_CHECKING:

@@ -21,15 +21,15 @@ from headwater.config.table_options import (
 from headwater.errors import HeadwaterError
 from headwater.format.properties import parse_properties
 from headwater.format.timeline.records import decode_record
-from headwater.kernel.index.index_plan import (
+from headwater.kernel.layout import METADATA, METADATA_TIMELINE, PROPERTIES
+from headwater.kernel.timeline.names import TimelineFile, file_name, parse_file_name
+from headwater.kernel.txn.index_plan import (
     PlannedIndex,
     decode_index_plan,
     decode_index_result,
     tells_indexes,
 )
-from headwater.kernel.index.partition_kinds import FILES, group_number
-from headwater.kernel.layout import METADATA, METADATA_TIMELINE, PROPERTIES
-from headwater.kernel.timeline.names import TimelineFile, file_name, parse_file_name
+from headwater.metadata.partition_kinds import FILES, group_number
 from headwater.model.files import LogFile, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from headwater.config.table import TableConfig
 from headwater.errors import HeadwaterError
 from headwater.format.timeline.records import decode_record
-from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.changes import clustered_groups
+from headwater.metadata.view import load_view
 from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plan_flags import says_cancellable

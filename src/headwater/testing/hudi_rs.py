@@ -6,7 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from headwater.kernel.layout import METADATA
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 
 if TYPE_CHECKING:
     from headwater.table import Table

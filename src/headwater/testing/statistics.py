@@ -7,7 +7,7 @@ import pyarrow as pa
 from headwater.format.metadata.column_stats import COUNTS, encode_statistic
 from headwater.format.metadata.schema import RecordType
 from headwater.format.metadata.wrapped_values import value_kind
-from headwater.kernel.index.column_ranges import raw_of
+from headwater.metadata.column_ranges import raw_of
 
 
 def encode_typed_stats(

@@ -14,18 +14,18 @@ from zlib import crc32
 
 from headwater.config.table import TableConfig
 from headwater.format.timeline.records import decode_record, encode_record
-from headwater.indexes.indexing import Report
-from headwater.kernel.index.index_plan import PlannedIndex, run_time, taken_in
-from headwater.kernel.index.metadata_table import METADATA_TABLE_TIMELINE, load_metadata_table
-from headwater.kernel.index.partition_files import covered_partitions, list_groups, told_token
-from headwater.kernel.index.partition_kinds import COLUMN_STATS, FILES, file_id
 from headwater.kernel.layout import METADATA
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.index_plan import PlannedIndex, run_time, taken_in
 from headwater.kernel.txn.metadata_commit import COVERED_KEY, MetadataCommit, newest_indexing
+from headwater.metadata.indexing import Report
+from headwater.metadata.partition_files import covered_partitions, list_groups, told_token
+from headwater.metadata.partition_kinds import COLUMN_STATS, FILES, file_id
+from headwater.metadata.table import METADATA_TABLE_TIMELINE, load_metadata_table
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import BaseFile, DataFile, LogFile, write_token
 from headwater.model.instant import Action, Instant, InstantTime, State

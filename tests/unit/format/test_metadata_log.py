@@ -11,13 +11,13 @@ from headwater.errors import CorruptTableError, ErrorKind
 from headwater.format.log.frames import BlockType, HeaderKey, encode_block, iter_blocks
 from headwater.format.metadata.records import encode_secondary
 from headwater.format.metadata.schema import METADATA_SCHEMA
-from headwater.kernel.format.metadata_log import (
+from headwater.metadata.log_files import (
     encode_initial_log,
     encode_metadata_log,
     load_metadata_logs,
     read_metadata_log,
 )
-from headwater.kernel.index.entries import Entries
+from headwater.metadata.records import Entries
 from headwater.model.files import LogFile, parse_data_file
 from headwater.model.instant import InstantTime
 from headwater.seams.memory import MemoryStorage

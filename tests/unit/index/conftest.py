@@ -14,13 +14,6 @@ from headwater.format.metadata.index_definitions import IndexDefinition
 from headwater.format.metadata.records import record_start
 from headwater.format.metadata.schema import RecordType
 from headwater.format.timeline.records import encode_record
-from headwater.indexes.update import MetadataUpdate
-from headwater.indexes.upkeep import MetadataUpkeep
-from headwater.kernel.index.bootstrap import create_metadata_table
-from headwater.kernel.index.entries import Entries, EntriesApart
-from headwater.kernel.index.files import MetadataFiles
-from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
-from headwater.kernel.index.table_change import TableChange
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.table_config import create_table_config, load_table_config, table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
@@ -28,6 +21,13 @@ from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProce
 from headwater.kernel.txn.steps import Claim
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
+from headwater.metadata.bootstrap import create_metadata_table
+from headwater.metadata.files_partition import MetadataFiles
+from headwater.metadata.records import Entries, EntriesApart
+from headwater.metadata.services import MetadataUpkeep
+from headwater.metadata.table import MetadataTable, load_metadata_table
+from headwater.metadata.table_change import TableChange
+from headwater.metadata.update import MetadataUpdate
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime

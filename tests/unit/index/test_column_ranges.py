@@ -16,7 +16,7 @@ from headwater.arrow.log_parts import DataPart
 from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.format.metadata.column_stats import decode_column_stats, typed_bounds
 from headwater.format.parquet.base_file import open_base_file, write_base_file
-from headwater.kernel.index.column_ranges import (
+from headwater.metadata.column_ranges import (
     ColumnRange,
     indexed_columns,
     join_ranges,
@@ -24,7 +24,7 @@ from headwater.kernel.index.column_ranges import (
     ranges_of_base_file,
     ranges_of_log,
 )
-from headwater.kernel.index.column_stats import column_stats_entries
+from headwater.metadata.column_stats import column_stats_entries
 from headwater.model.files import BaseFile
 from headwater.model.instant import InstantTime
 from headwater.seams.memory import MemoryStorage

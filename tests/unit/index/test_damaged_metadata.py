@@ -24,9 +24,9 @@ import headwater as hw
 from headwater.errors import CorruptTableError, ErrorKind, HeadwaterError
 from headwater.format.hfile.reader import HFile
 from headwater.format.properties import parse_properties
-from headwater.indexes import table_indexes
-from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import update_table_config
+from headwater.metadata import indexes as table_indexes
+from headwater.metadata.view import load_view
 from headwater.table import Table
 
 Row = dict[str, Any]

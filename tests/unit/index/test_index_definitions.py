@@ -12,7 +12,7 @@ import headwater as hw
 from headwater.cli.main import main
 from headwater.config.metadata import MetadataConfig
 from headwater.errors import ErrorKind, InvalidInputError
-from headwater.kernel.index.definitions import define_index
+from headwater.metadata.definitions import define_index
 from headwater.table import Table
 
 SCHEMA = pa.schema(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
-from headwater.kernel.index.index_keys import (
+from headwater.metadata.index_keys import (
     bloom_filter_keys,
     column_prefix,
     column_stats_keys,

@@ -24,14 +24,6 @@ from headwater.errors import (
     NotFoundError,
 )
 from headwater.format.timeline.records import encode_record
-from headwater.indexes.indexing import Indexing, IndexProgress, Report, Stage
-from headwater.kernel.index.coverage import load_covered
-from headwater.kernel.index.index_plan import (
-    PlannedIndex,
-    decode_index_plan,
-    pending_indexings,
-)
-from headwater.kernel.index.metadata_table import load_metadata_table
 from headwater.kernel.layout import METADATA, METADATA_TIMELINE
 from headwater.kernel.table_config import load_table_config, update_table_config
 from headwater.kernel.timeline.active import Timeline, load_active
@@ -39,12 +31,20 @@ from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.guard import beating
 from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.index_plan import (
+    PlannedIndex,
+    decode_index_plan,
+    pending_indexings,
+)
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
 from headwater.kernel.txn.metadata_commit import load_index_partitions
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.steps import EnterInflight, Started
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import CommittedWrite, InflightWrite, start_inflight_write
+from headwater.metadata.coverage import load_covered
+from headwater.metadata.indexing import Indexing, IndexProgress, Report, Stage
+from headwater.metadata.table import load_metadata_table
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State

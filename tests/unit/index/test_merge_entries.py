@@ -20,10 +20,10 @@ from headwater.format.metadata.records import (
 )
 from headwater.format.metadata.schema import RecordType
 from headwater.format.metadata.wrapped_values import value_kind
-from headwater.kernel.index.entries import Entries
-from headwater.kernel.index.group_entries import split_by_group
-from headwater.kernel.index.merge_entries import merge_entries
-from headwater.kernel.index.partition_kinds import groups_of_keys
+from headwater.metadata.merge_records import merge_entries
+from headwater.metadata.partition_kinds import groups_of_keys
+from headwater.metadata.records import Entries
+from headwater.metadata.records_by_group import split_by_group
 
 Told = dict[str, bytes | None]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.kernel.index.metadata_compaction import obsolete_files
-from headwater.kernel.index.metadata_slices import newest_slices
+from headwater.metadata.compaction import obsolete_files
+from headwater.metadata.slices import newest_slices
 from headwater.model.files import BaseFile, DataFile, LogFile
 from headwater.model.instant import InstantTime
 

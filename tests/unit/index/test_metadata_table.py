@@ -11,23 +11,23 @@ from headwater.errors import CorruptTableError, ErrorKind
 from headwater.format.metadata.records import record_start
 from headwater.format.metadata.schema import METADATA_SCHEMA, RecordType
 from headwater.format.timeline.records import encode_record
-from headwater.kernel.format.metadata_log import encode_metadata_log
-from headwater.kernel.index.bootstrap import (
+from headwater.kernel.timeline.active import instant_path
+from headwater.metadata.bootstrap import (
     create_metadata_table,
     drop_partition,
     initialise_partition,
     write_base_files,
 )
-from headwater.kernel.index.entries import Entries
-from headwater.kernel.index.files import MetadataFiles, file_entries
-from headwater.kernel.index.group_entries import split_by_group
-from headwater.kernel.index.partition_files import (
+from headwater.metadata.files_partition import MetadataFiles, file_entries
+from headwater.metadata.log_files import encode_metadata_log
+from headwater.metadata.partition_files import (
     BULK_INSERT,
     encode_metadata_commit,
 )
-from headwater.kernel.index.partition_kinds import file_id
-from headwater.kernel.index.table_change import TableChange
-from headwater.kernel.timeline.active import instant_path
+from headwater.metadata.partition_kinds import file_id
+from headwater.metadata.records import Entries
+from headwater.metadata.records_by_group import split_by_group
+from headwater.metadata.table_change import TableChange
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Action, InstantTime

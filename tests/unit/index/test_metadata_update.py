@@ -12,13 +12,13 @@ import pytest
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError
 from headwater.format.metadata.index_definitions import IndexDefinition
 from headwater.format.timeline.records import decode_record, encode_record
-from headwater.indexes.update import MetadataUpdate
-from headwater.kernel.index.entries import Entries, EntriesApart
-from headwater.kernel.index.partition_files import covered_partitions
-from headwater.kernel.index.partition_kinds import file_id
-from headwater.kernel.index.table_change import TableChange
 from headwater.kernel.table_config import update_table_config
 from headwater.kernel.txn.metadata_commit import COVERED_KEY
+from headwater.metadata.partition_files import covered_partitions
+from headwater.metadata.partition_kinds import file_id
+from headwater.metadata.records import Entries, EntriesApart
+from headwater.metadata.table_change import TableChange
+from headwater.metadata.update import MetadataUpdate
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.instant import Action
 from headwater.seams.counting import CountingStorage

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from headwater.errors import ConflictError, ErrorKind
 from headwater.format.timeline.records import decode_record
-from headwater.indexes.upkeep import (
+from headwater.kernel.timeline.active import Timeline, instant_path
+from headwater.kernel.timeline.history.read import HistoryTimeline
+from headwater.kernel.timeline.names import file_name
+from headwater.kernel.txn.index_plan import PlannedIndex, encode_index_plan
+from headwater.metadata.rollback_metadata import load_partitions_holding
+from headwater.metadata.services import (
     COMMITS_KEPT,
     SLICES_KEPT,
     compact_metadata_table,
@@ -22,11 +27,6 @@ from headwater.indexes.upkeep import (
     run_metadata_upkeep,
     unfolded_since,
 )
-from headwater.kernel.index.index_plan import PlannedIndex, encode_index_plan
-from headwater.kernel.index.taking_back import load_partitions_holding
-from headwater.kernel.timeline.active import Timeline, instant_path
-from headwater.kernel.timeline.history.read import HistoryTimeline
-from headwater.kernel.timeline.names import file_name
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State

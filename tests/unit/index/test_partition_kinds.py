@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import CorruptTableError, InvalidInputError
 from headwater.format.metadata.index_definitions import IndexVersion
-from headwater.kernel.index.partition_kinds import (
+from headwater.metadata.partition_kinds import (
     data_partition_of,
     file_id,
     group_count,

@@ -18,12 +18,13 @@ from headwater.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from headwater.indexes import build, table_indexes
-from headwater.indexes.indexing import IndexProgress, Stage
-from headwater.kernel.index.merge_entries import load_logged
-from headwater.kernel.index.partition_files import is_told_log
 from headwater.kernel.layout import METADATA
-from headwater.kernel.load_view import load_view
+from headwater.metadata import index_content as build
+from headwater.metadata import indexes as table_indexes
+from headwater.metadata.indexing import IndexProgress, Stage
+from headwater.metadata.merge_records import load_logged
+from headwater.metadata.partition_files import is_told_log
+from headwater.metadata.view import load_view
 from headwater.model.files import LogFile, parse_data_file
 from headwater.seams.sub_storage import SubStorage
 from headwater.table import Table

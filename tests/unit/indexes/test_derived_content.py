@@ -40,15 +40,15 @@ from headwater.format.metadata.index_definitions import (
 from headwater.format.metadata.records import decode_record_locations
 from headwater.format.metadata.wrapped_values import ValueType
 from headwater.format.properties import encode_properties
-from headwater.indexes.derive import Deriver
-from headwater.kernel.format.metadata_log import read_metadata_log
-from headwater.kernel.index.bootstrap import create_metadata_table
-from headwater.kernel.index.column_ranges import indexed_columns
-from headwater.kernel.index.definitions import definitions_path
-from headwater.kernel.index.entries import Entries
-from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
 from headwater.kernel.layout import PROPERTIES
 from headwater.kernel.view.table_view import load_listed_view
+from headwater.metadata.bootstrap import create_metadata_table
+from headwater.metadata.column_ranges import indexed_columns
+from headwater.metadata.definitions import definitions_path
+from headwater.metadata.derive import Deriver
+from headwater.metadata.log_files import read_metadata_log
+from headwater.metadata.records import Entries
+from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.table import Table
 
 A = TypeVar("A")

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 import headwater as hw
 from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
-from headwater.indexes.upkeep import MetadataUpkeep, compact_metadata_table
-from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
-from headwater.kernel.index.partition_kinds import RECORD_INDEX, data_partition_of, file_id
-from headwater.kernel.index.record_lookup import find_locations, find_locations_apart
 from headwater.kernel.table_config import load_table_config, table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.steps import Claim
+from headwater.metadata.partition_kinds import RECORD_INDEX, data_partition_of, file_id
+from headwater.metadata.record_lookup import find_locations, find_locations_apart
+from headwater.metadata.services import MetadataUpkeep, compact_metadata_table
+from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.operations.plan import Operation
 from headwater.operations.write import WriteRequest, start_write
 from headwater.table import Table

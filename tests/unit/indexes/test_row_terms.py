@@ -17,7 +17,14 @@ from headwater.format.avro.schema import encode_avro_schema
 from headwater.format.log.blocks import encode_data_block, encode_delete_block
 from headwater.format.metadata.records import decode_record_locations
 from headwater.format.parquet.base_file import write_base_file
-from headwater.indexes.row_terms import (
+from headwater.metadata.record_locations import (
+    PlacedTerms,
+    epoch_ms,
+    gone_for_good,
+    record_entries,
+)
+from headwater.metadata.records import Entries
+from headwater.metadata.row_keys import (
     TermRule,
     live_terms,
     secondary_text,
@@ -26,13 +33,6 @@ from headwater.indexes.row_terms import (
     terms_of_logs,
     vanished_terms,
     without_terms,
-)
-from headwater.kernel.index.entries import Entries
-from headwater.kernel.index.record_locations import (
-    PlacedTerms,
-    epoch_ms,
-    gone_for_good,
-    record_entries,
 )
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime

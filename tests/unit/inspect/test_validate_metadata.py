@@ -14,11 +14,11 @@ from headwater.format.hfile.writer import sort_entries
 from headwater.format.metadata.records import encode_record_locations
 from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.inspect.validate_metadata import SCHEMA as PROBLEM_SCHEMA
-from headwater.kernel.format.metadata_log import encode_metadata_log, read_metadata_log
-from headwater.kernel.index.column_ranges import ColumnRange
-from headwater.kernel.index.column_stats import column_stats_entries, partition_stats_entries
-from headwater.kernel.index.entries import Entries
 from headwater.kernel.view.table_view import load_listed_view
+from headwater.metadata.column_ranges import ColumnRange
+from headwater.metadata.column_stats import column_stats_entries, partition_stats_entries
+from headwater.metadata.log_files import encode_metadata_log, read_metadata_log
+from headwater.metadata.records import Entries
 from headwater.model.files import DataFile, parse_data_file
 from headwater.table import Table
 

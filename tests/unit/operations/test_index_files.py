@@ -13,7 +13,7 @@ import headwater as hw
 from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.errors import InvalidInputError
 from headwater.format.parquet.base_file import BaseFileReader, open_base_file
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.model.files import BaseFile
 from headwater.operations.inserts import InsertPiece, plan_inserts
 from headwater.table import Table

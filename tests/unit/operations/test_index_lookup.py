@@ -12,7 +12,7 @@ import headwater as hw
 from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.errors import CorruptTableError
 from headwater.format.parquet.base_file import open_base_file
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.model.files import FileSlice
 from headwater.operations.byte_cache import ByteCache
 from headwater.operations.key_lookup import KeyLookup

@@ -16,7 +16,7 @@ import headwater as hw
 from headwater.context import TableContext
 from headwater.engine.engine import GROUP_NUMBER, Route, RouteKind, RowsTask, TaskContext
 from headwater.errors import InvalidInputError
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.model.commit import Commit
 from headwater.operations.plan import Operation
 from headwater.operations.staging import StagedRows, stage_rows

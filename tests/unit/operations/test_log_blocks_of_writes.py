@@ -11,7 +11,7 @@ import pytest
 import headwater as hw
 from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.format.log.blocks import read_log_parts
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.model.files import LogFile
 from headwater.table import Table
 

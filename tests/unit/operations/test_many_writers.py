@@ -13,8 +13,8 @@ from headwater import Table, create_table, open_table
 from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError
-from headwater.kernel.load_view import load_view
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.view import load_view
 from headwater.operations.plan import Operation
 from headwater.operations.write import RunningWrite, WriteRequest, start_write
 

@@ -11,7 +11,7 @@ import pytest
 
 import headwater as hw
 from headwater.context import TableContext
-from headwater.kernel.index.partition_kinds import RECORD_INDEX
+from headwater.metadata.partition_kinds import RECORD_INDEX
 from headwater.operations.plan import Operation
 from headwater.operations.write import WriteRequest, start_write
 from headwater.table import Table

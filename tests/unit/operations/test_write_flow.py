@@ -16,8 +16,8 @@ from headwater.config.table_options import TableType
 from headwater.context import TableContext
 from headwater.engine.engine import Route, RowsTask, TaskContext
 from headwater.engine.inline import InlineRows
-from headwater.kernel.load_view import load_view
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, load_markers
+from headwater.metadata.view import load_view
 from headwater.model.files import write_token
 from headwater.operations import execute
 from headwater.operations.plan import Operation

@@ -16,7 +16,7 @@ import headwater as hw
 from headwater.arrow.buckets import bucket_ids
 from headwater.arrow.keys import KeyGenerator
 from headwater.context import TableContext
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.model.instant import instant_time_after
 from headwater.operations.plan import INSERTS, Operation, WritePlan, slices_by_bucket
 from headwater.operations.route import GroupKey, assign_groups, group_numbers

@@ -14,8 +14,8 @@ from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
 from headwater.errors import ConflictError, EarlyConflictError, ErrorKind
 from headwater.kernel.layout import cancel_path
-from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.names import file_name
+from headwater.metadata.view import load_view
 from headwater.model.instant import Action, InstantTime, State, instant_time_after
 from headwater.model.plan_flags import PlanFlags
 from headwater.operations.plan import Operation

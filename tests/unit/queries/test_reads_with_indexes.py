@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import headwater as hw
-from headwater.kernel.index.partition_kinds import COLUMN_STATS, PARTITION_STATS, RECORD_INDEX
-from headwater.kernel.load_view import load_view
 from headwater.kernel.view.table_view import load_listed_view
+from headwater.metadata.partition_kinds import COLUMN_STATS, PARTITION_STATS, RECORD_INDEX
+from headwater.metadata.view import load_view
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 from headwater.seams.counting import CountingStorage
 from headwater.table import Table
@@ -107,7 +107,7 @@ def conditions(draw: st.DrawFn) -> str:
 @pytest.fixture
 def trusted_indexes(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fail if an index was passed over: then nothing was tested."""
-    caplog.set_level(logging.WARNING, logger="headwater.kernel.load_view")
+    caplog.set_level(logging.WARNING, logger="headwater.metadata.view")
     yield
     assert [r.getMessage() for r in caplog.records if "index" in r.getMessage()] == []
 

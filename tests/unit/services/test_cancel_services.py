@@ -10,11 +10,11 @@ import pytest
 
 from headwater.errors import ConflictError, CorruptTableError, ErrorKind, HeadwaterError
 from headwater.kernel.layout import attempt_path, cancel_path
-from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.transaction import LockTransaction
+from headwater.metadata.view import load_view
 from headwater.model.instant import Action, InstantTime, State, instant_time_after
 from headwater.model.plan_flags import CancellationPolicy, PlanFlags
 from headwater.services.cancel import cancel_and_abort_by_policy

@@ -20,12 +20,12 @@ from headwater.engine.inline import InlineRows
 from headwater.errors import ErrorKind, NotFoundError
 from headwater.format.timeline.records import decode_record
 from headwater.kernel.layout import attempt_folder, heartbeat_path
-from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, load_markers
 from headwater.kernel.txn.transaction import LockTransaction
+from headwater.metadata.view import load_view
 from headwater.model.instant import Action
 from headwater.model.plans import CleanerPlan
 from headwater.model.service_metadata import CleanMetadata

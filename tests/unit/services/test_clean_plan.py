@@ -17,12 +17,12 @@ from headwater.context import TableContext
 from headwater.errors import ErrorKind, NotFoundError
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import TableLayout
-from headwater.kernel.load_view import load_view
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.table_config import create_table_config
 from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.timeline.history.write import archive_instants
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
+from headwater.metadata.view import load_view
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after

@@ -14,7 +14,7 @@ import pytest
 import headwater as hw
 from headwater.config.clustering import ClusteringConfig, RowOrder
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.model.commit_metadata import ReplaceCommitMetadata
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime

@@ -19,12 +19,12 @@ from headwater.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from headwater.kernel.load_view import load_view
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.txn.attempts import Purpose
 from headwater.kernel.txn.steps import Claim, StartExecution
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.view.commits import Commit, CommitReader
+from headwater.metadata.view import load_view
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State

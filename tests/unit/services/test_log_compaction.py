@@ -12,7 +12,7 @@ import pytest
 import headwater as hw
 from headwater.config.compaction import CompactionConfig
 from headwater.format.log.frames import BlockType, HeaderKey, iter_blocks
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import Action, InstantTime
 from headwater.model.plan_flags import PlanFlags

@@ -11,7 +11,7 @@ import pyarrow as pa
 import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.engine.inline import InlineRows
-from headwater.kernel.load_view import load_view
+from headwater.metadata.view import load_view
 from headwater.model.files import LogFile, parse_data_file
 from headwater.operations.plan import Operation
 from headwater.operations.write import RunningWrite, WriteRequest, start_write

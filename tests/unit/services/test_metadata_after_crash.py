@@ -13,12 +13,12 @@ import pytest
 
 import headwater as hw
 from headwater.config.registry import check_options
-from headwater.indexes.upkeep import load_held_back
-from headwater.kernel.index.files import MetadataFiles
-from headwater.kernel.index.metadata_table import load_metadata_table
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.view.file_index import ListingFileIndex
+from headwater.metadata.files_partition import MetadataFiles
+from headwater.metadata.services import load_held_back
+from headwater.metadata.table import load_metadata_table
 from headwater.model.files import parse_data_file
 from headwater.seams.ids import Owner, SystemIds
 from headwater.table import Table

@@ -20,9 +20,9 @@ from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext, never_stops
 from headwater.engine.inline import InlineEngine
 from headwater.errors import ConflictError, ErrorKind, FencedError, StorageError
-from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
+from headwater.metadata.view import load_view
 from headwater.model.files import attempt_of, parse_data_file
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds

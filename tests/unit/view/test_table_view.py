@@ -22,9 +22,9 @@ from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.timeline.history.write import archive_instants
 from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader
 from headwater.kernel.view.file_index import ListingFileIndex
-from headwater.kernel.view.indexed_files import IndexedFiles
 from headwater.kernel.view.slicing import without_logs
 from headwater.kernel.view.table_view import TableView, load_listed_view, load_view_start
+from headwater.metadata.indexed_files import IndexedFiles
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from headwater.cli.arguments import OutputFormat, TableOptions, TablePath, open_given_table
 from headwater.cli.exit_codes import PROBLEMS_FOUND
 from headwater.cli.output import Format, Output, output_of
-from headwater.indexes.indexing import IndexedPlan, IndexProgress, Report
+from headwater.metadata.indexing import IndexedPlan, IndexProgress, Report
 
 app = typer.Typer(no_args_is_help=True, help="Indexes of a table.")
 

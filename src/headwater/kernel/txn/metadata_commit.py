@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from headwater.errors import ConflictError, ErrorKind, Retry
-from headwater.kernel.index.index_plan import load_pending_plans
 from headwater.kernel.layout import METADATA, METADATA_TIMELINE, TableLayout
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.txn.index_plan import load_pending_plans
 from headwater.model.files import attempt_of, parse_data_file
 from headwater.model.instant import Action, InstantTime
 from headwater.seams.clock import Clock

@@ -63,7 +63,7 @@ def load_listed_view(
     as_of: InstantTime | None = None,
     contents: TimelineContents | None = None,
 ) -> TableView:
-    """Return what `headwater.kernel.load_view` does, but never ask an index.
+    """Return what `headwater.metadata.view` does, but never ask an index.
 
     Raises: as `load_view`.
     """

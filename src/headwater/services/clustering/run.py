@@ -13,10 +13,10 @@ from headwater.context import TableContext
 from headwater.engine.engine import Poll
 from headwater.errors import InvalidInputError
 from headwater.format.timeline.records import encode_record
-from headwater.kernel.index.table_change import Inputs
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.table_change import Inputs
 from headwater.model.commit_metadata import ReplaceCommitMetadata
 from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import Action, Instant, InstantTime, State

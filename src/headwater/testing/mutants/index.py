@@ -6,25 +6,25 @@ from collections.abc import Collection
 from typing import Any
 
 from headwater.config.table import TableConfig
-from headwater.indexes.indexing import IndexedPlan, Indexing
-from headwater.kernel.index.coverage import load_covered
-from headwater.kernel.index.index_plan import (
-    PlannedIndex,
-    base_instant,
-    pending_before,
-)
-from headwater.kernel.index.indexing_steps import (
-    AbortIndexing,
-    CompleteIndexing,
-    RequestIndexing,
-)
-from headwater.kernel.index.metadata_table import MetadataTable, load_metadata_table
-from headwater.kernel.index.partition_kinds import FILES
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn import steps
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.events import Completed, MetadataCommitted
+from headwater.kernel.txn.index_plan import (
+    PlannedIndex,
+    base_instant,
+    pending_before,
+)
+from headwater.kernel.txn.indexing_steps import (
+    AbortIndexing,
+    CompleteIndexing,
+    RequestIndexing,
+)
 from headwater.kernel.txn.metadata_commit import MetadataCommit
+from headwater.metadata.coverage import load_covered
+from headwater.metadata.indexing import IndexedPlan, Indexing
+from headwater.metadata.partition_kinds import FILES
+from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.model.instant import Instant, InstantTime
 from headwater.seams.lock import HeldLock
 from headwater.seams.storage import Storage
@@ -42,7 +42,7 @@ from headwater.testing.scenarios.index import (
 )
 from headwater.testing.toy_index import INDEX
 
-_INDEXING = "headwater.indexes.indexing"
+_INDEXING = "headwater.metadata.indexing"
 
 _change_config = Indexing._change_config
 
@@ -276,7 +276,7 @@ MUTANTS = (
         scenario=lambda: index_used(_crash()),
         patches=(
             (
-                "headwater.kernel.index.metadata_table.MetadataTable._is_completed",
+                "headwater.metadata.table.MetadataTable._is_completed",
                 _every_time_counts,
             ),
         ),
@@ -287,8 +287,8 @@ MUTANTS = (
         name="compaction of the metadata table folds a pending instant",
         scenario=lambda: index_compacted(_crash()),
         patches=(
-            ("headwater.indexes.upkeep.load_metadata_table", _load_table_of_all),
-            ("headwater.indexes.upkeep.load_held_back", _nothing_is_held_back),
+            ("headwater.metadata.services.load_metadata_table", _load_table_of_all),
+            ("headwater.metadata.services.load_held_back", _nothing_is_held_back),
         ),
         must_violate=("INV-71", "INV-72"),
         preemptions_max=0,
@@ -310,7 +310,7 @@ MUTANTS = (
     Mutant(
         name="compaction of the metadata table takes in an index that is being built",
         scenario=lambda: index_skipped(Faults()),
-        patches=(("headwater.indexes.upkeep.load_metadata_table", _load_table_with_planned),),
+        patches=(("headwater.metadata.services.load_metadata_table", _load_table_with_planned),),
         must_violate=("INV-80",),
         preemptions_max=1,
     ),

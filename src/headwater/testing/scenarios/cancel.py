@@ -26,7 +26,6 @@ from headwater.errors import (
 )
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import HEARTBEATS, attempt_path, cancel_path
-from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
@@ -49,6 +48,7 @@ from headwater.kernel.txn.transaction import LockTransaction, load_cancelled
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
 from headwater.kernel.view.commits import Commit
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.view import load_view
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State

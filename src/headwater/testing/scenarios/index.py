@@ -30,17 +30,6 @@ from headwater.errors import (
 )
 from headwater.format.properties import encode_properties
 from headwater.format.timeline.records import decode_record, encode_record
-from headwater.indexes.indexing import Indexing, log_progress
-from headwater.indexes.upkeep import MetadataUpkeep
-from headwater.indexes.upkeep import _schedule as schedule_metadata_compaction
-from headwater.kernel.index.index_plan import (
-    PlannedIndex,
-    encode_index_plan,
-    encode_index_result,
-    pending_indexings,
-)
-from headwater.kernel.index.partition_files import is_told_log
-from headwater.kernel.index.partition_kinds import file_id
 from headwater.kernel.layout import ATTEMPTS, HEARTBEATS, METADATA, METADATA_TIMELINE, PROPERTIES
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.timeline.active import Timeline, instant_path, load_active
@@ -49,6 +38,12 @@ from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.events import Completed, MetadataCommitted, Requested, WentInflight
 from headwater.kernel.txn.guard import run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.index_plan import (
+    PlannedIndex,
+    encode_index_plan,
+    encode_index_result,
+    pending_indexings,
+)
 from headwater.kernel.txn.markers import load_markers
 from headwater.kernel.txn.metadata_commit import (
     IndexUpdate,
@@ -62,6 +57,11 @@ from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
 from headwater.kernel.view.commits import CommitReader
 from headwater.kernel.view.retention import earliest_to_retain
 from headwater.kernel.view.table_view import load_listed_view
+from headwater.metadata.indexing import Indexing, log_progress
+from headwater.metadata.partition_files import is_told_log
+from headwater.metadata.partition_kinds import file_id
+from headwater.metadata.services import MetadataUpkeep
+from headwater.metadata.services import _schedule as schedule_metadata_compaction
 from headwater.model.files import (
     BaseFile,
     FileGroupId,

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from headwater.config.compaction import CompactionConfig
 from headwater.errors import CommitUnknownError, FencedError, HeadwaterError
 from headwater.format.timeline.records import decode_record, encode_record
-from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.guard import Work, run_started
@@ -20,6 +19,7 @@ from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.view import load_view
 from headwater.model.files import FileGroupId, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plan_flags import PlanFlags

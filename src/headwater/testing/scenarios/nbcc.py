@@ -18,7 +18,6 @@ from headwater.config.files import FileConfig
 from headwater.errors import CommitUnknownError, FencedError, HeadwaterError
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.layout import ATTEMPTS, HEARTBEATS
-from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.names import TimelineFile, file_name
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.guard import Work, run_started
@@ -27,6 +26,7 @@ from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import InflightWrite
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.view import load_view
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import Action, Instant, InstantTime, State

@@ -18,13 +18,13 @@ from headwater.errors import (
     HeadwaterError,
 )
 from headwater.format.timeline.records import encode_record
-from headwater.kernel.load_view import load_view
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.changes import change_of, load_changes
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
 from headwater.kernel.view.commits import Commit
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.view import load_view
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.storage import Storage

@@ -1,0 +1,380 @@
+"""What the indexes of a table contain and where, for whoever builds them.
+
+Everything is read from the table as of the moment at which a plan was requested, from its commits
+and not from a listing (H-61): clean keeps what a pending plan reads, and what it deletes beside
+that it tells the index itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from headwater.config.table import TableConfig
+from headwater.context import TableContext
+from headwater.format.metadata.index_definitions import (
+    IndexDefinition,
+    IndexVersion,
+    encode_index_definitions,
+    parse_index_definitions,
+)
+from headwater.format.metadata.schema import METADATA_SCHEMA
+from headwater.format.timeline.records import decode_record
+from headwater.kernel.layout import METADATA
+from headwater.kernel.table_config import table_layout
+from headwater.kernel.timeline.active import Timeline, instant_path, load_active
+from headwater.kernel.timeline.contents import load_contents
+from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.index_plan import PlannedIndex, run_time, taken_in
+from headwater.kernel.view.commits import Commit, CommitReader
+from headwater.kernel.view.table_view import TableView, ViewStart
+from headwater.metadata.bootstrap import (
+    drop_partition,
+    ensure_metadata_table,
+    initialise_partition,
+    write_base_files,
+)
+from headwater.metadata.definitions import definitions_path, load_index_definitions
+from headwater.metadata.derive import Deriver, logs_at_hand
+from headwater.metadata.files_partition import entries_of_files, file_entries
+from headwater.metadata.indexing import IndexProgress, Report, Stage
+from headwater.metadata.log_files import encode_metadata_log
+from headwater.metadata.partition_files import (
+    BULK_INSERT,
+    FIRST_LOG_VERSION,
+    encode_metadata_commit,
+    list_groups,
+    log_stat,
+    told_token,
+)
+from headwater.metadata.partition_kinds import FILES, file_id
+from headwater.metadata.records import Entries
+from headwater.metadata.records_by_group import share_out
+from headwater.metadata.table_change import Inputs, LateInputs, TableChange
+from headwater.metadata.update import change_of_clean, change_of_commit
+from headwater.model.commit_metadata import WriteStat
+from headwater.model.files import BaseFile, DataFile, LogFile, parse_data_file
+from headwater.model.instant import Action, Instant, InstantTime
+from headwater.model.service_metadata import CleanMetadata
+from headwater.seams.gathered import GatheredPuts
+from headwater.seams.storage import Storage
+
+_REPORT_EVERY_FILES = 100
+
+_INSTANTS_AT_ONCE = 500
+_BYTES_AT_ONCE = 256 * 1024 * 1024
+"""How long a run is that one log stands for, and how much data it may have brought: what it means
+to an index is in memory at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableIndexes:
+    """The indexes of one table. See `indexing.IndexContent`."""
+
+    table: TableContext
+
+    @property
+    def storage(self) -> Storage:
+        return self.table.storage
+
+    @property
+    def config(self) -> TableConfig:
+        return self.table.config
+
+    def initialise(self, planned: PlannedIndex, time: InstantTime) -> None:
+        ensure_metadata_table(self.storage, self.config)
+        initialise_partition(self.storage, planned.partition, planned.group_count, time)
+        if planned.definition:
+            definition = decode_definition(planned)
+            known = load_index_definitions(self.storage, self.config)
+            self._save({**known, planned.partition: definition})
+
+    def build(
+        self, planned: PlannedIndex, attempt: Attempt, check: Callable[[], None], report: Report
+    ) -> Sequence[WriteStat]:
+        view = load_view_before(self.storage, self.config, attempt.instant)
+        partition = planned.partition
+        if self._deriver(view).is_apart(partition):
+            return self._build_apart(partition, view, attempt, check, report)
+        entries = self._whole(partition, view, attempt.instant, check, report)
+        return write_base_files(
+            self.storage,
+            partition,
+            attempt.instant,
+            attempt.attempt,
+            entries,
+            planned.group_count,
+            self._version(partition),
+        )
+
+    def _build_apart(
+        self,
+        partition: str,
+        view: TableView,
+        attempt: Attempt,
+        check: Callable[[], None],
+        report: Report,
+    ) -> Sequence[WriteStat]:
+        """Write one file group for each partition of the table, as writers do for new ones."""
+        slices = view.slices()
+        view.check_complete(slices)
+        total = sum(1 for one in slices for _ in one.files())
+        counted = _Counted(attempt.instant, partition, total, report)
+        deriver = self._deriver(view)
+        stats: list[WriteStat] = []
+        for apart in sorted({one.group.partition for one in slices}):
+            check()
+            some = [one for one in slices if one.group.partition == apart]
+            stats += write_base_files(
+                self.storage,
+                partition,
+                attempt.instant,
+                attempt.attempt,
+                deriver.of_files(partition, some, counted.add),
+                1,
+                data_partition=apart,
+            )
+        counted.tell()
+        return stats
+
+    def catch_up(
+        self, partitions: frozenset[str], run: Sequence[Instant], timeline: Timeline
+    ) -> Iterator[tuple[int, Sequence[WriteStat]]]:
+        reader = CommitReader(self.storage, table_layout(self.config))
+        start = ViewStart(timeline, timeline.completed[-1].completion_time, reader)
+        view = TableView(self.config, start, start.listed_files(self.storage))
+        deriver = self._deriver(view)
+        groups = {name: list_groups(self.storage, name) for name in sorted(partitions)}
+        for at in range(0, len(run), _INSTANTS_AT_ONCE):
+            changes = self._changes_of(run[at : at + _INSTANTS_AT_ONCE], reader, view)
+            for piece in _cut_by_size(changes):
+                yield len(piece), self._write_run(deriver, groups, piece)
+
+    def _write_run(
+        self,
+        deriver: Deriver,
+        groups: Mapping[str, Sequence[str]],
+        run: Sequence[tuple[Instant, TableChange]],
+    ) -> Sequence[WriteStat]:
+        """Write one log for each file group that a run of instants concerns."""
+        changes = [change for _, change in run]
+        time = run_time([instant for instant, _ in run])
+        at_hand = replace(deriver, storage=logs_at_hand(self.storage, changes))
+        puts = GatheredPuts(self.storage)
+        stats: list[WriteStat] = []
+        for partition, file_ids in groups.items():
+            entries = (
+                file_entries(changes)
+                if partition == FILES
+                else at_hand.of_changes(partition, changes)
+            )
+            definition = deriver.definitions.get(partition)
+            version = IndexVersion.V2 if definition is None else definition.version
+            # Also where there is nothing to say: the log shows that somebody has looked.
+            nothing = (file_ids[0] if file_ids else file_id(partition, 0, ""), 0, Entries.none())
+            shares = list(share_out(partition, entries, file_ids, version)) or [nothing]
+            stats += [_put_log(puts, partition, time, *share) for share in shares]
+        puts.flush()
+        return stats
+
+    def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
+        return encode_metadata_commit(stats, BULK_INSERT, covered=covered)
+
+    def remove(self, partitions: Iterable[str]) -> None:
+        names = list(partitions)
+        known = load_index_definitions(self.storage, self.config)
+        if known.keys() & set(names):
+            self._save({name: known[name] for name in known if name not in names})
+        for name in names:
+            drop_partition(self.storage, name)
+
+    def _whole(
+        self,
+        partition: str,
+        view: TableView,
+        plan: InstantTime,
+        check: Callable[[], None],
+        report: Report,
+    ) -> Iterator[Entries]:
+        """Give all that a partition holds as of a view."""
+        if partition == FILES:
+            files = list(stored_files(view))
+            report(_progress(plan, partition, rows=len(files), files=len(files), of=len(files)))
+            yield entries_of_files(sorted({file.partition for file in files}), files)
+            return
+        slices = view.slices()
+        view.check_complete(slices)
+        counted = _Counted(plan, partition, sum(1 for one in slices for _ in one.files()), report)
+        for piece in self._deriver(view).of_files(partition, slices, counted.add):
+            check()
+            yield piece
+        counted.tell()
+
+    def _deriver(self, view: TableView) -> Deriver:
+        return Deriver(
+            table=self.table,
+            storage=self.storage,
+            schema=view.schema(),
+            definitions=load_index_definitions(self.storage, self.config),
+        )
+
+    def _changes_of(
+        self, instants: Sequence[Instant], reader: CommitReader, view: TableView
+    ) -> list[tuple[Instant, TableChange]]:
+        """Return what completed instants did, with what they had read, in their order."""
+        folder = table_layout(self.config).timeline
+        changes: dict[Instant, TableChange] = {}
+        cleans = [instant for instant in instants if instant.action is Action.CLEAN]
+        contents = load_contents(self.storage, folder, cleans)
+        for instant, data in zip(cleans, contents, strict=True):
+            metadata = decode_record(CleanMetadata, data, path=instant_path(folder, instant))
+            changes[instant] = change_of_clean(instant.requested_time, _cleaned(metadata))
+        commits = [instant for instant in instants if instant.action is not Action.CLEAN]
+        for commit in reader.load(commits):
+            changes[commit.instant] = change_of_commit(
+                commit.instant,
+                commit.metadata,
+                LateInputs(partial(_inputs_of, commit, view)),
+                has_seen_all=not commit.is_table_service,
+            )
+        return [(instant, changes[instant]) for instant in instants]
+
+    def _version(self, partition: str) -> IndexVersion:
+        found = load_index_definitions(self.storage, self.config).get(partition)
+        return IndexVersion.V2 if found is None else found.version
+
+    def _save(self, definitions: Mapping[str, IndexDefinition]) -> None:
+        self.storage.put(definitions_path(self.config), encode_index_definitions(definitions))
+
+
+@dataclass(slots=True)
+class _Counted:
+    """How far the reading of a build has come."""
+
+    plan: InstantTime
+    partition: str
+    total: int
+    report: Report
+    files: int = 0
+    rows: int = 0
+
+    def add(self, files: int, rows: int) -> None:
+        before = self.files // _REPORT_EVERY_FILES
+        self.files += files
+        self.rows += rows
+        if self.files // _REPORT_EVERY_FILES > before:
+            self.tell()
+
+    def tell(self) -> None:
+        self.report(
+            _progress(self.plan, self.partition, rows=self.rows, files=self.files, of=self.total)
+        )
+
+
+def _progress(
+    plan: InstantTime, partition: str, *, rows: int, files: int, of: int
+) -> IndexProgress:
+    return IndexProgress(
+        instant=plan,
+        stage=Stage.BUILDING,
+        partition=partition,
+        rows=rows,
+        files=files,
+        files_total=of,
+    )
+
+
+def load_view_before(storage: Storage, config: TableConfig, plan: InstantTime) -> TableView:
+    """Return the table as it was when a pending plan was requested.
+
+    A clean that ran since may have raised the floor of time travel above that moment. It has kept
+    what the plan reads, so unlike a reader's view this one is not refused.
+    """
+    layout = table_layout(config)
+    timeline = load_active(storage, layout.timeline)
+    reader = CommitReader(storage, layout)
+    done = taken_in(timeline, plan) or tuple(reader.history.instants())
+    newest = max((i.completion_time for i in done if i.completion_time), default=None)
+    start = ViewStart(timeline, newest, reader)
+    return TableView(config, start, start.listed_files(storage))
+
+
+def stored_files(view: TableView) -> Iterator[DataFile]:
+    """Give the committed files of a view that are in storage, those of older slices too."""
+    for history in view.histories():
+        yield from (file for file in history.files if view.is_stored(file))
+
+
+def encode_definition(definition: IndexDefinition) -> str:
+    """Return a definition as a plan carries it."""
+    return encode_index_definitions({definition.index_name: definition}).decode()
+
+
+def decode_definition(planned: PlannedIndex) -> IndexDefinition:
+    """Return the definition that a plan carries.
+
+    Raises:
+        CorruptTableError: it is damaged.
+    """
+    path = f"the plan of {planned.partition}"
+    found = parse_index_definitions(planned.definition.encode(), table_version=9, path=path)
+    return found[planned.partition]
+
+
+def _inputs_of(commit: Commit, view: TableView) -> Inputs:
+    """Return the file groups that a commit rewrote or replaced, with what they held.
+
+    A write that rewrites a group has seen all that there was when it completed, a service what
+    there was when it was planned. Clean keeps both for a pending plan.
+    """
+    groups = {file.group for file in commit.files if isinstance(file, BaseFile)}
+    groups |= set(commit.replaced_groups())
+    partitions = {group.partition for group in groups}
+    if commit.is_table_service:
+        slices = view.slices_up_to(commit.requested_time, partitions)
+    else:
+        slices = view.slices_before(commit.completion_time, partitions)
+    return {one.group: tuple(one.files()) for one in slices if one.group in groups}
+
+
+def _cut_by_size(
+    changes: Iterable[tuple[Instant, TableChange]],
+) -> Iterator[list[tuple[Instant, TableChange]]]:
+    """Cut a run where what it brought would be too much at once."""
+    piece: list[tuple[Instant, TableChange]] = []
+    piece_bytes = 0
+    for instant, change in changes:
+        added_bytes = sum(file.size_bytes for file in change.added)
+        if piece and piece_bytes + added_bytes > _BYTES_AT_ONCE:
+            yield piece
+            piece, piece_bytes = [], 0
+        piece.append((instant, change))
+        piece_bytes += added_bytes
+    if piece:
+        yield piece
+
+
+def _put_log(
+    puts: GatheredPuts,
+    partition: str,
+    time: InstantTime,
+    name: str,
+    number: int,
+    entries: Entries,
+) -> WriteStat:
+    """Write what a run of instants brought to one file group."""
+    data = encode_metadata_log(entries, partition, time, METADATA_SCHEMA)
+    token = told_token(number)
+    log = LogFile(partition, name, time, FIRST_LOG_VERSION, token, size_bytes=len(data))
+    puts.add(f"{METADATA}/{log.path}", data)
+    return log_stat(log, written=len(entries.keys), deleted=len(entries.removed))
+
+
+def _cleaned(metadata: CleanMetadata) -> Iterator[DataFile]:
+    for partition, cleaned in metadata.partition_metadata.items():
+        for name in cleaned.success_delete_files:
+            short = name.rpartition("/")[2]
+            file = parse_data_file(f"{partition}/{short}" if partition else short)
+            if file is not None:
+                yield file

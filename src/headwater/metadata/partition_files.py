@@ -1,0 +1,155 @@
+"""Files of the metadata table: what they are called, and what its commits say about them.
+
+A partition of the metadata table is a folder of file groups, numbered from 0 (format rules 8.2 and
+8.5). Paths here are relative to the metadata table's own base unless a function says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headwater.format.metadata.schema import METADATA_SCHEMA
+from headwater.format.timeline.records import encode_record
+from headwater.kernel.layout import METADATA
+from headwater.kernel.txn.metadata_commit import COVERED_KEY
+from headwater.metadata.partition_kinds import FILES, file_id, group_number
+from headwater.model.commit_metadata import CommitMetadata, RuntimeStats, WriteStat
+from headwater.model.files import BaseFile, DataFile, LogFile, parse_data_file, write_token
+from headwater.model.instant import Action, Instant, InstantTime
+from headwater.seams.storage import Storage
+
+UPSERT = "UPSERT_PREPPED"
+BULK_INSERT = "BULK_INSERT_PREPPED"
+COMPACT = "COMPACT"
+
+FIRST_LOG_VERSION = 1
+INITIAL_TOKEN = write_token(0, 0, 0)
+"""Of the log with which a file group begins. Attempts count from 1."""
+
+FIRST_BOOTSTRAP_TIME = InstantTime("0" * 17)
+_BOOTSTRAP_PREFIX = "0" * 8
+"""No data instant is of the year 0."""
+
+
+def is_bootstrap_time(time: InstantTime) -> bool:
+    """Whether an instant of the metadata table built a partition, and is none of the table's."""
+    return time.startswith(_BOOTSTRAP_PREFIX)
+
+
+def is_own(instant: Instant) -> bool:
+    """Whether an instant is the metadata table's own, of which the data table knows nothing.
+
+    All others are delta commits with the time of an instant of the data table.
+    """
+    is_delta = instant.action is Action.DELTA_COMMIT
+    return not is_delta or is_bootstrap_time(instant.requested_time)
+
+
+def is_initial_log(file: DataFile) -> bool:
+    """Whether a file is the log with which a file group begins, and says nothing."""
+    return isinstance(file, LogFile) and file.write_token == INITIAL_TOKEN
+
+
+def told_token(group: int) -> str:
+    """Return the write token of a log that the builder of an index writes in an instant's place.
+
+    It completed before the index was announced, or its engine did not look in time.
+    """
+    return write_token(group, 0, 1)
+
+
+def is_told_log(file: DataFile) -> bool:
+    """Whether a log was written in its instant's place: its commit lacks it, and it counts."""
+    return isinstance(file, LogFile) and file.write_token.partition("-")[2] == "0-1"
+
+
+def log_stat(file: LogFile, *, written: int, deleted: int) -> WriteStat:
+    """Return what a delta commit says about a log file."""
+    return WriteStat(
+        file_id=file.file_id,
+        path=file.path,
+        prev_commit=file.instant_time,
+        num_writes=written,
+        num_deletes=deleted,
+        num_update_writes=written,
+        total_write_bytes=file.size_bytes,
+        partition_path=file.partition,
+        file_size_in_bytes=file.size_bytes,
+        log_version=file.version,
+        log_offset=0,
+        base_file="",
+        log_files=(file.name,),
+        runtime_stats=RuntimeStats(),
+    )
+
+
+def base_stat(
+    file: BaseFile, *, written: int, before: BaseFile | None = None, logs: Iterable[LogFile] = ()
+) -> WriteStat:
+    """Return what a commit says about a base file, made of the one before and of its logs."""
+    taken = tuple(logs)
+    return WriteStat(
+        file_id=file.file_id,
+        path=file.path,
+        prev_commit="null" if before is None else before.instant_time,
+        num_writes=written,
+        num_inserts=written,
+        total_write_bytes=file.size_bytes,
+        partition_path=file.partition,
+        total_log_blocks=len(taken),
+        file_size_in_bytes=file.size_bytes,
+        prev_base_file=None if before is None else before.name,
+        runtime_stats=RuntimeStats(),
+        total_log_files_compacted=len(taken),
+        total_log_size_compacted=sum(log.size_bytes for log in taken),
+    )
+
+
+def encode_metadata_commit(
+    stats: Iterable[WriteStat], operation: str, *, covered: Iterable[str] = ()
+) -> bytes:
+    """Encode the content of a completed instant of the metadata table.
+
+    `covered` are the partitions that the instant has told all there is to tell (H-48).
+    """
+    by_partition: dict[str, list[WriteStat]] = {}
+    for stat in stats:
+        by_partition.setdefault(stat.partition_path or "", []).append(stat)
+    names = ",".join(sorted(covered))
+    return encode_record(
+        CommitMetadata(
+            partition_to_write_stats={name: tuple(by_partition[name]) for name in by_partition},
+            compacted=operation == COMPACT,
+            extra_metadata={"schema": METADATA_SCHEMA, **({COVERED_KEY: names} if names else {})},
+            operation_type=operation,
+        )
+    )
+
+
+def covered_partitions(metadata: CommitMetadata) -> frozenset[str]:
+    """Return which partitions a delta commit of the metadata table has covered.
+
+    Stock Hudi does not say; there it is the partitions that it wrote to.
+    """
+    names = (metadata.extra_metadata or {}).get(COVERED_KEY)
+    if names is None:
+        return frozenset(metadata.partition_to_write_stats or {})
+    return frozenset(name for name in names.split(",") if name)
+
+
+def list_groups(storage: Storage, partition: str) -> list[str]:
+    """Return the file ids of a partition's file groups, by their numbers; [] if it is not there.
+
+    `storage` is the data table's. The files partition has one group always, so nobody looks.
+    """
+    if partition == FILES:
+        return [file_id(FILES, 0)]
+    found: set[str] = set()
+    for name in storage.list_names(f"{METADATA}/{partition}"):
+        # The names of a group's dozens of files all begin with its id, so one of them is parsed.
+        if name.rsplit("_", 2)[0].removeprefix(".") in found:
+            continue
+        file = parse_data_file(name)
+        if file is not None:
+            found.add(file.file_id)
+    return sorted(found, key=group_number)

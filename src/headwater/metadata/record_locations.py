@@ -1,0 +1,160 @@
+"""Entries of `record_index` and `secondary_index_*`: terms of rows, see `metadata.row_keys`.
+
+The record index maps a key to one place. Where a table holds a key twice, which tables allow whose
+own index looks within a partition only, the entry names one of the places: the one that was told
+last, and within one instant the last by partition and file id. So a key that is missing in the
+index is missing in the table, while other places may hold a key that is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.format.metadata.records import (
+    decode_record_locations,
+    encode_record_locations,
+    encode_secondary,
+)
+from headwater.metadata.index_keys import split_secondary_keys
+from headwater.metadata.records import Entries
+from headwater.model.files import FileGroupId
+from headwater.model.instant import INSTANT_TIME_FORMAT, InstantTime
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTerms:
+    """Terms of rows in one file group."""
+
+    group: FileGroupId
+    terms: pa.StringArray
+    instant_times: pa.StringArray | InstantTime
+    """When the rows came there: of each, or of all."""
+
+
+def record_entries(
+    placed: Collection[PlacedTerms], removed: pa.StringArray, *, is_utc: bool
+) -> Entries:
+    """Return the entries of the record index that say where records are, and which are gone.
+
+    Args:
+        placed: in the order of partition and file id.
+        removed: keys that are not among those placed.
+        is_utc: whether instant times are digits in UTC, or in the zone of this process.
+    """
+    if not any(len(each.terms) for each in placed):
+        return Entries(pa.array([], pa.string()), pa.array([], pa.binary()), removed)
+    keys = pa.concat_arrays([each.terms for each in placed])
+    values = pa.concat_arrays(
+        [
+            encode_record_locations(
+                each.group.partition,
+                each.group.file_id,
+                _epoch_ms_of_all(each.instant_times, len(each.terms), is_utc=is_utc),
+            )
+            for each in placed
+            if len(each.terms)
+        ]
+    )
+    keys, values = _last_of_each(keys, values)
+    return Entries(keys, values, removed)
+
+
+def secondary_entries(terms: pa.StringArray, removed: pa.StringArray) -> Entries:
+    """Return the entries of a secondary index; no term is in both, and each there once."""
+    return Entries(terms, encode_secondary(len(terms)), removed)
+
+
+def gone_for_good(
+    terms: pa.StringArray,
+    held: Entries,
+    *,
+    groups: Collection[FileGroupId],
+    unseen: Collection[InstantTime],
+    is_secondary: bool,
+    is_utc: bool,
+) -> pa.StringArray:
+    """Return those of the terms which vanished from some file groups that an index may lose.
+
+    A record may have gone to another file group, or come back by an instant that whoever read the
+    groups did not see. The record index tells: it has the place and time that were told last.
+
+    Args:
+        terms: of the index in question, each once.
+        held: what the record index has of their record keys.
+        groups: the file groups that the terms vanished from.
+        unseen: instants that completed since, or that are not complete.
+        is_secondary: whether the terms are of a secondary index. Such a term may also go if the
+            record index does not know its record at all.
+    """
+    if not len(terms):
+        return terms
+    places = decode_record_locations(held.values)
+    here = pc.is_in(
+        _group_texts(places["partition_path"], places["file_id"]),
+        value_set=_group_texts(
+            pa.array([group.partition for group in groups], pa.string()),
+            pa.array([group.file_id for group in groups], pa.string()),
+        ),
+    )
+    late = pa.array([epoch_ms(time, is_utc=is_utc) for time in unseen], pa.int64())
+    may_go = pc.and_(here, pc.invert(pc.is_in(places["instant_ms"], value_set=late)))
+    record_keys = split_secondary_keys(terms)[1] if is_secondary else terms
+    # A record index that is kept apart may have a key in several places.
+    blocked = held.keys.filter(_one_piece(pc.invert(may_go)))
+    allowed = pc.invert(pc.is_in(record_keys, value_set=blocked))
+    if not is_secondary:
+        allowed = pc.and_(allowed, pc.is_in(record_keys, value_set=held.keys))
+    return terms.filter(allowed)
+
+
+def epoch_ms(time: InstantTime, *, is_utc: bool) -> int:
+    """Return the moment of an instant time; 0 for digits that are no date."""
+    try:
+        moment = datetime.strptime(time[:14], INSTANT_TIME_FORMAT)
+        seconds = (moment.replace(tzinfo=UTC) if is_utc else moment).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0
+    return int(seconds) * 1000 + int(time[14:17] or "0")
+
+
+def _epoch_ms_of_all(
+    times: pa.StringArray | InstantTime, count: int, *, is_utc: bool
+) -> pa.DictionaryArray:
+    if isinstance(times, str):
+        zeros = pa.array(np.zeros(count, np.int32))
+        return pa.DictionaryArray.from_arrays(
+            zeros, pa.array([epoch_ms(InstantTime(times), is_utc=is_utc)], pa.int64())
+        )
+    encoded = times.dictionary_encode()
+    distinct = [
+        epoch_ms(InstantTime(time), is_utc=is_utc) for time in encoded.dictionary.to_pylist()
+    ]
+    return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(distinct, pa.int64()))
+
+
+def _last_of_each(
+    keys: pa.StringArray, values: pa.BinaryArray
+) -> tuple[pa.StringArray, pa.BinaryArray]:
+    encoded = keys.dictionary_encode()
+    if len(encoded.dictionary) == len(keys):
+        return keys, values
+    last = np.zeros(len(encoded.dictionary), np.int64)
+    # Of several writes to one place numpy keeps the last.
+    last[np.asarray(encoded.indices)] = np.arange(len(keys))
+    return encoded.dictionary, values.take(pa.array(last))
+
+
+def _group_texts(partitions: pa.Array, file_ids: pa.Array) -> pa.Array:
+    return _one_piece(pc.binary_join_element_wise(file_ids, partitions, "/"))
+
+
+def _one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return column

@@ -1,0 +1,405 @@
+"""Upkeep of the metadata table: its logs are folded, old files deleted, its timeline kept short.
+
+Whoever commits to the data table calls `run_metadata_upkeep` afterwards. It costs one listing of
+the metadata table's timeline until there is something to do:
+
+1. a compaction that was planned is executed, unless somebody is at it; otherwise one is planned
+   once enough commits have told the indexes (`hoodie.metadata.compact.max.delta.commits`), under
+   the table lock, on the timelines as they are then. `metadata.compaction` says under
+   which time, and what it waits for;
+2. file groups are folded one by one, each into a new base file, and these are written together;
+   the compaction completes;
+3. files that only readers from before the last `SLICES_KEPT` compactions can need are deleted;
+4. instants whose files are gone move to the metadata table's archived timeline.
+
+Plan, attempts and heartbeats lie in the metadata table's own `.hoodie`; the lock is the data
+table's, and there is no other. What a crash leaves behind, by the last write that landed:
+
+    after                  who repairs
+    attempt of the plan    nobody needs to: the time is used up; the next commit gives a later one
+    request                the next upkeep executes the plan, once the attempt's heartbeat lapsed
+    inflight, base files   the same; it deletes the base files of attempts before its own first
+    the completed file     nothing to repair; the next compaction deletes and archives for two
+    some deletions         the next compaction deletes the rest
+    archived timeline      as in `kernel.timeline.history.write`
+
+Nothing here is needed for a commit to count, so failures are logged and the commit stands.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from headwater.config.table import TableConfig
+from headwater.context import TableContext
+from headwater.errors import ConflictError, HeadwaterError
+from headwater.format.timeline.records import decode_record, encode_record
+from headwater.kernel.layout import METADATA, TableLayout
+from headwater.kernel.table_config import load_table_config, table_layout
+from headwater.kernel.timeline.active import Timeline, instant_path, load_active
+from headwater.kernel.timeline.contents import load_contents
+from headwater.kernel.timeline.history.compact import compact_history
+from headwater.kernel.timeline.history.read import HistoryTimeline
+from headwater.kernel.timeline.history.write import archive_instants
+from headwater.kernel.txn.attempts import Attempt, Purpose
+from headwater.kernel.txn.events import AttemptStarted, Requested
+from headwater.kernel.txn.guard import Executed, run_guarded, run_started
+from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.index_plan import pending_indexings
+from headwater.kernel.txn.leftovers import forget_instant
+from headwater.kernel.txn.metadata_commit import delete_metadata_logs
+from headwater.kernel.txn.steps import Claim, Started
+from headwater.kernel.txn.transaction import Decision, LockTransaction, Needs, Prefix
+from headwater.metadata.compaction import (
+    compaction_time,
+    fold,
+    held_back_by,
+    input_names,
+    obsolete_files,
+    plan_metadata_compaction,
+    told_since_compaction,
+    unaccounted,
+)
+from headwater.metadata.partition_files import COMPACT, encode_metadata_commit, is_own
+from headwater.metadata.table import (
+    METADATA_TABLE_HISTORY,
+    METADATA_TABLE_TIMELINE,
+    MetadataTable,
+    load_metadata_table,
+)
+from headwater.model.commit_metadata import WriteStat
+from headwater.model.files import DataFile, parse_data_file
+from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.plans import CompactionPlan
+from headwater.seams.components import Components
+from headwater.seams.gathered import GatheredPuts
+from headwater.seams.storage import Storage
+from headwater.seams.sub_storage import SubStorage
+
+log = logging.getLogger(__name__)
+
+SLICES_KEPT = 2
+"""As of how many compactions back the files of the metadata table are kept: a reader may hold a
+view for as long as that many compactions take, some twenty commits."""
+
+COMMITS_KEPT = 30
+"""How many delta commits stay on the metadata table's timeline at least. As many as data tables
+keep by default, so that each commit of the data table still finds its counterpart there."""
+ARCHIVED_AT_ONCE_MIN = 10
+"""Archiving writes several files, so it waits until it is worth it."""
+
+METADATA_LAYOUT = TableLayout(timeline=METADATA_TABLE_TIMELINE, history=METADATA_TABLE_HISTORY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataUpkeep:
+    """The metadata table of one data table, as one process keeps it up."""
+
+    components: Components
+    """The data table's: its storage, and the one lock that there is."""
+    config: TableConfig
+    commits: int
+    """After how many commits logs are folded."""
+    claim: Callable[[], Claim]
+    lock_timeout_ms: int = 60_000
+
+    @property
+    def own(self) -> Components:
+        """The same process at work inside the metadata table."""
+        return replace(self.components, storage=SubStorage(self.components.storage, METADATA))
+
+    @property
+    def layout(self) -> TableLayout:
+        return replace(METADATA_LAYOUT, is_utc=self.config.is_utc)
+
+    def transaction(self) -> LockTransaction:
+        """Return transactions on the metadata table's timeline, under the data table's lock."""
+        return LockTransaction(self.own, self.layout, lock_timeout_ms=self.lock_timeout_ms)
+
+
+def metadata_upkeep(table: TableContext) -> MetadataUpkeep:
+    """Return how this process keeps the metadata table of a table up."""
+    return MetadataUpkeep(
+        components=table.components,
+        config=table.config,
+        commits=table.metadata_config.compaction_commits,
+        claim=table.claim,
+        lock_timeout_ms=table.lock_config.acquire_timeout_ms,
+    )
+
+
+def run_metadata_upkeep(upkeep: MetadataUpkeep) -> Instant | None:
+    """Do what is due; return the compaction that this call completed, if it did.
+
+    Never raises for what it could not do: that is logged, and done by a later call.
+    """
+    try:
+        return _run(upkeep)
+    except ConflictError as conflict:
+        log.info(
+            "metadata table is left to others table=%s reason=%s", upkeep.config.name, conflict
+        )
+    except HeadwaterError as error:
+        log.warning("metadata table was not kept up table=%s error=%s", upkeep.config.name, error)
+    return None
+
+
+def compact_metadata_table(upkeep: MetadataUpkeep) -> Instant | None:
+    """Fold all logs that can be folded now, whether it is due or not; None if there are none.
+
+    Raises:
+        ConflictError: kind ALREADY_RUNNING, another process is at it; or the lock was not to be had
+            in time.
+        CorruptTableError: kind CORRUPT_METADATA_TABLE; a file is missing or damaged.
+    """
+    return _run(replace(upkeep, commits=0))
+
+
+def _run(upkeep: MetadataUpkeep) -> Instant | None:
+    own = load_active(upkeep.own.storage, upkeep.layout.timeline)
+    txn = upkeep.transaction()
+    pending = next((i for i in own.pending if i.action is Action.COMPACTION), None)
+    plan: Started | InstantTime | None = None
+    if pending is not None:
+        plan = pending.requested_time
+    elif told_since_compaction(own) >= max(upkeep.commits, 1):
+        plan = _schedule(upkeep, txn)
+    if plan is None:
+        return None
+    return execute_plan(upkeep, txn, plan)
+
+
+def execute_plan(
+    upkeep: MetadataUpkeep, txn: LockTransaction, plan: Started | InstantTime
+) -> Instant | None:
+    """Execute a compaction, and delete and archive what is not needed any more.
+
+    Returns None if somebody else had completed it.
+
+    Raises:
+        ConflictError: kind ALREADY_RUNNING, another process is at it.
+        CorruptTableError: kind CORRUPT_METADATA_TABLE; a file is missing or damaged.
+    """
+    work = _Fold(upkeep.own.storage, upkeep.components.storage)
+    if isinstance(plan, Started):
+        done = run_started(upkeep.own, txn, plan, work)
+    else:
+        executed = run_guarded(upkeep.own, txn, plan, upkeep.claim(), work)
+        if not isinstance(executed, Executed):
+            return None
+        done = executed
+    _tidy(upkeep)
+    return done.instant
+
+
+# Compaction ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAt:
+    """Request a compaction of the metadata table under a time that was chosen for it."""
+
+    time: InstantTime
+    content: bytes
+    claim: Claim
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs()
+
+    def decide(self, prefix: Prefix) -> Decision[Started]:
+        attempt = self.claim.attempt(self.time, 1, Purpose.EXECUTE, prefix.now_ms)
+        requested = Instant(self.time, Action.COMPACTION, State.REQUESTED)
+        return Decision(
+            (AttemptStarted(attempt), Requested(self.time, Action.COMPACTION, self.content)),
+            Started(attempt, requested, prefix.monotonic_ms),
+        )
+
+
+def _schedule(upkeep: MetadataUpkeep, txn: LockTransaction) -> Started | None:
+    """Plan a compaction under the table lock; None if it has to wait, or there is nothing to do."""
+    storage = upkeep.components.storage
+    with txn.hold():
+        config = load_table_config(storage, upkeep.components.clock)
+        layout = table_layout(config)
+        timeline = load_active(storage, layout.timeline)
+        table = load_metadata_table(storage, config, timeline)
+        if any(i.action is Action.COMPACTION for i in table.timeline.pending):
+            return None
+        if told_since_compaction(table.timeline) < max(upkeep.commits, 1):
+            return None
+        time = compaction_time(timeline, table.timeline)
+        if time is None:
+            return None
+        waits_for = load_held_back(storage, layout, timeline, table.timeline)
+        if waits_for:
+            log.info(
+                "compaction of the metadata table waits table=%s for=%s",
+                config.name,
+                ",".join(waits_for),
+            )
+            return None
+        plan = plan_metadata_compaction(
+            {name: table.slices(name, below=time) for name in sorted(table.usable)}
+        )
+        if plan is None:
+            return None
+        return txn.run(RequestAt(time, encode_record(plan), upkeep.claim())).result
+
+
+def load_held_back(
+    storage: Storage, layout: TableLayout, timeline: Timeline, own: Timeline
+) -> tuple[InstantTime, ...]:
+    """Return the instants whose end the metadata table's compaction waits for.
+
+    `storage`, `layout` and `timeline` are the data table's. Their entries are complete and they are
+    not: a process died between the two files. Rolling them back, or executing the plan, ends it.
+    """
+    open_ended = unaccounted(timeline, own)
+    absent = [time for time in open_ended if timeline.find(time) is None]
+    archived = HistoryTimeline(storage, layout.history).find_all(absent) if absent else {}
+    return held_back_by(timeline, own, archived)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """The work of a compaction, between going inflight and completing."""
+
+    storage: Storage
+    data_storage: Storage
+
+    def undo_before(self, attempt: Attempt) -> None:
+        """Delete the base files of attempts with smaller numbers."""
+        delete_metadata_logs(self.data_storage, attempt.instant, before_attempt=attempt.attempt)
+
+    def execute(self, attempt: Attempt, heartbeat: Heartbeat) -> bytes:
+        time = attempt.instant
+        operations = self._load_plan(time).operations or ()
+        names = {
+            partition: frozenset(self.storage.list_names(partition))
+            for partition in sorted({operation.partition_path or "" for operation in operations})
+        }
+        stats: list[WriteStat] = []
+        puts = GatheredPuts(self.storage)
+        for task, operation in enumerate(operations):
+            heartbeat.check()
+            if not names[operation.partition_path or ""].issuperset(input_names(operation)):
+                # The index was dropped since, or the table taken back to before; its logs, if it
+                # has any, are the next compaction's.
+                log.info("file group is not folded: its files are gone group=%s", operation.file_id)
+                continue
+            path, data, stat = fold(self.storage, operation, time, attempt.attempt, task)
+            # A file under this name is one of the same attempt, whose reply got lost.
+            puts.add(path, data)
+            stats.append(stat)
+        puts.flush()
+        return encode_metadata_commit(stats, COMPACT)
+
+    def _load_plan(self, time: InstantTime) -> CompactionPlan:
+        requested = Instant(time, Action.COMPACTION, State.REQUESTED)
+        (data,) = load_contents(self.storage, METADATA_TABLE_TIMELINE, [requested])
+        path = instant_path(METADATA_TABLE_TIMELINE, requested)
+        return decode_record(CompactionPlan, data, path=path)
+
+
+# What is not needed any more -------------------------------------------------------------------
+
+
+def _tidy(upkeep: MetadataUpkeep) -> None:
+    """Delete old files, and archive the instants that have none left."""
+    storage = upkeep.components.storage
+    timeline = load_active(storage, table_layout(upkeep.config).timeline)
+    table = load_metadata_table(storage, upkeep.config, timeline)
+    files = _list_files(table)
+    deleted = _delete_obsolete(upkeep, table, files)
+    left = {file.instant_time for file in files if file.path not in deleted}
+    _archive(upkeep, timeline, table.timeline, left)
+
+
+def _list_files(table: MetadataTable) -> list[DataFile]:
+    infos = table.storage.list_tree("")
+    parsed = (parse_data_file(info.path, info.size_bytes) for info in infos)
+    return [file for file in parsed if file is not None]
+
+
+def _delete_obsolete(
+    upkeep: MetadataUpkeep, table: MetadataTable, files: Sequence[DataFile]
+) -> frozenset[str]:
+    done = [i for i in table.timeline.completed if i.action.completed_name is Action.COMMIT]
+    times = sorted(instant.requested_time for instant in done)
+    if len(times) <= SLICES_KEPT:
+        return frozenset()
+    retained = times[-1 - SLICES_KEPT]
+    found = obsolete_files(files, table.completion_times(files), retained)
+    for file in found:
+        table.storage.delete(file.path)
+    return frozenset(file.path for file in found)
+
+
+def _archive(
+    upkeep: MetadataUpkeep, timeline: Timeline, own: Timeline, left: Iterable[InstantTime]
+) -> None:
+    """Archive delta commits in the order of their completion, and compactions, without files."""
+    inside, layout = upkeep.own.storage, upkeep.layout
+    building = [instant.requested_time for instant in pending_indexings(timeline)]
+    chosen = plan_metadata_archive(own, frozenset(left), min(building, default=None))
+    if len(chosen) < ARCHIVED_AT_ONCE_MIN:
+        return
+    archive_instants(inside, layout, chosen)
+    for instant in chosen:
+        if instant.action.completed_name is Action.COMMIT:
+            forget_instant(inside, instant.requested_time)
+    compact_history(inside, layout.history)
+
+
+def plan_metadata_archive(
+    own: Timeline, left: frozenset[InstantTime], building_since: InstantTime | None
+) -> list[Instant]:
+    """Return the instants of the metadata table's timeline that can be archived.
+
+    Bootstrap instants stay, and so does whatever an index build has to ask for coverage. Delta
+    commits go in the order of their completion, so that the first one that is left tells from when
+    on every instant of the data table must have one.
+
+    Args:
+        left: the instants that have files in the metadata table.
+        building_since: the time of the oldest pending index plan.
+    """
+    told = [i for i in own.completed if not is_own(i)]
+    chosen: list[Instant] = []
+    for instant in told[: max(len(told) - COMMITS_KEPT, 0)]:
+        done = instant.completion_time or ""
+        if instant.requested_time in left or (building_since and done > building_since):
+            break
+        chosen.append(instant)
+    if not chosen:
+        return []
+    bound = chosen[-1].completion_time or ""
+    compactions = [
+        instant
+        for instant in own.completed
+        if instant.action.completed_name is Action.COMMIT
+        and instant.requested_time not in left
+        and instant.requested_time < bound
+    ]
+    return sorted([*chosen, *compactions])
+
+
+def unfolded_since(storage: Storage, config: TableConfig, timeline: Timeline) -> InstantTime | None:
+    """Return the earliest completion time of an instant whose entries lie in logs; None without.
+
+    Archival of the data table stops there: what a log says counts only as long as the data
+    table's timeline says that its instant is completed, and it should not have to ask the archived
+    one for it. `storage`, `config` and `timeline` are the data table's.
+
+    Raises:
+        CorruptTableError: kind CORRUPT_METADATA_TABLE.
+    """
+    if not (config.metadata_partitions or config.metadata_partitions_inflight):
+        return None
+    table = load_metadata_table(storage, config, timeline)
+    names = {*table.usable, *table.planned, *config.metadata_partitions_inflight}
+    return min(
+        (time for name in names for time in table.unfolded_completion_times(name)), default=None
+    )

@@ -1,0 +1,217 @@
+"""Views of a table: from its metadata table where that can be trusted, else by listing.
+
+1. list the active timeline;
+2. when files are first asked for, read the table's config again, for the indexes it has now: one
+   may have been dropped, or be in the making, since the table was opened (INV-73);
+3. open the metadata table as of that timeline; it shows no entry of an instant that the timeline
+   does not show as completed (INV-72).
+
+The metadata table is not trusted, and storage is listed instead, if a file of it is missing or
+damaged, if a completed instant is not in it, or if it is ahead of the timeline: a compaction of it
+may have folded in what a clean removed after the timeline was listed, and files that this view
+needs would be missing in silence. That is told in the log, once a view.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from functools import cached_property
+
+from headwater.config.table import TableConfig
+from headwater.config.table_options import TableType
+from headwater.errors import CorruptTableError, NotFoundError
+from headwater.format.properties import check_table_checksum, parse_properties
+from headwater.kernel.layout import PROPERTIES
+from headwater.kernel.table_config import table_layout
+from headwater.kernel.timeline.active import load_active
+from headwater.kernel.timeline.contents import TimelineContents
+from headwater.kernel.view.committed_files import CommittedFiles
+from headwater.kernel.view.file_source import FileSource
+from headwater.kernel.view.table_view import TableView, ViewStart, load_view_start
+from headwater.metadata.files_partition import MetadataFiles
+from headwater.metadata.indexed_files import IndexedFiles
+from headwater.metadata.partition_kinds import PartitionKind
+from headwater.metadata.table import MetadataTable, load_metadata_table
+from headwater.model.instant import InstantTime
+from headwater.seams.storage import Storage
+
+log = logging.getLogger(__name__)
+
+
+def load_view(
+    storage: Storage,
+    config: TableConfig,
+    *,
+    as_of: InstantTime | None = None,
+    contents: TimelineContents | None = None,
+    uses_indexes: bool = True,
+) -> IndexedView:
+    """List the active timeline and return the view of now, or as of a completion time, inclusive.
+
+    Commits and data files are read when they are asked for. `contents` may be shared by the views
+    of one table, so that no commit is read twice. Without `uses_indexes` storage is listed.
+
+    Raises:
+        NotFoundError: kind BEFORE_FIRST_INSTANT or OUTSIDE_RETENTION; the table cannot be read as
+            of that time.
+        CorruptTableError: the timeline breaks the format.
+    """
+    start = load_view_start(storage, config, as_of=as_of, contents=contents)
+    indexes = _Indexes(storage, config, start) if uses_indexes else None
+    return IndexedView(config, start, indexes, start.listed_files(storage))
+
+
+class IndexedView(TableView):
+    """A view that may have indexes."""
+
+    def __init__(
+        self, config: TableConfig, start: ViewStart, indexes: _Indexes | None, listed: FileSource
+    ) -> None:
+        source = listed if indexes is None else _IndexElseListing(indexes, start, config, listed)
+        super().__init__(config, start, source)
+        self._indexes = indexes
+
+    @property
+    def metadata_table(self) -> MetadataTable | None:
+        """The indexes of the table as of its newest completed instant; None: none to be trusted."""
+        return None if self._indexes is None else self._indexes.table
+
+    def distrust_indexes(self, reason: object) -> None:
+        """Do without indexes from now on."""
+        if self._indexes is not None:
+            self._indexes.distrust(reason)
+
+    def known_partitions(self) -> list[str] | None:
+        """Return all partitions that an index knows of, in order; None if there is none to ask."""
+        table = self.metadata_table
+        if table is None:
+            return None
+        try:
+            return MetadataFiles(table).list_partitions()
+        except CorruptTableError as error:
+            self.distrust_indexes(error)
+            return None
+
+    def has_index(self, partition: str) -> bool:
+        """Whether a partition of the metadata table may be asked about this view."""
+        table = self.metadata_table
+        if table is None:
+            return False
+        try:
+            if partition not in table.usable:
+                return False
+            reason: object = table.uncovered(partition)
+        except CorruptTableError as error:
+            reason = error
+        if reason is not None:
+            log.warning(
+                "index not used table=%s index=%s reason=%s", self.config.name, partition, reason
+            )
+        return reason is None
+
+
+class _Indexes:
+    """The metadata table, opened when it is first needed."""
+
+    def __init__(self, storage: Storage, config: TableConfig, start: ViewStart) -> None:
+        self._storage = storage
+        self._config = config
+        self._start = start
+        self._is_trusted = True
+
+    @property
+    def table(self) -> MetadataTable | None:
+        opened = self._opened  # Which may find out that it is not to be trusted.
+        return opened if self._is_trusted else None
+
+    def distrust(self, reason: object) -> None:
+        if self._is_trusted:
+            log.warning(
+                "metadata table not used, storage is listed table=%s reason=%s",
+                self._config.name,
+                reason,
+            )
+        self._is_trusted = False
+
+    @cached_property
+    def _opened(self) -> MetadataTable | None:
+        if PartitionKind.FILES not in self._config.metadata_partitions:
+            return None
+        try:
+            config = self._config_of_now()
+            if PartitionKind.FILES not in config.metadata_partitions:
+                return None
+            table = load_metadata_table(
+                self._storage, config, self._start.timeline, history=self._start.reader.history
+            )
+            reason = table.is_behind or self._what_is_ahead(table)
+        except (NotFoundError, CorruptTableError) as error:
+            self.distrust(error)
+            return None
+        if reason is not None:
+            self.distrust(reason)
+        return table
+
+    def _config_of_now(self) -> TableConfig:
+        properties = parse_properties(self._storage.read(PROPERTIES), path=PROPERTIES)
+        check_table_checksum(properties, path=PROPERTIES)
+        return TableConfig.from_properties(properties, path=PROPERTIES)
+
+    def _what_is_ahead(self, table: MetadataTable) -> str | None:
+        seen, compaction = self._start.timeline, table.newest_compaction
+        newest = seen.completed[-1].completion_time if seen.completed else None
+        if compaction is None or compaction <= (newest or ""):
+            return None
+        # It came after everything the timeline shows, which may still be everything there is.
+        now = load_active(self._storage, table_layout(self._config).timeline)
+        if now.completed == seen.completed:
+            return None
+        return f"its compaction {compaction} is later than the timeline that was listed"
+
+
+class _IndexElseListing:
+    """The files of the metadata table, or where it fails those that storage lists."""
+
+    def __init__(
+        self, indexes: _Indexes, start: ViewStart, config: TableConfig, listed: FileSource
+    ) -> None:
+        self._indexes = indexes
+        self._start = start
+        self._is_merge_on_read = config.table_type is TableType.MERGE_ON_READ
+        self._listed = listed
+        self._has_used_index = False
+
+    @property
+    def missing(self) -> Collection[str]:
+        return self._listed.missing
+
+    @property
+    def forgets_cleaned(self) -> bool:
+        return self._has_used_index
+
+    def gather(
+        self, files: CommittedFiles, partitions: Collection[str] | None, loaded: Collection[str]
+    ) -> None:
+        indexed = None if self._indexes.table is None else self._indexed
+        if indexed is not None:
+            try:
+                indexed.gather(files, partitions, loaded)
+            except CorruptTableError as error:
+                self._indexes.distrust(error)
+            else:
+                self._has_used_index = True
+                return
+        self._listed.gather(files, partitions, loaded)
+
+    @cached_property
+    def _indexed(self) -> IndexedFiles:
+        table = self._indexes.table
+        assert table is not None
+        return IndexedFiles(
+            MetadataFiles(table),
+            self._start.reader,
+            self._start.timeline,
+            self._start.commit_instants,
+            is_merge_on_read=self._is_merge_on_read,
+        )
