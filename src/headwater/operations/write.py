@@ -91,7 +91,6 @@ from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadat
 from headwater.model.files import BaseFile, FileGroupId, FileSlice
 from headwater.model.instant import Action, Instant, State
 from headwater.operations.concurrency import check_partial_write
-from headwater.operations.execute import execute_write
 from headwater.operations.plan import (
     Operation,
     WritePlan,
@@ -100,12 +99,13 @@ from headwater.operations.plan import (
     slices_by_bucket,
     slices_by_number,
 )
-from headwater.operations.route import (
+from headwater.operations.routing.route import (
     group_route,
     located_keys_of,
     record_keys_of,
     touched_partitions,
 )
+from headwater.operations.tasks.execute import execute_write
 from headwater.operations.write_markers import WriteMarkers, start_service
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ Spark runs one write in three kinds of Python processes, all of which end withou
 
 1. the planning process begins the write: the instant is requested and the rows' way is planned;
 2. tasks write data files of their own, each announced by a marker, or lay their rows aside where
-   all rows of a file group must come together (`operations.staging`);
+   all rows of a file group must come together (`operations.tasks.staging`);
 3. the committing process writes what was laid aside, and commits.
 
 The planning process cannot wait for the end: it lives on for a minute or so after planning, in case
@@ -45,10 +45,10 @@ from headwater.errors import (
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.heartbeat import shared_heartbeat
 from headwater.model.commit_metadata import WriteStat
-from headwater.operations.execute import execute_write
 from headwater.operations.plan import Operation
 from headwater.operations.sink_progress import save_attempt
-from headwater.operations.staging import StagedRows, needs_staging, stage_rows, staging_folder
+from headwater.operations.tasks.execute import execute_write
+from headwater.operations.tasks.staging import StagedRows, needs_staging, stage_rows, staging_folder
 from headwater.operations.write import (
     PlannedWrite,
     WriteRequest,

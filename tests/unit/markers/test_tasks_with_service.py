@@ -24,9 +24,9 @@ from headwater.markers.running import RunningMarkerService, start_marker_service
 from headwater.markers.service import NoConflictWatch
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import parse_data_file
-from headwater.operations.execute import execute_write
 from headwater.operations.plan import Operation
-from headwater.operations.route import group_route
+from headwater.operations.routing.route import group_route
+from headwater.operations.tasks.execute import execute_write
 from headwater.operations.write import RunningWrite, WriteRequest, start_write
 from headwater.table import Table
 

@@ -15,8 +15,8 @@ from headwater.engine.engine import TaskContext
 from headwater.engine.inline import InlineRows
 from headwater.errors import EarlyConflictError, ErrorKind
 from headwater.kernel.layout import ATTEMPTS
-from headwater.operations.execute import execute_write
 from headwater.operations.plan import Operation
+from headwater.operations.tasks.execute import execute_write
 from headwater.operations.write import RunningWrite, WriteRequest, start_write
 
 MODE = "hoodie.write.concurrency.mode"

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headwater.operations.group_buffer import GroupBuffer
+from headwater.operations.tasks.group_buffer import GroupBuffer
 
 
 @pytest.mark.parametrize("memory_bytes", [0, 40, 1 << 30])

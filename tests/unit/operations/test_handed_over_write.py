@@ -13,9 +13,9 @@ from headwater.context import TableContext
 from headwater.engine.engine import TaskContext
 from headwater.errors import ErrorKind, FencedError
 from headwater.kernel.txn.attempts import encode_attempt
-from headwater.operations.execute import execute_write
 from headwater.operations.plan import Operation
-from headwater.operations.staging import StagedRows, needs_staging, stage_rows, staging_folder
+from headwater.operations.tasks.execute import execute_write
+from headwater.operations.tasks.staging import StagedRows, needs_staging, stage_rows, staging_folder
 from headwater.operations.write import (
     PlannedWrite,
     WriteRequest,

@@ -15,7 +15,7 @@ from headwater.errors import InvalidInputError
 from headwater.format.parquet.base_file import BaseFileReader, open_base_file
 from headwater.metadata.view import load_view
 from headwater.model.files import BaseFile
-from headwater.operations.inserts import InsertPiece, plan_inserts
+from headwater.operations.tasks.inserts import InsertPiece, plan_inserts
 from headwater.table import Table
 
 SCHEMA = pa.schema(

@@ -14,8 +14,8 @@ from headwater.errors import CorruptTableError
 from headwater.format.parquet.base_file import open_base_file
 from headwater.metadata.view import load_view
 from headwater.model.files import FileSlice
-from headwater.operations.byte_cache import ByteCache
-from headwater.operations.key_lookup import KeyLookup
+from headwater.operations.routing.byte_cache import ByteCache
+from headwater.operations.routing.key_lookup import KeyLookup
 from headwater.seams.counting import CountingStorage
 from headwater.table import Table
 

@@ -10,9 +10,9 @@ import pytest
 
 import headwater as hw
 from headwater.context import TableContext
-from headwater.operations.indexed_summaries import IndexedSummaries
-from headwater.operations.key_lookup import KeyLookup
 from headwater.operations.plan import Operation, WritePlan
+from headwater.operations.routing.indexed_summaries import IndexedSummaries
+from headwater.operations.routing.key_lookup import KeyLookup
 from headwater.operations.write import WriteRequest, start_write
 from headwater.seams.counting import CountingStorage
 from headwater.table import Table

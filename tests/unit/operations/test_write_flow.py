@@ -19,8 +19,8 @@ from headwater.engine.inline import InlineRows
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, load_markers
 from headwater.metadata.view import load_view
 from headwater.model.files import write_token
-from headwater.operations import execute
 from headwater.operations.plan import Operation
+from headwater.operations.tasks import execute
 from headwater.operations.write import WriteRequest, run_write, start_write
 from headwater.seams.counting import CountingStorage
 from headwater.seams.local import LocalStorage

@@ -19,7 +19,7 @@ from headwater.context import TableContext
 from headwater.metadata.view import load_view
 from headwater.model.instant import instant_time_after
 from headwater.operations.plan import INSERTS, Operation, WritePlan, slices_by_bucket
-from headwater.operations.route import GroupKey, assign_groups, group_numbers
+from headwater.operations.routing.route import GroupKey, assign_groups, group_numbers
 from headwater.operations.write import WriteRequest, start_write
 from headwater.table import Table
 

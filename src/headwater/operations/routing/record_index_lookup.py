@@ -19,8 +19,8 @@ from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.metadata.record_lookup import find_locations, find_locations_apart
 from headwater.metadata.table import MetadataTable, load_metadata_table
-from headwater.operations.partition_rows import rows_by_partition
 from headwater.operations.plan import WritePlan
+from headwater.operations.routing.partition_rows import rows_by_partition
 from headwater.seams.storage import Storage
 
 Numbers: TypeAlias = npt.NDArray[np.int64]

@@ -15,11 +15,11 @@ from headwater.arrow.java_hash import string_hashes
 from headwater.arrow.keys import KeyGenerator
 from headwater.engine.engine import GROUP_NUMBER, Route, RouteKind
 from headwater.errors import check
-from headwater.operations.fit import fit_rows
-from headwater.operations.home_partitions import home_partitions, with_home_columns
 from headwater.operations.plan import INSERTS, WritePlan
-from headwater.operations.record_index_lookup import keys_by_partition
-from headwater.operations.tagging import tag_rows
+from headwater.operations.routing.existing_partitions import home_partitions, with_home_columns
+from headwater.operations.routing.record_index_lookup import keys_by_partition
+from headwater.operations.routing.tagging import tag_rows
+from headwater.operations.tasks.fit import fit_rows
 
 _PATH_HASH_BITS = 20
 

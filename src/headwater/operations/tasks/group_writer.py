@@ -60,9 +60,9 @@ from headwater.kernel.txn.markers import Marker, MarkerKind, Markers
 from headwater.markers.stop_note import StopNote
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile, write_token
-from headwater.operations.inserts import plan_inserts
 from headwater.operations.plan import INSERTS, Operation, WritePlan, has_room
-from headwater.operations.settle import split_leaving
+from headwater.operations.tasks.inserts import plan_inserts
+from headwater.operations.tasks.partition_update import split_leaving
 from headwater.seams.storage import Storage
 from headwater.slice.merged_slice import open_merged
 

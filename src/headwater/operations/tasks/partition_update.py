@@ -35,10 +35,10 @@ from headwater.arrow.ordering import Mask
 from headwater.arrow.record_marks import deleted_rows
 from headwater.arrow.reduce import reduce_batch
 from headwater.arrow.schema_evolution import project_batch
-from headwater.operations.home_partitions import with_home_columns
-from headwater.operations.partition_rows import rows_by_partition
 from headwater.operations.plan import INSERTS, WritePlan
-from headwater.operations.route import GroupKey
+from headwater.operations.routing.existing_partitions import with_home_columns
+from headwater.operations.routing.partition_rows import rows_by_partition
+from headwater.operations.routing.route import GroupKey
 from headwater.seams.storage import Storage
 
 IS_LEAVING = "__headwater_leaving"

@@ -26,13 +26,13 @@ from headwater.arrow.keys import KeyGenerator
 from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import GROUP_NUMBER
 from headwater.model.files import FileSlice
-from headwater.operations.fit import fit_rows
-from headwater.operations.ghosts import without_ghosts
-from headwater.operations.indexed_summaries import IndexedSummaries
-from headwater.operations.key_lookup import KeyLookup
-from headwater.operations.partition_rows import rows_by_partition
 from headwater.operations.plan import Operation, WritePlan
-from headwater.operations.record_index_lookup import RecordIndexLookup
+from headwater.operations.routing.deleted_keys import without_ghosts
+from headwater.operations.routing.indexed_summaries import IndexedSummaries
+from headwater.operations.routing.key_lookup import KeyLookup
+from headwater.operations.routing.partition_rows import rows_by_partition
+from headwater.operations.routing.record_index_lookup import RecordIndexLookup
+from headwater.operations.tasks.fit import fit_rows
 from headwater.seams.open_storage import open_storage
 
 GATHERED_ROWS = 262_144

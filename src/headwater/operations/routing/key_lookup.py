@@ -27,9 +27,14 @@ from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.format.log.blocks import read_log_parts
 from headwater.format.parquet.base_file import open_base_file
 from headwater.model.files import BaseFile, FileSlice
-from headwater.operations.byte_cache import ByteCache
-from headwater.operations.indexed_summaries import IndexedSummaries
-from headwater.operations.key_summary import NOWHERE, KeySummary, Positions, summary_of_footer
+from headwater.operations.routing.byte_cache import ByteCache
+from headwater.operations.routing.indexed_summaries import IndexedSummaries
+from headwater.operations.routing.key_summary import (
+    NOWHERE,
+    KeySummary,
+    Positions,
+    summary_of_footer,
+)
 from headwater.seams.storage import Storage
 
 

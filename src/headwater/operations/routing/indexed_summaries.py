@@ -28,8 +28,8 @@ from headwater.metadata.index_keys import bloom_filter_keys, column_stats_keys
 from headwater.metadata.partition_kinds import BLOOM_FILTERS, COLUMN_STATS
 from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.model.files import BaseFile
-from headwater.operations.key_summary import KeySummary
 from headwater.operations.plan import WritePlan
+from headwater.operations.routing.key_summary import KeySummary
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)

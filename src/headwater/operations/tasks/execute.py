@@ -22,11 +22,11 @@ from headwater.markers.detection import detecting_markers
 from headwater.markers.stop_note import StopNote
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import write_token
-from headwater.operations.group_buffer import GroupBuffer
-from headwater.operations.group_writer import GroupWriter
 from headwater.operations.plan import WritePlan
-from headwater.operations.route import GroupKey, assign_groups
-from headwater.operations.settle import Settler
+from headwater.operations.routing.route import GroupKey, assign_groups
+from headwater.operations.tasks.group_buffer import GroupBuffer
+from headwater.operations.tasks.group_writer import GroupWriter
+from headwater.operations.tasks.partition_update import Settler
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import SystemIds
 from headwater.seams.open_storage import open_storage

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.model.files import FileSlice
-from headwater.operations.key_summary import NOWHERE, Positions
 from headwater.operations.plan import WritePlan
+from headwater.operations.routing.key_summary import NOWHERE, Positions
 from headwater.seams.storage import Storage
 from headwater.slice.reader import SliceReader
 
