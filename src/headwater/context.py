@@ -23,7 +23,6 @@ from headwater.engine.inline import EngineFor, inline_engine
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.table_config import load_table_config, table_layout, with_chosen_index
 from headwater.kernel.timeline.active import Timeline, load_active
-from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.txn.attempts import load_newest_number
 from headwater.kernel.txn.cancel import Cancellations
 from headwater.kernel.txn.locks.in_process import InProcessLocks
@@ -33,7 +32,6 @@ from headwater.kernel.txn.steps import Claim
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.view.commits import CommitReader
 from headwater.markers.batches import load_every_marker
-from headwater.metadata.view import IndexedView, load_view
 from headwater.model.instant import Instant, InstantTime, instant_time_at
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
@@ -217,18 +215,6 @@ class TableContext:
 
     def load_timeline(self) -> Timeline:
         return load_active(self.storage, self.layout.timeline)
-
-    def load_view(
-        self, *, as_of: InstantTime | None = None, contents: TimelineContents | None = None
-    ) -> IndexedView:
-        """Return what the table holds now, or held as of a time; see `metadata.view`."""
-        return load_view(
-            self.storage,
-            self.config,
-            as_of=as_of,
-            contents=contents,
-            uses_indexes=self.metadata_config.is_enabled,
-        )
 
     def commit_reader(self) -> CommitReader:
         return CommitReader(self.storage, self.layout)

@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.arrow.log_parts import DataPart, DeletePart
+from headwater.files.base_files import open_base_file
+from headwater.files.log_files import read_log_parts
 from headwater.format.avro.columns import encode_records
 from headwater.format.bloom import BloomFilterBuilder
-from headwater.format.log.blocks import decode_part, read_log_parts
+from headwater.format.log.blocks import decode_part
 from headwater.format.log.delete_records import encode_delete_records
 from headwater.format.log.frames import (
     BlockType,
@@ -25,7 +27,6 @@ from headwater.format.log.frames import (
     encode_block,
     iter_blocks,
 )
-from headwater.format.parquet.base_file import open_base_file
 from headwater.format.partition_metadata import parse_partition_metadata
 from headwater.model.files import BaseFile, LogFile, parse_data_file
 from headwater.seams.local import LocalStorage

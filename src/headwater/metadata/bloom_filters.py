@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headwater.arrow.meta_columns import RECORD_KEY
+from headwater.files.base_files import open_base_file
 from headwater.format.bloom import KEYS_MAX, BloomFilterBuilder
 from headwater.format.metadata.records import encode_bloom_filters
-from headwater.format.parquet.base_file import open_base_file
 from headwater.metadata.index_keys import bloom_filter_keys
 from headwater.metadata.records import Entries
 from headwater.model.files import BaseFile

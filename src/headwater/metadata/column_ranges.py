@@ -35,10 +35,11 @@ from headwater.arrow.meta_columns import (
     schema_with_meta_columns,
 )
 from headwater.errors import UnsupportedError
+from headwater.files.base_files import open_base_file
+from headwater.files.log_files import read_data_parts
 from headwater.format.avro.vectors import decimal_matrix
-from headwater.format.log.blocks import read_data_parts
 from headwater.format.metadata.wrapped_values import RawBound
-from headwater.format.parquet.base_file import BaseFileReader, open_base_file
+from headwater.format.parquet.base_file import BaseFileReader
 from headwater.model.files import BaseFile, DataFile
 from headwater.seams.storage import Storage
 

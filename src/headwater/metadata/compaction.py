@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.format.hfile.reader import open_hfile
+from headwater.files.hfiles import open_hfile
 from headwater.kernel.timeline.active import Timeline
 from headwater.metadata.bootstrap import encode_base_file
 from headwater.metadata.hfile_records import entries_of_hfile

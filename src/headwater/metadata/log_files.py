@@ -11,15 +11,11 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from headwater.arrow.log_parts import DeletePart
+from headwater.files.log_files import read_log_blocks
 from headwater.format.hfile.blocks import Codec, corrupt
 from headwater.format.hfile.reader import HFile
 from headwater.format.hfile.writer import encode_hfile, sort_entries
-from headwater.format.log.blocks import (
-    decode_part,
-    encode_delete_block,
-    encode_initial_block,
-    read_log_blocks,
-)
+from headwater.format.log.blocks import decode_part, encode_delete_block, encode_initial_block
 from headwater.format.log.frames import (
     BlockType,
     HeaderKey,

@@ -27,8 +27,8 @@ from headwater.arrow.merge_rule import MergeRule
 from headwater.arrow.meta_columns import COMMIT_TIME, RECORD_KEY, schema_with_meta_columns
 from headwater.config.table_options import MergeMode
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
-from headwater.format.log.blocks import read_data_parts
-from headwater.format.parquet.base_file import open_base_file
+from headwater.files.base_files import open_base_file
+from headwater.files.log_files import read_data_parts
 from headwater.metadata.index_keys import secondary_keys
 from headwater.model.files import BaseFile, FileSlice, LogFile
 from headwater.seams.storage import Storage

@@ -37,8 +37,9 @@ from headwater.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from headwater.files.hfiles import open_hfile
 from headwater.format.avro.binary import MalformedAvroError
-from headwater.format.hfile.reader import HFile, open_hfile
+from headwater.format.hfile.reader import HFile
 from headwater.format.metadata.index_definitions import IndexDefinition, IndexVersion
 from headwater.format.timeline.records import decode_record
 from headwater.kernel.layout import HOODIE, METADATA

@@ -20,6 +20,7 @@ from functools import cached_property
 
 from headwater.config.table import TableConfig
 from headwater.config.table_options import TableType
+from headwater.context import TableContext
 from headwater.errors import CorruptTableError, NotFoundError
 from headwater.format.properties import check_table_checksum, parse_properties
 from headwater.kernel.layout import PROPERTIES
@@ -37,6 +38,25 @@ from headwater.model.instant import InstantTime
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
+
+
+def view_of(
+    table: TableContext,
+    *,
+    as_of: InstantTime | None = None,
+    contents: TimelineContents | None = None,
+) -> IndexedView:
+    """Return what a table holds now, or held as of a time, by its indexes unless they are off.
+
+    Raises: as `load_view`.
+    """
+    return load_view(
+        table.storage,
+        table.config,
+        as_of=as_of,
+        contents=contents,
+        uses_indexes=table.metadata_config.is_enabled,
+    )
 
 
 def load_view(

@@ -84,7 +84,7 @@ from headwater.markers.running import RunningMarkerService
 from headwater.metadata.partition_kinds import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX
 from headwater.metadata.record_lookup import find_locations, find_locations_apart
 from headwater.metadata.table_change import Inputs, LateInputs
-from headwater.metadata.view import IndexedView, load_view
+from headwater.metadata.view import IndexedView, load_view, view_of
 from headwater.metadata.writer import IndexKeeper, check_indexes_kept
 from headwater.model.commit import Commit
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
@@ -212,7 +212,7 @@ def start_write(
     )
     service: RunningMarkerService | None = None
     try:
-        view = table.load_view()
+        view = view_of(table)
         plan = _plan_write(table, request, inflight, view)
         plan, located = _look_up(plan, view, held)
         touched = _touched(plan, held, located)

@@ -28,7 +28,7 @@ from headwater.context import TableContext
 from headwater.errors import ErrorKind, NotFoundError
 from headwater.kernel.view.commits import Commit
 from headwater.kernel.view.table_view import TableView
-from headwater.metadata.view import load_view
+from headwater.metadata.view import load_view, view_of
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime
 from headwater.queries.incremental import Window, check_rows_have_instants
@@ -85,7 +85,7 @@ def plan_change_feed(table: TableContext, window: Window) -> ChangeFeedPlan:
         CorruptTableError: a file that is needed is missing.
     """
     check_rows_have_instants(table.config)
-    view = table.load_view(as_of=window.until)
+    view = view_of(table, as_of=window.until)
     writes = view.instants_within_open_closed(window.after, window.until)
     schema = view.schema()
     query = SliceQuery(

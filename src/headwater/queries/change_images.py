@@ -17,7 +17,8 @@ from headwater.arrow.convert import convert_array
 from headwater.arrow.meta_columns import COMMIT_TIME, RECORD_KEY
 from headwater.arrow.record_marks import whole
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.format.log.blocks import decode_rows, read_log_parts
+from headwater.files.log_files import read_log_parts
+from headwater.format.log.blocks import decode_rows
 from headwater.format.log.frames import BlockType, iter_blocks
 from headwater.model.files import FileSlice, LogFile
 from headwater.queries.cdc import ChangeTask, change_schema

@@ -20,6 +20,7 @@ from headwater.context import TableContext
 from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.view import view_of
 from headwater.model.files import FileSlice
 from headwater.model.instant import InstantTime
 from headwater.queries.predicate import Comparison, Condition, Predicate
@@ -75,7 +76,7 @@ def plan_incremental(table: TableContext, window: Window) -> IncrementalPlan:
         CorruptTableError: a file of the answer is missing.
     """
     check_rows_have_instants(table.config)
-    view = table.load_view(as_of=window.until)
+    view = view_of(table, as_of=window.until)
     writes = view.instants_within_open_closed(window.after, window.until)
     instants = tuple(write.requested_time for write in writes)
     schema = view.schema()

@@ -14,7 +14,7 @@ from headwater.context import TableContext
 from headwater.errors import InvalidInputError
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.slicing import without_logs
-from headwater.metadata.view import IndexedView
+from headwater.metadata.view import IndexedView, view_of
 from headwater.model.files import FileSlice
 from headwater.queries.data_skipping import readable_partitions, skip_slices
 from headwater.queries.located_groups import located_groups
@@ -60,7 +60,7 @@ def plan_snapshot(table: TableContext, request: ReadRequest) -> SnapshotPlan:
         CorruptTableError: a file of the answer is missing.
     """
     as_of = None if request.as_of is None else parse_as_of(request.as_of)
-    view = table.load_view(as_of=as_of)
+    view = view_of(table, as_of=as_of)
     schema = view.schema()
     where = _row_filter(request, schema)
     query = SliceQuery(

@@ -36,6 +36,7 @@ from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.commits import Commit
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.table_change import Inputs
+from headwater.metadata.view import view_of
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import FileGroupId, FileSlice, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
@@ -320,7 +321,7 @@ def _load_inputs(table: TableContext, time: InstantTime) -> Inputs:
 
 def _execute(table: TableContext, attempt: Attempt, poll: Poll) -> CommitMetadata:
     plan = load_compaction_plan(table, attempt.instant, Action.COMPACTION)
-    view = table.load_view()
+    view = view_of(table)
     job = rewrite_job(table, view, attempt)
     since = (plan.extra_metadata or {}).get(PENDING_SINCE_KEY, "")
     tasks = []

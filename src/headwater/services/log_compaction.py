@@ -24,17 +24,14 @@ from headwater.arrow.merge_rule import MergeRule
 from headwater.config.compaction import CompactionConfig
 from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext
+from headwater.files.log_files import read_log_parts
 from headwater.format.avro.schema import encode_avro_schema
-from headwater.format.log.blocks import (
-    encode_data_block,
-    encode_delete_blocks,
-    log_file_bytes,
-    read_log_parts,
-)
+from headwater.format.log.blocks import encode_data_block, encode_delete_blocks, log_file_bytes
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.view import view_of
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import Action, InstantTime
@@ -210,7 +207,7 @@ def run_log_compaction(
 
 def _execute(table: TableContext, attempt: Attempt, poll: Poll) -> CommitMetadata:
     plan = load_compaction_plan(table, attempt.instant, Action.LOG_COMPACTION)
-    job = rewrite_job(table, table.load_view(), attempt)
+    job = rewrite_job(table, view_of(table), attempt)
     operations = plan.operations or ()
     sizes = [int((one.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)) for one in operations]
     tasks = [

@@ -45,8 +45,7 @@ from headwater.kernel.view.retention import completed_commits
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import InstantInfo, RestorePlan
 from headwater.model.service_metadata import RestoreMetadata, RollbackMetadata
-from headwater.services.savepoint import find_savepoint
-from headwater.services.undo import schedule_undo
+from headwater.services.undo import find_savepoint, schedule_undo
 
 log = logging.getLogger(__name__)
 

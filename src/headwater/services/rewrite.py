@@ -49,6 +49,7 @@ from headwater.kernel.view.commits import Commit
 from headwater.kernel.view.table_view import TableView
 from headwater.markers.batches import load_every_marker
 from headwater.metadata.table_change import Inputs, LateInputs
+from headwater.metadata.view import view_of
 from headwater.metadata.writer import IndexKeeper, check_indexes_kept
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import FileGroupId, attempt_of, parse_data_file
@@ -178,12 +179,12 @@ def schedule(
     """
     check_rewritable(table.config, table.storage.uri)
     contents = TimelineContents(table.storage, table.layout.timeline)
-    if make(table.load_view(contents=contents)) is None:
+    if make(view_of(table, contents=contents)) is None:
         return None  # So the lock is taken only where there may be something to do.
     return schedule_plan(
         table.txn,
         action,
-        lambda: make(table.load_view(contents=contents)),
+        lambda: make(view_of(table, contents=contents)),
         table.claim,
         is_executed_later=is_executed_later,
     )

@@ -28,7 +28,7 @@ from headwater.metadata.view import load_view
 from headwater.model.files import FileSlice
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.model.service_metadata import SavepointMetadata, SavepointPartitionMetadata
-from headwater.services.undo import check_not_undone
+from headwater.services.undo import check_not_undone, find_savepoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,20 +116,6 @@ def list_savepoints(table: TableContext) -> list[Savepoint]:
             )
         )
     return found
-
-
-def find_savepoint(timeline: Timeline, time: InstantTime) -> Instant:
-    """Raises:
-    NotFoundError: kind INSTANT_NOT_FOUND; there is none of that instant.
-    """
-    for point in timeline.savepoints:
-        if point.requested_time == time:
-            return point
-    raise NotFoundError(
-        f"Instant {time} has no savepoint. `savepoints()` lists those there are",
-        kind=ErrorKind.INSTANT_NOT_FOUND,
-        instant=time,
-    )
 
 
 def savepoint_metadata(

@@ -20,7 +20,7 @@ from headwater.config.table_options import (
     METADATA_PARTITIONS_INFLIGHT,
 )
 from headwater.context import TableContext
-from headwater.errors import ConflictError, ErrorKind, InvalidInputError
+from headwater.errors import ConflictError, ErrorKind, InvalidInputError, NotFoundError
 from headwater.kernel.table_config import update_table_config_in_lock
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.changes import load_changes
@@ -33,6 +33,7 @@ from headwater.kernel.view.retention import check_readable, completed_commits
 from headwater.markers.batches import load_every_marker
 from headwater.metadata.partition_kinds import FILES
 from headwater.metadata.rollback_metadata import load_partitions_holding
+from headwater.metadata.view import view_of
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
 
 log = logging.getLogger(__name__)
@@ -172,7 +173,7 @@ def _check_undoable(table: TableContext, timeline: Timeline, instant: Instant) -
 def _check_no_plan(table: TableContext, commit: Commit) -> None:
     """Check that no pending plan took in a file of the commit, or was made before it replaced."""
     touched = {file.group for file in commit.files}.union(commit.replaced_groups())
-    view = table.load_view()
+    view = view_of(table)
     for group, plan in view.pending_rewrites.items():
         if group in touched and plan.requested_time > commit.completion_time:
             raise _refusal(
@@ -186,4 +187,18 @@ def _refusal(instant: Instant, reason: str) -> InvalidInputError:
         f"{instant} cannot be rolled back: it {reason}. Nothing was changed",
         kind=ErrorKind.INVALID_STATE,
         instant=instant.requested_time,
+    )
+
+
+def find_savepoint(timeline: Timeline, time: InstantTime) -> Instant:
+    """Raises:
+    NotFoundError: kind INSTANT_NOT_FOUND; there is none of that instant.
+    """
+    for point in timeline.savepoints:
+        if point.requested_time == time:
+            return point
+    raise NotFoundError(
+        f"Instant {time} has no savepoint. `savepoints()` lists those there are",
+        kind=ErrorKind.INSTANT_NOT_FOUND,
+        instant=time,
     )

@@ -16,7 +16,7 @@ from headwater.arrow.fold import fold_logs
 from headwater.arrow.log_parts import LogPart
 from headwater.arrow.merge import MergedBatches, merge_batches
 from headwater.errors import check
-from headwater.format.parquet.base_file import open_base_file
+from headwater.files.base_files import open_base_file
 from headwater.format.parquet.columns import low_cardinality_in_footer
 from headwater.model.files import FileSlice
 from headwater.slice.reader import SliceReader

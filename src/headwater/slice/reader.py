@@ -32,8 +32,9 @@ from headwater.arrow.record_marks import delete_mark_columns
 from headwater.arrow.schema_evolution import project_batch
 from headwater.config.table import TableConfig
 from headwater.errors import check
-from headwater.format.log.blocks import read_log_parts
-from headwater.format.parquet.base_file import BaseFileReader, open_base_file
+from headwater.files.base_files import open_base_file
+from headwater.files.log_files import read_log_parts
+from headwater.format.parquet.base_file import BaseFileReader
 from headwater.model.files import FileSlice
 from headwater.seams.storage import Storage
 from headwater.slice.record_keys import (

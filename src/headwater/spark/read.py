@@ -32,7 +32,7 @@ from headwater.arrow.input_schema import normalise_rows
 from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.config.registry import STORAGE_PREFIX
 from headwater.config.spark import SparkConfig
-from headwater.format.parquet.base_file import open_base_file
+from headwater.files.base_files import open_base_file
 from headwater.model.files import FileSlice
 from headwater.model.instant import InstantTime
 from headwater.queries.slice_reader import SliceQuery, read_slices

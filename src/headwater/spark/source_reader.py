@@ -32,6 +32,7 @@ from headwater.errors import ErrorKind, InvalidInputError
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.view import view_of
 from headwater.model.files import FileSlice
 from headwater.model.instant import parse_instant_time
 from headwater.queries.cdc import ChangeTask, change_schema, plan_change_feed
@@ -85,7 +86,7 @@ def load_source_view(config: SourceConfig) -> TableView:
     table = open_source_table(config)
     stated = config.as_of or config.until
     as_of = None if stated is None else parse_as_of(stated)
-    return table.load_view(as_of=as_of)
+    return view_of(table, as_of=as_of)
 
 
 def source_schema(config: SourceConfig, columns: pa.Schema) -> pa.Schema:
@@ -168,7 +169,7 @@ class TableStreamReader(DataSourceStreamReader):
         ]
         if writes:
             return {OFFSET: max(writes)}
-        return {OFFSET: table.load_view().instant or BEGINNING}
+        return {OFFSET: view_of(table).instant or BEGINNING}
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         window = parse_window(start[OFFSET], end[OFFSET])

@@ -12,13 +12,10 @@ import pytest
 
 from headwater.config.files import Compression
 from headwater.errors import AlreadyExistsError, CorruptTableError, ErrorKind, InvalidInputError
+from headwater.files.base_files import open_base_file
 from headwater.format.avro.schema import encode_avro_schema
 from headwater.format.bloom import BloomFilterBuilder
-from headwater.format.parquet.base_file import (
-    BaseFileStats,
-    open_base_file,
-    write_base_file,
-)
+from headwater.format.parquet.base_file import BaseFileStats, write_base_file
 from headwater.model.files import BaseFile
 from headwater.model.instant import InstantTime
 from headwater.seams.memory import MemoryStorage

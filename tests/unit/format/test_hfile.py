@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
+from headwater.files.hfiles import open_hfile
 from headwater.format.hfile import reader as hfile_module
 from headwater.format.hfile.blocks import (
     BYTES_PER_CHECKSUM,
@@ -31,7 +32,7 @@ from headwater.format.hfile.protobuf import (
     parse_message,
     read_with_length,
 )
-from headwater.format.hfile.reader import TRAILER_BYTES, HFile, open_hfile
+from headwater.format.hfile.reader import TRAILER_BYTES, HFile
 from headwater.format.hfile.writer import (
     BLOCK_BYTES_MAX,
     KEY_BYTES_MAX,

@@ -12,6 +12,7 @@ import pytest
 from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.config.files import Compression, LogBlockFormat
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
+from headwater.files.log_files import read_log_blocks, read_log_parts
 from headwater.format.avro.schema import encode_avro_schema
 from headwater.format.log.blocks import (
     decode_part,
@@ -19,8 +20,6 @@ from headwater.format.log.blocks import (
     encode_data_block,
     encode_delete_block,
     log_file_bytes,
-    read_log_blocks,
-    read_log_parts,
 )
 from headwater.format.log.frames import BlockType, HeaderKey, encode_block, iter_blocks
 from headwater.model.files import LogFile

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from headwater.arrow.log_parts import DataPart
 from headwater.arrow.meta_columns import META_COLUMNS
+from headwater.files.base_files import open_base_file
 from headwater.format.metadata.column_stats import decode_column_stats, typed_bounds
-from headwater.format.parquet.base_file import open_base_file, write_base_file
+from headwater.format.parquet.base_file import write_base_file
 from headwater.metadata.column_ranges import (
     ColumnRange,
     indexed_columns,

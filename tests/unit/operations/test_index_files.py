@@ -12,7 +12,8 @@ import pytest
 import headwater as hw
 from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.errors import InvalidInputError
-from headwater.format.parquet.base_file import BaseFileReader, open_base_file
+from headwater.files.base_files import open_base_file
+from headwater.format.parquet.base_file import BaseFileReader
 from headwater.metadata.view import load_view
 from headwater.model.files import BaseFile
 from headwater.operations.tasks.inserts import InsertPiece, plan_inserts

@@ -11,7 +11,7 @@ import pytest
 import headwater as hw
 from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.errors import CorruptTableError
-from headwater.format.parquet.base_file import open_base_file
+from headwater.files.base_files import open_base_file
 from headwater.metadata.view import load_view
 from headwater.model.files import FileSlice
 from headwater.operations.routing.byte_cache import ByteCache

@@ -10,7 +10,7 @@ import pytest
 
 import headwater as hw
 from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
-from headwater.format.log.blocks import read_log_parts
+from headwater.files.log_files import read_log_parts
 from headwater.metadata.view import load_view
 from headwater.model.files import LogFile
 from headwater.table import Table

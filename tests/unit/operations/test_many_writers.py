@@ -96,11 +96,11 @@ def test_rows_are_not_hidden_by_a_writer_that_began_later_and_was_seen(
     rival = open_table(tmp_path / "trips", {MODE: OPTIMISTIC, **SETTINGS})
 
     def load_late(*arguments: Any, **options: Any) -> TableView:
-        monkeypatch.setattr("headwater.context.load_view", load_view)
+        monkeypatch.setattr("headwater.metadata.view.load_view", load_view)
         rival.upsert(rows("def", 2))
         return load_view(*arguments, **options)
 
-    monkeypatch.setattr("headwater.context.load_view", load_late)
+    monkeypatch.setattr("headwater.metadata.view.load_view", load_late)
     overtaken = Writer(target_of(table), rows("abc", 3), Operation.UPSERT)
     overtaken.lose()
     table.upsert(rows("abc", 3))

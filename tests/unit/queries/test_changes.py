@@ -30,11 +30,7 @@ from headwater.errors import (
 )
 from headwater.format.avro.columns import encode_records
 from headwater.format.avro.schema import encode_avro_schema
-from headwater.format.log.blocks import (
-    encode_data_block,
-    encode_delete_block,
-    log_file_bytes,
-)
+from headwater.format.log.blocks import encode_data_block, encode_delete_block, log_file_bytes
 from headwater.format.log.frames import BlockType, HeaderKey, encode_block
 from headwater.format.parquet.base_file import write_base_file
 from headwater.format.timeline.records import encode_record

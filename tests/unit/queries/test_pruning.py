@@ -18,7 +18,8 @@ import headwater as hw
 from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.config.table import TableConfig
 from headwater.errors import InvalidInputError
-from headwater.format.parquet.base_file import open_base_file, write_base_file
+from headwater.files.base_files import open_base_file
+from headwater.format.parquet.base_file import write_base_file
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.model.files import BaseFile, FileGroupId, FileSlice
 from headwater.model.instant import InstantTime

@@ -22,8 +22,8 @@ from headwater.cli.arguments import OutputFormat, TableOptions, TablePath, open_
 from headwater.cli.exit_codes import PROBLEMS_FOUND
 from headwater.cli.output import Format, output_of
 from headwater.errors import CorruptTableError, NotFoundError
-from headwater.format.log.blocks import read_log_parts
-from headwater.format.parquet.base_file import open_base_file
+from headwater.files.base_files import open_base_file
+from headwater.files.log_files import read_log_parts
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.model.files import BaseFile, DataFile, LogFile
 from headwater.table import Table

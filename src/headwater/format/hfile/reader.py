@@ -39,7 +39,6 @@ from headwater.format.hfile.protobuf import (
     read_varint,
     read_with_length,
 )
-from headwater.seams.storage import Storage
 
 KEY_SUFFIX = b"\x00\x7f\xff\xff\xff\xff\xff\xff\xff\x04"
 """No column family, the latest time, and the kind of entry that puts a value."""
@@ -93,7 +92,7 @@ class HFileEntries(NamedTuple):
     values: pa.BinaryArray
 
 
-class _Source(Protocol):
+class HFileSource(Protocol):
     """The bytes of one file."""
 
     def read(self, start: int, end: int) -> memoryview: ...
@@ -105,22 +104,6 @@ class _InMemory:
 
     def read(self, start: int, end: int) -> memoryview:
         return self.data[start:end]
-
-
-@dataclass(frozen=True, slots=True)
-class _InStorage:
-    """A file of which the last bytes are at hand."""
-
-    storage: Storage
-    path: str
-    tail_start: int
-    tail: memoryview
-
-    def read(self, start: int, end: int) -> memoryview:
-        if start >= self.tail_start:
-            return self.tail[start - self.tail_start : end - self.tail_start]
-        data = self.storage.read_range(self.path, start, end - start)
-        return memoryview(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +127,7 @@ class _Index:
 class HFile:
     """An HFile whose index is at hand; blocks are read when they are asked for."""
 
-    def __init__(self, source: _Source, size_bytes: int, path: str) -> None:
+    def __init__(self, source: HFileSource, size_bytes: int, path: str) -> None:
         self._source = source
         self.path = path
         self._trailer_offset = size_bytes - TRAILER_BYTES
@@ -298,29 +281,6 @@ class HFile:
         )
         if not (_all(is_right) and _all(is_before_next)):
             raise corrupt(self.path, "its index does not fit its blocks")
-
-
-def open_hfile(storage: Storage, path: str, size_bytes: int | None = None) -> HFile:
-    """Open a file: in one request if it is small, and with its index only if it is not.
-
-    Raises:
-        CorruptTableError: the file is missing or damaged.
-        UnsupportedError: it has a version, compression or index that this release cannot read.
-    """
-    try:
-        if size_bytes is None:
-            start = storage.read_range(path, 0, WHOLE_FILE_BYTES_MAX + 1)
-            if len(start) <= WHOLE_FILE_BYTES_MAX:
-                return HFile.of_bytes(start, path=path)
-            size_bytes = storage.info(path).size_bytes
-        elif size_bytes <= WHOLE_FILE_BYTES_MAX:
-            return HFile.of_bytes(storage.read(path), path=path)
-        tail_start = size_bytes - TAIL_BYTES
-        tail = storage.read_range(path, tail_start, TAIL_BYTES)
-    except NotFoundError as error:
-        raise corrupt(path, "it does not exist") from error
-    source = _InStorage(storage, path, tail_start, memoryview(tail))
-    return HFile(source, size_bytes, path)
 
 
 def _all(claims: pa.BooleanArray) -> bool:

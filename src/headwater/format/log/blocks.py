@@ -1,7 +1,7 @@
 """What log blocks hold: rows, deletes, and commands about other blocks.
 
 Data blocks are Parquet files or Avro records. HFile blocks belong to the metadata table; see
-`metadata_log`. Record positions are not used: merging by key is always right.
+`metadata.log_files`. Record positions are not used: merging by key is always right.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ from headwater.format.parquet.columns import (
     low_cardinality_columns,
     with_dictionaries,
 )
-from headwater.model.files import LogFile
 from headwater.model.instant import InstantTime
-from headwater.seams.storage import Storage
 
 DATA_VERSION = 3
 DELETE_VERSION = 3
@@ -153,78 +151,35 @@ def log_file_bytes(blocks: Iterable[bytes]) -> bytes:
     return b"".join(blocks)
 
 
-def read_log_parts(
-    storage: Storage,
-    logs: Sequence[LogFile],
-    *,
-    columns: Collection[str] | None = None,
-) -> list[LogPart]:
-    """Load what the logs of a file slice, given in merge order, add to it.
-
-    `columns` are all that the merge and the query need, meta columns included; those that a block
-    lacks are missing in its part.
-
-    Raises:
-        CorruptTableError: a log is missing, or its bytes break the format.
-        UnsupportedError: a block of a kind this release does not read.
-    """
-    blocks = read_log_blocks(storage, logs)
-    return [decode_part(block, columns, path=path) for block, path in blocks]
-
-
-def read_data_parts(
-    storage: Storage, log: LogFile, columns: Collection[str] | None = None
-) -> list[DataPart]:
-    """Load the rows of one log, whatever it deletes.
-
-    Raises: as `read_log_parts`.
-    """
-    blocks = read_log_blocks(storage, [log])
-    parts = (
-        decode_part(block, columns, path=path)
-        for block, path in blocks
-        if block.type is not BlockType.DELETE
-    )
-    return [part for part in parts if isinstance(part, DataPart)]
-
-
-def read_log_blocks(
-    storage: Storage,
-    logs: Sequence[LogFile],
+def select_blocks(
+    contents: Iterable[tuple[str, bytes]],
     *,
     is_visible_instant: Callable[[InstantTime], bool] | None = None,
     skip_corrupt: bool = False,
 ) -> list[tuple[LogBlock, str]]:
-    """Load the blocks of the logs of a file slice that count, each with the path of its log.
+    """Return the blocks that count of logs of a file slice, each with the path of its log.
 
     A log of a completed instant is complete, so bytes in it that are no block are an error unless
     `skip_corrupt` is set.
 
     Args:
+        contents: paths and bytes of the logs, in merge order.
         is_visible_instant: whose blocks count; None: all, because a view has chosen the logs.
 
     Raises:
-        CorruptTableError: a log is missing, or its bytes break the format.
+        CorruptTableError: bytes of a log break the format.
         UnsupportedError: a block of a kind this release does not read.
     """
     found: list[_FoundBlock] = []
-    contents = storage.read_many([log.path for log in logs])
-    for log, data in zip(logs, contents, strict=True):
-        if data is None:
-            raise CorruptTableError(
-                f"The log file {storage.uri}/{log.path} of a completed instant does not exist. "
-                "If a clean ran meanwhile, read again; otherwise restore it from a copy",
-                kind=ErrorKind.MISSING_DATA_FILE,
-                path=log.path,
-            )
-        blocks = list(iter_blocks(data, path=log.path))
+    for path, data in contents:
+        blocks = list(iter_blocks(data, path=path))
         if not blocks and not skip_corrupt:
-            raise _empty(log.path)
+            raise _empty(path)
         for block in blocks:
             if block.type is not BlockType.CORRUPT:
-                found.append(_FoundBlock(block, log.path))
+                found.append(_FoundBlock(block, path))
             elif not skip_corrupt:
-                raise _corrupt_span(block, log.path, len(data))
+                raise _corrupt_span(block, path, len(data))
     kept = _without_retries(_after_rollbacks(found, is_visible_instant))
     return [(each.block, each.path) for each in _stand_ins(kept)]
 

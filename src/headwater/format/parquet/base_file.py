@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.config.files import Compression
-from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
+from headwater.errors import CorruptTableError, ErrorKind
 from headwater.format.bloom import (
     BloomFilter,
     BloomFilterBuilder,
@@ -36,8 +36,6 @@ from headwater.format.parquet.columns import (
     low_cardinality_in_footer,
     with_dictionaries,
 )
-from headwater.model.files import BaseFile
-from headwater.seams.storage import Storage
 
 ROW_GROUP_ROWS = 262_144
 """Smaller groups cost time (10,000 rows: 1.9 times), larger ones memory."""
@@ -93,28 +91,19 @@ def write_base_file(
         return writer.finish(avro_schema_json)
 
 
-def open_base_file(storage: Storage, file: BaseFile) -> BaseFileReader:
-    """Open a base file of a completed instant; the caller closes the reader.
+def read_base_file(source: BinaryIO, path: str) -> BaseFileReader:
+    """Read the footer of an open base file; the reader closes the source, or this does if it fails.
 
     Raises:
-        CorruptTableError: the file is missing, or is no Parquet file.
+        CorruptTableError: it is no Parquet file.
     """
-    try:
-        source = storage.open_input(file.path)
-    except NotFoundError as error:
-        raise CorruptTableError(
-            f"The base file {storage.uri}/{file.path} of a completed instant does not exist. "
-            "If a clean ran meanwhile, read again; otherwise restore it from a copy",
-            kind=ErrorKind.MISSING_DATA_FILE,
-            path=file.path,
-        ) from error
     with ExitStack() as stack:
         stack.callback(source.close)
         try:
             footer = pq.read_metadata(source)
         except (pa.ArrowException, OSError) as error:
-            raise _corrupt(file.path, str(error)) from error
-        reader = BaseFileReader(source, footer, file.path)
+            raise _corrupt(path, str(error)) from error
+        reader = BaseFileReader(source, footer, path)
         stack.pop_all()  # From here on the reader closes it.
         return reader
 

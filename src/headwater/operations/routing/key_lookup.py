@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from headwater.arrow.log_parts import DataPart
 from headwater.arrow.meta_columns import RECORD_KEY
-from headwater.format.log.blocks import read_log_parts
-from headwater.format.parquet.base_file import open_base_file
+from headwater.files.base_files import open_base_file
+from headwater.files.log_files import read_log_parts
 from headwater.model.files import BaseFile, FileSlice
 from headwater.operations.routing.byte_cache import ByteCache
 from headwater.operations.routing.indexed_summaries import IndexedSummaries

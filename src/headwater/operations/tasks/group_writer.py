@@ -40,18 +40,10 @@ from headwater.arrow.schema_evolution import project_batch
 from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
 from headwater.errors import AlreadyExistsError, check
+from headwater.files.base_files import open_base_file
 from headwater.format.bloom import BloomFilterBuilder
-from headwater.format.log.blocks import (
-    encode_data_block,
-    encode_delete_blocks,
-    log_file_bytes,
-)
-from headwater.format.parquet.base_file import (
-    BaseFileReader,
-    BaseFileStats,
-    open_base_file,
-    write_base_file,
-)
+from headwater.format.log.blocks import encode_data_block, encode_delete_blocks, log_file_bytes
+from headwater.format.parquet.base_file import BaseFileReader, BaseFileStats, write_base_file
 from headwater.format.partition_metadata import (
     encode_partition_metadata,
     partition_metadata_path,

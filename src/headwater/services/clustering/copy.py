@@ -11,12 +11,8 @@ from contextlib import ExitStack
 
 from headwater.arrow.meta_columns import FILE_NAME, RECORD_KEY
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
-from headwater.format.parquet.base_file import (
-    BaseFileReader,
-    key_entries,
-    open_base_file,
-    without_key_entries,
-)
+from headwater.files.base_files import open_base_file
+from headwater.format.parquet.base_file import BaseFileReader, key_entries, without_key_entries
 from headwater.format.parquet.columns import codec_name
 from headwater.format.parquet.row_group_copy import (
     RawFooter,

@@ -17,6 +17,7 @@ from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.table_change import Inputs
+from headwater.metadata.view import view_of
 from headwater.model.commit_metadata import ReplaceCommitMetadata
 from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import Action, Instant, InstantTime, State
@@ -148,7 +149,7 @@ def _execute(
     table: TableContext, config: ClusteringConfig, attempt: Attempt, poll: Poll
 ) -> ReplaceCommitMetadata:
     plan = _load_plan(table, attempt.instant)
-    job = rewrite_job(table, table.load_view(), attempt)
+    job = rewrite_job(table, view_of(table), attempt)
     planned = config_of_plan(plan, config)
     is_bucketed = _is_bucketed(table.config)
     groups = [group for group in plan.input_groups or () if group.slices]

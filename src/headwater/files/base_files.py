@@ -1,0 +1,26 @@
+"""Base files, opened through storage."""
+
+from __future__ import annotations
+
+from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
+from headwater.format.parquet.base_file import BaseFileReader, read_base_file
+from headwater.model.files import BaseFile
+from headwater.seams.storage import Storage
+
+
+def open_base_file(storage: Storage, file: BaseFile) -> BaseFileReader:
+    """Open a base file of a completed instant; the caller closes the reader.
+
+    Raises:
+        CorruptTableError: the file is missing, or is no Parquet file.
+    """
+    try:
+        source = storage.open_input(file.path)
+    except NotFoundError as error:
+        raise CorruptTableError(
+            f"The base file {storage.uri}/{file.path} of a completed instant does not exist. "
+            "If a clean ran meanwhile, read again; otherwise restore it from a copy",
+            kind=ErrorKind.MISSING_DATA_FILE,
+            path=file.path,
+        ) from error
+    return read_base_file(source, file.path)

@@ -1,0 +1,80 @@
+"""Log files, read through storage: what they add to their file slice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from headwater.arrow.log_parts import DataPart, LogPart
+from headwater.errors import CorruptTableError, ErrorKind
+from headwater.format.log.blocks import decode_part, select_blocks
+from headwater.format.log.frames import BlockType, LogBlock
+from headwater.model.files import LogFile
+from headwater.model.instant import InstantTime
+from headwater.seams.storage import Storage
+
+
+def read_log_parts(
+    storage: Storage,
+    logs: Sequence[LogFile],
+    *,
+    columns: Collection[str] | None = None,
+) -> list[LogPart]:
+    """Load what the logs of a file slice, given in merge order, add to it.
+
+    `columns` are all that the merge and the query need, meta columns included; those that a block
+    lacks are missing in its part.
+
+    Raises:
+        CorruptTableError: a log is missing, or its bytes break the format.
+        UnsupportedError: a block of a kind this release does not read.
+    """
+    blocks = read_log_blocks(storage, logs)
+    return [decode_part(block, columns, path=path) for block, path in blocks]
+
+
+def read_data_parts(
+    storage: Storage, log: LogFile, columns: Collection[str] | None = None
+) -> list[DataPart]:
+    """Load the rows of one log, whatever it deletes.
+
+    Raises: as `read_log_parts`.
+    """
+    blocks = read_log_blocks(storage, [log])
+    parts = (
+        decode_part(block, columns, path=path)
+        for block, path in blocks
+        if block.type is not BlockType.DELETE
+    )
+    return [part for part in parts if isinstance(part, DataPart)]
+
+
+def read_log_blocks(
+    storage: Storage,
+    logs: Sequence[LogFile],
+    *,
+    is_visible_instant: Callable[[InstantTime], bool] | None = None,
+    skip_corrupt: bool = False,
+) -> list[tuple[LogBlock, str]]:
+    """Load the blocks that count of the logs of a file slice; see `select_blocks`.
+
+    Raises:
+        CorruptTableError: a log is missing, or its bytes break the format.
+        UnsupportedError: a block of a kind this release does not read.
+    """
+    return select_blocks(
+        _contents(storage, logs),
+        is_visible_instant=is_visible_instant,
+        skip_corrupt=skip_corrupt,
+    )
+
+
+def _contents(storage: Storage, logs: Sequence[LogFile]) -> Iterator[tuple[str, bytes]]:
+    for log, data in zip(logs, storage.read_many([log.path for log in logs]), strict=True):
+        if data is None:
+            raise CorruptTableError(
+                f"The log file {storage.uri}/{log.path} of a completed instant does not exist. "
+                "If a clean ran meanwhile, read again; otherwise restore it from a copy",
+                kind=ErrorKind.MISSING_DATA_FILE,
+                path=log.path,
+            )
+        yield log.path, data
