@@ -71,7 +71,7 @@ from headwater.format.properties import (
     parse_properties,
 )
 from headwater.kernel.layout import HOODIE, PROPERTIES, PROPERTIES_BACKUP, TableLayout
-from headwater.kernel.txn.write_once import put_once
+from headwater.kernel.write_once import put_once
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
 from headwater.seams.lock import TABLE, HeldLock, LockProvider

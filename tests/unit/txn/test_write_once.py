@@ -13,7 +13,7 @@ from headwater.errors import (
     Retry,
     StorageError,
 )
-from headwater.kernel.txn.write_once import put_if_missing, put_once
+from headwater.kernel.write_once import put_if_missing, put_once
 from headwater.seams.memory import MemoryStorage
 from headwater.testing.manual_clock import ManualClock
 

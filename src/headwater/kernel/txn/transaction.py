@@ -40,7 +40,7 @@ from headwater.kernel.txn.events import Delete, Ensure, Event, Put, PutOnce, Wri
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.markers import LoadMarkers, load_markers
 from headwater.kernel.txn.metadata_commit import load_index_partitions, load_metadata_names
-from headwater.kernel.txn.write_once import put_if_missing, put_once
+from headwater.kernel.write_once import put_if_missing, put_once
 from headwater.model.files import FileGroupId
 from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.components import Components
