@@ -45,11 +45,11 @@ from headwater.kernel.txn.conflicts import Snapshot
 from headwater.kernel.txn.markers import DirectMarkers, Marker, MarkerKind, Markers
 from headwater.markers.batches import BatchFile, put_marker_type
 from headwater.markers.bloom_markers import FilterFile
+from headwater.markers.candidate_instants import Rival
 from headwater.markers.checker import MarkerChecker
 from headwater.markers.client import MarkerClient
 from headwater.markers.detection import Detection, detecting_markers
 from headwater.markers.early_conflict import EarlyCheck
-from headwater.markers.rivals import Rival
 from headwater.model.files import BaseFile, FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.operations.plan import Operation

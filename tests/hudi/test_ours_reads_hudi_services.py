@@ -19,7 +19,7 @@ from headwater.config.lock import STORAGE_RENEW_INTERVAL
 from headwater.errors import ConflictError, ErrorKind, NotFoundError, UnsupportedError
 from headwater.format.log.blocks import decode_part
 from headwater.format.log.frames import BlockType, HeaderKey, LogBlock
-from headwater.kernel.timeline.history.files import load_newest_manifest, load_pointer
+from headwater.kernel.timeline.history.archived_files import load_newest_manifest, load_pointer
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.txn.locks.lease import CLOCK_DRIFT_MS
 from headwater.model.instant import Action, State

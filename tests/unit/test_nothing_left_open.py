@@ -55,13 +55,13 @@ from headwater.operations.plan import Operation
 from headwater.operations.write import WriteRequest, start_write
 from headwater.queries.slice_reader import read_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
-from headwater.seams.ahead import made_ahead
-from headwater.seams.at_once import at_once
 from headwater.seams.clock import SystemClock
 from headwater.seams.http_server import HttpServer
 from headwater.seams.ids import SystemIds
 from headwater.seams.local import LocalStorage
 from headwater.seams.memory import MemoryStorage
+from headwater.seams.parallel_map import parallel_map
+from headwater.seams.prefetch import prefetched
 from headwater.seams.storage import Storage
 from headwater.spark import source_writer
 from headwater.spark.schemas import frame_schema_of
@@ -607,10 +607,10 @@ def test_threads_end_with_who_asked_for_them() -> None:
         raise RuntimeError(f"item {number} is too much")
 
     def take_ahead() -> None:
-        for number in made_ahead(iter(range(3))):
+        for number in prefetched(iter(range(3))):
             fail(number)
 
-    for call in (take_ahead, partial(at_once, fail, range(3), width=2)):
+    for call in (take_ahead, partial(parallel_map, fail, range(3), width=2)):
         ended = outcome_of(call)
         assert "RuntimeError" in (ended.error or "")
         assert ended.left == []

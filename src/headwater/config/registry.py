@@ -38,8 +38,8 @@ from headwater.config.option_config import OptionConfig
 from headwater.config.plans import PlanConfig
 from headwater.config.spark import SparkConfig
 from headwater.config.table_options import TABLE_OPTIONS, TABLE_PREFIXES
+from headwater.config.table_services import UpkeepConfig
 from headwater.config.unsupported import UNSUPPORTED_OPTIONS
-from headwater.config.upkeep import UpkeepConfig
 from headwater.config.write import WriteConfig
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 

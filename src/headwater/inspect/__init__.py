@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headwater.context import TableContext
 from headwater.inspect.cancels import count_cancels, list_cancels
-from headwater.inspect.files import list_files
+from headwater.inspect.data_files import list_files
 from headwater.inspect.heartbeats import list_heartbeats
 from headwater.inspect.locks import list_locks
 from headwater.inspect.slices import list_slices

@@ -25,13 +25,13 @@ from headwater.config.detection import DetectionConfig
 from headwater.errors import EarlyConflictError, StorageError
 from headwater.kernel.txn.changes import Touch
 from headwater.kernel.txn.markers import Marker
+from headwater.markers.abort_signal import leave_stop_note
 from headwater.markers.bloom_markers import FilterFile
+from headwater.markers.candidate_instants import Rival
+from headwater.markers.candidate_markers import RivalIndex
 from headwater.markers.conflict_keys import conflict_key
 from headwater.markers.detection import Detection, Detector
 from headwater.markers.early_conflict import touch_of
-from headwater.markers.rival_markers import RivalIndex
-from headwater.markers.rivals import Rival
-from headwater.markers.stop_note import leave_stop_note
 from headwater.model.files import FileGroupId
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock, Timer

@@ -31,13 +31,13 @@ from headwater.kernel.txn.changes import Touch
 from headwater.kernel.txn.locks.in_process import InProcessLocks
 from headwater.kernel.txn.locks.select import lock_provider_for
 from headwater.kernel.txn.markers import Marker, MarkerKind, Markers
+from headwater.markers.abort_signal import leave_stop_note
 from headwater.markers.bloom_markers import FilteredMarkers, FilterFile
+from headwater.markers.candidate_instants import Rival, RivalWatch, load_rivals
+from headwater.markers.candidate_markers import FilteredSight, GroupSight, Sight
 from headwater.markers.commits_since import CommitsSince
 from headwater.markers.early_conflict import EarlyCheck, announced_change, touch_of
 from headwater.markers.locked_markers import LockedMarkers
-from headwater.markers.rival_markers import FilteredSight, GroupSight, Sight
-from headwater.markers.rivals import Rival, RivalWatch, load_rivals
-from headwater.markers.stop_note import leave_stop_note
 from headwater.model.files import FileGroupId
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock

@@ -53,7 +53,7 @@ from headwater.metadata.records_by_group import split_by_group
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, LogFile, write_token
 from headwater.model.instant import Action, InstantTime, State, instant_time_after
-from headwater.seams.gathered import GatheredPuts
+from headwater.seams.batched_puts import GatheredPuts
 from headwater.seams.storage import Storage
 from headwater.seams.sub_storage import SubStorage
 

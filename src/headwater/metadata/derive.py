@@ -89,8 +89,8 @@ from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.metadata.table_change import TableChange
 from headwater.model.files import BaseFile, DataFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime
-from headwater.seams.fetched import FetchedStorage
 from headwater.seams.open_storage import open_storage
+from headwater.seams.prefetched_storage import FetchedStorage
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)

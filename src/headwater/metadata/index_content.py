@@ -57,7 +57,7 @@ from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, DataFile, LogFile, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.model.service_metadata import CleanMetadata
-from headwater.seams.gathered import GatheredPuts
+from headwater.seams.batched_puts import GatheredPuts
 from headwater.seams.storage import Storage
 
 _REPORT_EVERY_FILES = 100

@@ -73,8 +73,8 @@ from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import DataFile, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan
+from headwater.seams.batched_puts import GatheredPuts
 from headwater.seams.components import Components
-from headwater.seams.gathered import GatheredPuts
 from headwater.seams.storage import Storage
 from headwater.seams.sub_storage import SubStorage
 

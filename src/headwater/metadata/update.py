@@ -56,7 +56,7 @@ from headwater.metadata.table_change import TableChange
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import DataFile, FileGroupId, LogFile, write_token
 from headwater.model.instant import Action, Instant, InstantTime
-from headwater.seams.gathered import GatheredPuts
+from headwater.seams.batched_puts import GatheredPuts
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)

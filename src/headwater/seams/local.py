@@ -55,8 +55,8 @@ from headwater.errors import (
     Retry,
     StorageError,
 )
-from headwater.seams.at_once import at_once
 from headwater.seams.folder_lock import hold_folder
+from headwater.seams.parallel_map import parallel_map
 from headwater.seams.staged_file import HIDDEN_PREFIX, StagedFile, stage, stage_empty
 from headwater.seams.storage import ObjectInfo, StoredObject
 from headwater.seams.storage_arguments import check_folder, check_path, check_range
@@ -198,7 +198,7 @@ class LocalStorage:
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         # Only waiting is worth a thread.
         width = _WRITES_AT_ONCE if self._fsync else 1
-        at_once(lambda each: self.put(*each), [*objects.items()], width=width)
+        parallel_map(lambda each: self.put(*each), [*objects.items()], width=width)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         def publish(staged: StagedFile, folder: int, name: str) -> None:

@@ -33,8 +33,8 @@ from headwater.errors import (
     StorageError,
     UnsupportedError,
 )
-from headwater.seams.at_once import at_once
 from headwater.seams.buffered_output import buffered_output
+from headwater.seams.parallel_map import parallel_map
 from headwater.seams.range_input import RangeInput
 from headwater.seams.storage import ObjectInfo, StoredObject
 from headwater.seams.storage_arguments import check_folder, check_path, check_range
@@ -115,7 +115,7 @@ class ObjectStorage:
         return self._call("read", path, get_range)
 
     def read_many(self, paths: Iterable[str]) -> list[bytes | None]:
-        return at_once(self._read_or_none, [*paths], width=_REQUESTS_AT_ONCE)
+        return parallel_map(self._read_or_none, [*paths], width=_REQUESTS_AT_ONCE)
 
     def open_input(self, path: str) -> BinaryIO:
         size_bytes = self.info(path).size_bytes
@@ -147,7 +147,7 @@ class ObjectStorage:
         self._call("write", path, lambda: self._store.put(path, data))
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
-        at_once(lambda each: self.put(*each), [*objects.items()], width=_REQUESTS_AT_ONCE)
+        parallel_map(lambda each: self.put(*each), [*objects.items()], width=_REQUESTS_AT_ONCE)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         check_path(path)

@@ -9,7 +9,7 @@ from headwater.config.archive import ArchiveConfig
 from headwater.config.clean import CleanConfig
 from headwater.config.clustering import ClusteringConfig
 from headwater.config.compaction import CompactionConfig
-from headwater.config.upkeep import UpkeepConfig
+from headwater.config.table_services import UpkeepConfig
 from headwater.context import TableContext
 from headwater.kernel.txn.cancel import AbortedPlan
 from headwater.kernel.txn.rollback import RolledBackWrite
@@ -19,7 +19,7 @@ from headwater.metadata.services import metadata_upkeep, run_metadata_upkeep
 from headwater.model.instant import parse_instant_time
 from headwater.model.plan_flags import PlanFlags, parse_cancellation_policy
 from headwater.services.archive import ArchiveResult, run_archive
-from headwater.services.cancel import cancel_and_abort_by_policy
+from headwater.services.cancel_by_policy import cancel_and_abort_by_policy
 from headwater.services.clean import CleanResult, run_clean
 from headwater.services.clustering.plan import parse_order
 from headwater.services.clustering.run import run_clustering, schedule_clustering
@@ -37,8 +37,7 @@ from headwater.services.savepoint import (
     list_savepoints,
 )
 from headwater.services.sweep import sweep_leftovers
-from headwater.services.undo import rollback_commit
-from headwater.services.upkeep import (
+from headwater.services.table_services import (
     Calls,
     Service,
     StopSignal,
@@ -48,6 +47,7 @@ from headwater.services.upkeep import (
     run_round,
     run_until,
 )
+from headwater.services.undo import rollback_commit
 
 
 class Services:

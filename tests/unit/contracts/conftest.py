@@ -21,11 +21,11 @@ from obstore.store import MemoryStore
 from werkzeug.serving import make_server
 
 from headwater.seams.counting import CountingStorage
-from headwater.seams.fetched import FetchedStorage
 from headwater.seams.local import LocalStorage
 from headwater.seams.memory import MemoryStorage
 from headwater.seams.object_store import ObjectStorage
 from headwater.seams.open_storage import open_storage
+from headwater.seams.prefetched_storage import FetchedStorage
 from headwater.seams.storage import Storage
 from headwater.seams.sub_storage import SubStorage
 from headwater.testing.world import standalone_storage

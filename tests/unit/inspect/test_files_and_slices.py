@@ -10,7 +10,8 @@ import pytest
 
 import headwater as hw
 from headwater.format.timeline.records import encode_record
-from headwater.inspect import files, slices
+from headwater.inspect import data_files as files
+from headwater.inspect import slices
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.timeline.history.write import archive_instants

@@ -12,12 +12,12 @@ from headwater.kernel.layout import TableLayout
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
 from headwater.kernel.txn.conflicts import Snapshot
 from headwater.kernel.txn.markers import Marker, MarkerKind
+from headwater.markers.abort_signal import stop_note_path
 from headwater.markers.batches import BatchFile
+from headwater.markers.candidate_instants import Rival
 from headwater.markers.checker import MarkerChecker
 from headwater.markers.detection import Detection
 from headwater.markers.early_conflict import EarlyCheck
-from headwater.markers.rivals import Rival
-from headwater.markers.stop_note import stop_note_path
 from headwater.model.files import BaseFile, FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.counting import CountingStorage

@@ -17,7 +17,7 @@ from headwater.kernel.txn.transaction import LockTransaction
 from headwater.metadata.view import load_view
 from headwater.model.instant import Action, InstantTime, State, instant_time_after
 from headwater.model.plan_flags import CancellationPolicy, PlanFlags
-from headwater.services.cancel import cancel_and_abort_by_policy
+from headwater.services.cancel_by_policy import cancel_and_abort_by_policy
 from headwater.table import Table
 from headwater.testing.plan_site import PLAN, PlanSite, clustering_request
 from headwater.testing.table import LAYOUT, TIMELINE

@@ -10,7 +10,7 @@ import pytest
 
 import headwater as hw
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError, StorageError
-from headwater.services.upkeep import Service, UpkeepReport, run_round, run_until
+from headwater.services.table_services import Service, UpkeepReport, run_round, run_until
 
 
 def rows(value: int) -> pa.Table:

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from headwater.errors import CorruptTableError, InvalidInputError
 from headwater.kernel.layout import TableLayout
-from headwater.kernel.timeline.history.compact import (
-    MERGE_BYTES_MAX,
-    clean_history,
-    compact_history,
-    plan_merge,
-)
-from headwater.kernel.timeline.history.files import (
+from headwater.kernel.timeline.history.archived_files import (
     HistoryFile,
     Manifest,
     commit_manifest,
     load_newest_manifest,
     load_pointer,
+)
+from headwater.kernel.timeline.history.compact import (
+    MERGE_BYTES_MAX,
+    clean_history,
+    compact_history,
+    plan_merge,
 )
 from headwater.kernel.timeline.history.merge import merge_files
 from headwater.kernel.timeline.history.read import HistoryTimeline

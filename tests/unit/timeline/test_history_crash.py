@@ -14,13 +14,13 @@ from headwater.errors import ConflictError, NotFoundError
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.timeline.completion import load_completion_times
-from headwater.kernel.timeline.history.compact import compact_history
-from headwater.kernel.timeline.history.files import (
+from headwater.kernel.timeline.history.archived_files import (
     load_pointer,
     manifest_path,
     manifest_versions,
     parse_manifest,
 )
+from headwater.kernel.timeline.history.compact import compact_history
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.rows import INSTANT_COLUMNS, decode_instants, decode_table
 from headwater.kernel.timeline.history.write import archive_instants

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import ConflictError, CorruptTableError, ErrorKind
-from headwater.kernel.timeline.history.files import (
+from headwater.kernel.timeline.history.archived_files import (
     HistoryFile,
     Manifest,
     advance_pointer,

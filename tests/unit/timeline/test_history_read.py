@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError, Retry
-from headwater.kernel.timeline.history.columns import WHOLE_READ_BYTES_MAX
-from headwater.kernel.timeline.history.files import (
+from headwater.kernel.timeline.history.archived_files import (
     HistoryFile,
     commit_manifest,
     load_newest_manifest,
 )
+from headwater.kernel.timeline.history.columns import WHOLE_READ_BYTES_MAX
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.rows import HistoryRow, encode_rows
 from headwater.model.instant import Action, Instant, InstantTime, State

@@ -15,7 +15,7 @@ from headwater.errors import (
 )
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import load_active, parse_timeline
-from headwater.kernel.timeline.history.files import load_newest_manifest, load_pointer
+from headwater.kernel.timeline.history.archived_files import load_newest_manifest, load_pointer
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.rows import ArchivedContents
 from headwater.kernel.timeline.history.write import (

@@ -17,9 +17,9 @@ import pyarrow as pa
 from headwater.arrow.keys import KeyGenerator
 from headwater.engine.engine import TaskContext
 from headwater.kernel.txn.markers import DirectMarkers, Markers
+from headwater.markers.abort_signal import StopNote
 from headwater.markers.client import MarkerClient
 from headwater.markers.detection import detecting_markers
-from headwater.markers.stop_note import StopNote
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import write_token
 from headwater.operations.plan import WritePlan

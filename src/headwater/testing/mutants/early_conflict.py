@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.config.detection import DetectionStrategy
-from headwater.markers.rivals import Rival, RivalWatch
+from headwater.markers.candidate_instants import Rival, RivalWatch
 from headwater.model.instant import InstantTime
 from headwater.testing.faults import Faults
 from headwater.testing.mutants.mutant import Mutant
@@ -37,7 +37,7 @@ MUTANTS = (
         scenario=_writers,
         patches=(
             ("headwater.markers.early_conflict.is_ahead", _anybody_else),
-            ("headwater.markers.rivals.is_ahead", _anybody_else),
+            ("headwater.markers.candidate_instants.is_ahead", _anybody_else),
         ),
         must_violate=("INV-68",),
     ),
@@ -49,7 +49,7 @@ MUTANTS = (
     Mutant(
         name="markers count without an active heartbeat",
         scenario=_three_writers,
-        patches=(("headwater.markers.rivals.RivalWatch.is_active", _is_always_active),),
+        patches=(("headwater.markers.candidate_instants.RivalWatch.is_active", _is_always_active),),
         must_violate=("INV-70",),
     ),
 )

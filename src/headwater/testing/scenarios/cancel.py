@@ -61,7 +61,7 @@ from headwater.model.plans import (
 )
 from headwater.seams.ids import Owner
 from headwater.seams.storage import Storage
-from headwater.services.cancel import cancel_and_abort_by_policy
+from headwater.services.cancel_by_policy import cancel_and_abort_by_policy
 from headwater.testing.actor import Body, Process
 from headwater.testing.check import (
     ABORTED,

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.errors import ErrorKind, NotFoundError, Retry
-from headwater.kernel.timeline.history.files import HistoryFile
+from headwater.kernel.timeline.history.archived_files import HistoryFile
 from headwater.kernel.timeline.history.rows import (
     decode_portions,
     decode_table,

@@ -40,8 +40,7 @@ from headwater.errors import (
     NotFoundError,
     check,
 )
-from headwater.kernel.timeline.history.columns import load_columns
-from headwater.kernel.timeline.history.files import (
+from headwater.kernel.timeline.history.archived_files import (
     LEVEL_MAX,
     HistoryFile,
     Manifest,
@@ -53,6 +52,7 @@ from headwater.kernel.timeline.history.files import (
     parse_data_file_name,
     parse_manifest,
 )
+from headwater.kernel.timeline.history.columns import load_columns
 from headwater.kernel.timeline.history.merge import merge_files
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.rows import (

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.kernel.timeline.history.archived_files import HistoryFile
 from headwater.kernel.timeline.history.columns import load_files
-from headwater.kernel.timeline.history.files import HistoryFile
 from headwater.kernel.timeline.history.rows import (
     check_agreement,
     decode_instants,

@@ -17,8 +17,12 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from headwater.kernel.timeline.history.archived_files import (
+    HistoryFile,
+    Manifest,
+    load_newest_manifest,
+)
 from headwater.kernel.timeline.history.columns import load_columns, load_portions
-from headwater.kernel.timeline.history.files import HistoryFile, Manifest, load_newest_manifest
 from headwater.kernel.timeline.history.rows import (
     CONTENT_COLUMNS,
     INSTANT_COLUMNS,

@@ -24,7 +24,7 @@ from headwater.errors import CorruptTableError, ErrorKind, check
 from headwater.format.timeline.records import RecordT, decode_record_within
 from headwater.kernel.timeline.names import COMPLETED_SUFFIXES, TIME_LENGTH, is_instant_time
 from headwater.model.instant import Instant, InstantTime, State
-from headwater.seams.ahead import made_ahead
+from headwater.seams.prefetch import prefetched
 
 INSTANT_COLUMNS = ("instantTime", "completionTime", "action")
 CONTENT_COLUMNS = ("instantTime", "metadata", "plan")
@@ -175,7 +175,7 @@ def decode_portions(
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group, columns=list(columns), use_threads=False)
 
-    return made_ahead(portions()) if file.num_row_groups > 1 else portions()
+    return prefetched(portions()) if file.num_row_groups > 1 else portions()
 
 
 def decode_ordered(data: bytes, path: str) -> Iterator[pa.Table]:

@@ -53,7 +53,7 @@ from headwater.kernel.timeline.active import (
     load_active,
     parse_timeline,
 )
-from headwater.kernel.timeline.history.files import (
+from headwater.kernel.timeline.history.archived_files import (
     HistoryFile,
     advance_pointer,
     commit_manifest,

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from headwater.seams.at_once import at_once
+from headwater.seams.parallel_map import parallel_map
 
 
 def test_answers_come_in_the_order_of_the_items() -> None:
@@ -14,12 +14,12 @@ def test_answers_come_in_the_order_of_the_items() -> None:
         together.wait(10)  # Returns only if three calls are under way.
         return item * 10
 
-    assert at_once(call, [3, 1, 2], width=3) == [30, 10, 20]
+    assert parallel_map(call, [3, 1, 2], width=3) == [30, 10, 20]
 
 
 @pytest.mark.parametrize(("count", "width"), [(0, 4), (1, 4), (3, 1)])
 def test_what_does_not_overlap_needs_no_thread(count: int, width: int) -> None:
-    seen = at_once(lambda _: threading.current_thread(), [None] * count, width=width)
+    seen = parallel_map(lambda _: threading.current_thread(), [None] * count, width=width)
     assert seen == [threading.current_thread()] * count
 
 
@@ -35,5 +35,5 @@ def test_no_call_is_left_under_way_behind_an_error() -> None:
         ended.append(item)
 
     with pytest.raises(ValueError, match="the first"):
-        at_once(call, [0, 1], width=2)
+        parallel_map(call, [0, 1], width=2)
     assert ended == [1]

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def made_ahead(items: Iterator[T]) -> Iterator[T]:
+def prefetched(items: Iterator[T]) -> Iterator[T]:
     """Give items, of which the next is made in another thread while the one before is in use.
 
     It pays where making an item lets go of the interpreter's lock, as decompression does. Items

@@ -10,7 +10,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def at_once(call: Callable[[T], R], items: Sequence[T], *, width: int) -> list[R]:
+def parallel_map(call: Callable[[T], R], items: Sequence[T], *, width: int) -> list[R]:
     """Return what a call gives for each item, in their order; up to `width` are under way.
 
     None is under way any more when this returns. If a call raises, those that have not begun are

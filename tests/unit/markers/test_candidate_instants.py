@@ -11,7 +11,7 @@ from headwater.errors import StorageError
 from headwater.kernel.layout import attempt_path, heartbeat_path
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
-from headwater.markers.rivals import Rival, RivalWatch, load_rivals
+from headwater.markers.candidate_instants import Rival, RivalWatch, load_rivals
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.counting import CountingStorage
 from headwater.seams.ids import Owner, SystemIds

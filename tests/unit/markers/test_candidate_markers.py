@@ -9,8 +9,8 @@ from headwater.kernel.layout import marker_folder
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker
 from headwater.markers.batches import BatchFile, batch_path, put_marker_type
 from headwater.markers.bloom_markers import AskedKeys, FilterFile, RivalFilters, filter_folder
+from headwater.markers.candidate_markers import FilteredSight, GroupSight, RivalIndex
 from headwater.markers.conflict_keys import conflict_key
-from headwater.markers.rival_markers import FilteredSight, GroupSight, RivalIndex
 from headwater.model.files import BaseFile, FileGroupId
 from headwater.model.instant import InstantTime
 from headwater.seams.counting import CountingStorage

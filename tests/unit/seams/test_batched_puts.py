@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headwater.seams.batched_puts import GatheredPuts
 from headwater.seams.counting import CountingStorage
-from headwater.seams.gathered import GatheredPuts
 from headwater.seams.memory import MemoryStorage
 
 

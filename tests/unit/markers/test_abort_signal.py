@@ -6,7 +6,7 @@ import pytest
 
 from headwater.errors import EarlyConflictError, StorageError
 from headwater.kernel.txn.markers import delete_markers, load_markers
-from headwater.markers.stop_note import LOOK_EVERY_MS, StopNote, leave_stop_note, stop_note_path
+from headwater.markers.abort_signal import LOOK_EVERY_MS, StopNote, leave_stop_note, stop_note_path
 from headwater.model.instant import InstantTime
 from headwater.seams.counting import CountingStorage
 from headwater.seams.memory import MemoryStorage

@@ -6,8 +6,8 @@ import pytest
 
 from headwater.errors import NotFoundError
 from headwater.seams.counting import CountingStorage
-from headwater.seams.fetched import FetchedStorage
 from headwater.seams.memory import MemoryStorage
+from headwater.seams.prefetched_storage import FetchedStorage
 
 
 @pytest.fixture

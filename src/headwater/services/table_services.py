@@ -16,7 +16,7 @@ from enum import StrEnum, unique
 from typing import Protocol
 
 from headwater.config.table_options import TableType
-from headwater.config.upkeep import UpkeepConfig
+from headwater.config.table_services import UpkeepConfig
 from headwater.errors import ConflictError, FencedError, HeadwaterError, InvalidInputError
 from headwater.kernel.timeline.active import Timeline
 from headwater.model.instant import Action
