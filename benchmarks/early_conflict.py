@@ -45,7 +45,7 @@ from headwater.kernel.txn.conflicts import Snapshot
 from headwater.kernel.txn.markers import DirectMarkers, Marker, MarkerKind, Markers
 from headwater.markers.batches import BatchFile, put_marker_type
 from headwater.markers.bloom_markers import FilterFile
-from headwater.markers.candidate_instants import Rival
+from headwater.markers.candidate_instants import Candidate
 from headwater.markers.checker import MarkerChecker
 from headwater.markers.client import MarkerClient
 from headwater.markers.detection import Detection, detecting_markers
@@ -113,7 +113,7 @@ def marker(time_: InstantTime, of: FileGroupId) -> Marker:
     return Marker(BaseFile(*of, "17-0-1390", time_).path, MarkerKind.MERGE)
 
 
-def put_rival(storage: Storage) -> Rival:
+def put_rival(storage: Storage) -> Candidate:
     """Put a writer that is alive, and return it as another one sees it."""
     attempt = Attempt(
         instant=EARLIER,
@@ -128,7 +128,7 @@ def put_rival(storage: Storage) -> Rival:
     storage.put(attempt.path, encode_attempt(attempt))
     storage.put(f".hoodie/timeline/{EARLIER}.commit.requested", b"")
     storage.put(f".hoodie/timeline/{EARLIER}.inflight", b"")
-    return Rival(
+    return Candidate(
         instant=Instant(EARLIER, Action.COMMIT, State.INFLIGHT),
         attempt=attempt,
         beaten_ms=0,
@@ -159,7 +159,7 @@ def measure_checks(strategy: DetectionStrategy, count: int, turns: int) -> Check
                 snapshot=Snapshot(pending=frozenset({EARLIER})),
                 is_bucketed=False,
             ),
-            rivals=(rival,),
+            candidates=(rival,),
             layout=TableLayout(),
         )
         mine = [marker(MINE, group(n)) for n in range(count)]

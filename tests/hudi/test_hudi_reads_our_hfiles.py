@@ -42,7 +42,7 @@ from headwater.metadata.partition_kinds import (
     group_number,
     groups_of_keys,
 )
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.model.files import BaseFile, LogFile, parse_data_file
 from headwater.testing.hudi_peer import HudiPeer
 from headwater.testing.hudi_tables import HudiTable
@@ -106,14 +106,14 @@ def metadata_files(table: Path) -> Iterator[tuple[str, BaseFile | LogFile, Path]
             yield path.parent.name, file, path
 
 
-def entries_of(file: BaseFile | LogFile, path: Path) -> list[Entries]:
+def entries_of(file: BaseFile | LogFile, path: Path) -> list[MetadataRecords]:
     if isinstance(file, LogFile):
         return read_metadata_log(path.read_bytes(), str(path))
     keys, values = HFile.of_bytes(path.read_bytes(), path=str(path)).read_all()
-    return [Entries(keys, values, pa.array([], pa.string()))]
+    return [MetadataRecords(keys, values, pa.array([], pa.string()))]
 
 
-def encoded_again(partition: str, entries: Entries) -> pa.Array:
+def encoded_again(partition: str, entries: MetadataRecords) -> pa.Array:
     """Return records decoded and encoded by us."""
     values = entries.values
     match partition:
@@ -163,7 +163,7 @@ def write_again(table: Path) -> dict[str, int]:
     written: dict[str, int] = {}
     for partition, file, path in metadata_files(table):
         parts = entries_of(file, path)
-        whole = Entries(
+        whole = MetadataRecords(
             pa.concat_arrays([part.keys for part in parts]),
             pa.concat_arrays([encoded_again(partition, part) for part in parts]),
             pa.concat_arrays([part.removed for part in parts]),

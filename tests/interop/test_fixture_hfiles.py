@@ -51,7 +51,7 @@ from headwater.metadata.partition_kinds import (
     group_number,
     groups_of_keys,
 )
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.model.files import BaseFile, LogFile, parse_data_file
 
 hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")
@@ -79,7 +79,7 @@ class Found(NamedTuple):
     partition: str
     file: BaseFile | LogFile
     path: Path
-    entries: Entries
+    entries: MetadataRecords
 
 
 def is_version_8(table: Path) -> bool:
@@ -109,7 +109,9 @@ def everything(table: Path) -> Iterator[Found]:
             hfile = HFile.of_bytes(path.read_bytes(), path=str(path))
             keys, values = hfile.read_all()
             values = as_current(values, hfile.schema)
-            yield Found(partition, file, path, Entries(keys, values, pa.array([], pa.string())))
+            yield Found(
+                partition, file, path, MetadataRecords(keys, values, pa.array([], pa.string()))
+            )
 
 
 def parsed(value: bytes) -> dict[str, Any]:
@@ -219,7 +221,7 @@ def test_logs_are_encoded_to_the_same_blocks(table: Path) -> None:
     for partition, file, path in metadata_files(table):
         if isinstance(file, LogFile):
             parts = read_metadata_log(path.read_bytes(), str(path))
-            whole = Entries(
+            whole = MetadataRecords(
                 pa.concat_arrays([part.keys for part in parts]),
                 pa.concat_arrays([part.values for part in parts]),
                 pa.concat_arrays([part.removed for part in parts]),
@@ -264,7 +266,7 @@ def rewrite(table: Path) -> int:
             data = encode_hfile(keys, values, schema=METADATA_SCHEMA, is_base_file=True)
         else:
             parts = read_metadata_log(path.read_bytes(), str(path))
-            whole = Entries(
+            whole = MetadataRecords(
                 pa.concat_arrays([part.keys for part in parts]),
                 pa.concat_arrays([part.values for part in parts]),
                 pa.concat_arrays([part.removed for part in parts]),

@@ -24,7 +24,7 @@ from headwater.inspect.validate_metadata import validate_metadata
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.metadata.derive import Deriver
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.model.files import BaseFile, DataFile, FileSlice
 from headwater.seams.clock import SystemClock
@@ -76,7 +76,9 @@ def opened(path: Path) -> HudiTable:
     return HudiTable(storage, config, view, metadata, deriver)
 
 
-def values(entries: Iterable[Entries], decode: Callable[[pa.BinaryArray], pa.Table]) -> Values:
+def values(
+    entries: Iterable[MetadataRecords], decode: Callable[[pa.BinaryArray], pa.Table]
+) -> Values:
     found: Values = {}
     for some in entries:
         rows = decode(some.values).to_pylist()
@@ -150,7 +152,7 @@ def test_secondary_indexes_are_those_of_hudi(hudi_table: Unpack, name: str) -> N
         assert ours == keys(table.metadata.read(index))
 
 
-def keys(entries: Iterable[Entries]) -> list[str]:
+def keys(entries: Iterable[MetadataRecords]) -> list[str]:
     return sorted(key for some in entries for key in some.keys.to_pylist())
 
 

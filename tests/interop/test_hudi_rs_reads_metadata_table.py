@@ -20,7 +20,11 @@ from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.steps import Claim
 from headwater.kernel.view.file_index import ListingFileIndex
 from headwater.metadata.files_partition import MetadataFiles
-from headwater.metadata.services import MetadataUpkeep, compact_metadata_table, run_metadata_upkeep
+from headwater.metadata.services import (
+    MetadataServices,
+    compact_metadata_table,
+    run_metadata_services,
+)
 from headwater.metadata.table import load_metadata_table
 from headwater.table import Table
 
@@ -51,9 +55,9 @@ def read_by_hudi(path: Path | str) -> Rows:
     return sorted((row["id"], row["city"], row["value"]) for row in found)
 
 
-def upkeep_of(table: Table) -> MetadataUpkeep:
+def upkeep_of(table: Table) -> MetadataServices:
     components = table.context.components
-    return MetadataUpkeep(
+    return MetadataServices(
         components=components,
         config=table.config,
         commits=4,
@@ -93,7 +97,7 @@ def test_after_every_commit_and_compaction(tmp_path: Path, partition_by: str | N
         table.upsert(rows((f"a{number}", number), ("e", number)))
         if number % 5 == 4:
             table.services.clean()
-        compactions += run_metadata_upkeep(upkeep_of(table)) is not None
+        compactions += run_metadata_services(upkeep_of(table)) is not None
         check(table, tmp_path)
     compactions += compact_metadata_table(upkeep_of(table)) is not None
     check(table, tmp_path)

@@ -37,9 +37,11 @@ def test_records_are_found_and_moved_by_tasks(
     second = [(f"k{n}", "xyz"[(n + n % 2) % 3], -n) for n in range(0, 40, 3)]
     for some in (first, second):
         table.upsert(spark.createDataFrame(some, SCHEMA).repartition(4))
-    is_apart = index == "record_level_index"
-    model = {(key, city if is_apart else ""): (key, city, fare) for key, city, fare in first}
-    model |= {(key, city if is_apart else ""): (key, city, fare) for key, city, fare in second}
+    is_partitioned = index == "record_level_index"
+    model = {(key, city if is_partitioned else ""): (key, city, fare) for key, city, fare in first}
+    model |= {
+        (key, city if is_partitioned else ""): (key, city, fare) for key, city, fare in second
+    }
     found = table.read_arrow(["id", "city", "fare"]).to_pylist()
     assert sorted(tuple(row.values()) for row in found) == sorted(model.values())
     problems = table.inspect.validate_metadata().to_pylist()

@@ -38,7 +38,7 @@ from headwater.config.option_config import OptionConfig
 from headwater.config.plans import PlanConfig
 from headwater.config.spark import SparkConfig
 from headwater.config.table_options import TABLE_OPTIONS, TABLE_PREFIXES
-from headwater.config.table_services import UpkeepConfig
+from headwater.config.table_services import TableServicesConfig
 from headwater.config.unsupported import UNSUPPORTED_OPTIONS
 from headwater.config.write import WriteConfig
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
@@ -60,7 +60,7 @@ CONFIGS: Mapping[str, type[OptionConfig]] = {
     "Archive": ArchiveConfig,
     "Metadata table": MetadataConfig,
     "Plans": PlanConfig,
-    "Services after a write": UpkeepConfig,
+    "Services after a write": TableServicesConfig,
 }
 """The subjects; each knows its options, and the rules that bind several of them."""
 

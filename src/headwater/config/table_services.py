@@ -57,7 +57,7 @@ AUTOMATIC_ARCHIVE = Option(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpkeepConfig(OptionConfig):
+class TableServicesConfig(OptionConfig):
     compacts: bool = setting(INLINE_COMPACTION)
     compacts_logs: bool = setting(INLINE_LOG_COMPACTION)
     clusters: bool = setting(INLINE_CLUSTERING)

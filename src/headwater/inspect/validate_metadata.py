@@ -36,7 +36,7 @@ from headwater.metadata.derive import Deriver
 from headwater.metadata.files_partition import MetadataFiles
 from headwater.metadata.index_keys import xxhash64
 from headwater.metadata.partition_kinds import FILES, PartitionKind, kind_of
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.model.files import BaseFile, DataFile, FileSlice, LogFile
 from headwater.model.instant import Action
@@ -227,7 +227,7 @@ def _validate_record_index(
     partition: str, table: MetadataTable, view: TableView, deriver: Deriver, found: _Problems
 ) -> None:
     slices = view.slices()
-    if not deriver.is_apart(partition):
+    if not deriver.is_partitioned(partition):
         _validate_locations(partition, table, slices, deriver, found)
         return
     # A key may be in several partitions of the table, so each is looked at alone.
@@ -251,15 +251,15 @@ def _validate_locations(
     )
     expected_keys, right = [_no_hashes()], [_no_hashes()]
     suspects: dict[str, set[str]] = {}
-    for placed in deriver.live_terms(partition, slices):
-        keys = xxhash64(placed.terms)
+    for placed in deriver.live_index_keys(partition, slices):
+        keys = xxhash64(placed.index_keys)
         expected_keys.append(keys)
         is_held = _are_among(keys, held_keys)
-        found.add_keys(partition, MISSING, placed.terms.filter(pa.array(~is_held)))
+        found.add_keys(partition, MISSING, placed.index_keys.filter(pa.array(~is_held)))
         place = str(placed.group)
-        is_here = _are_among(xxhash64(_with_place(place, placed.terms)), held_places)
+        is_here = _are_among(xxhash64(_with_place(place, placed.index_keys)), held_places)
         right.append(keys[is_here])
-        for key in placed.terms.filter(pa.array(is_held & ~is_here)).to_pylist():
+        for key in placed.index_keys.filter(pa.array(is_held & ~is_here)).to_pylist():
             suspects.setdefault(key, set()).add(place)
     # A key that the table holds twice is right in either place.
     names = pa.array(list(suspects), pa.string())
@@ -278,11 +278,11 @@ def _validate_secondary_index(
 ) -> None:
     held_keys, _ = _hashes(table.read(partition), None)
     expected_keys = [_no_hashes()]
-    for placed in deriver.live_terms(partition, view.slices()):
-        keys = xxhash64(placed.terms)
+    for placed in deriver.live_index_keys(partition, view.slices()):
+        keys = xxhash64(placed.index_keys)
         expected_keys.append(keys)
         is_missing = pa.array(~_are_among(keys, held_keys))
-        found.add_keys(partition, MISSING, placed.terms.filter(is_missing))
+        found.add_keys(partition, MISSING, placed.index_keys.filter(is_missing))
     _add_stale_hashed(
         partition, table.read(partition), np.sort(np.concatenate(expected_keys)), found
     )
@@ -302,8 +302,8 @@ _VALIDATORS: Mapping[PartitionKind, _Validator] = {
 
 def _compare_stats(
     partition: str,
-    held: Entries,
-    expected: Entries,
+    held: MetadataRecords,
+    expected: MetadataRecords,
     deriver: Deriver,
     found: _Problems,
     *,
@@ -360,7 +360,7 @@ def _add_stale(
 
 
 def _add_stale_hashed(
-    partition: str, held: Iterable[Entries], expected: Hashes, found: _Problems
+    partition: str, held: Iterable[MetadataRecords], expected: Hashes, found: _Problems
 ) -> None:
     for one in held:
         is_stale = ~_are_among(xxhash64(one.keys), expected)
@@ -368,7 +368,7 @@ def _add_stale_hashed(
 
 
 def _hashes(
-    pieces: Iterable[Entries], text: Callable[[Entries], pa.StringArray] | None
+    pieces: Iterable[MetadataRecords], text: Callable[[MetadataRecords], pa.StringArray] | None
 ) -> tuple[Hashes, Hashes]:
     """Return hashes of all keys, and of another text of the entries, each in order."""
     keys, others = [_no_hashes()], [_no_hashes()]
@@ -387,7 +387,7 @@ def _are_among(hashes: Hashes, ordered: Hashes) -> npt.NDArray[np.bool_]:
     return np.asarray(ordered[np.minimum(at, len(ordered) - 1)] == hashes)
 
 
-def _places(entries: Entries) -> pa.StringArray:
+def _places(entries: MetadataRecords) -> pa.StringArray:
     """Return the file group of each record, as groups are written."""
     places = decode_record_locations(entries.values)
     named = pc.binary_join_element_wise(places["partition_path"], places["file_id"], "/")
@@ -395,7 +395,7 @@ def _places(entries: Entries) -> pa.StringArray:
     return pc.utf8_ltrim(named, "/").combine_chunks()
 
 
-def _place_texts(entries: Entries) -> pa.StringArray:
+def _place_texts(entries: MetadataRecords) -> pa.StringArray:
     return _with_place(_places(entries), entries.keys)
 
 
@@ -408,9 +408,9 @@ def _no_hashes() -> Hashes:
     return np.zeros(0, np.uint64)
 
 
-def _whole(pieces: Iterator[Entries]) -> Entries:
-    parts = [Entries.none(), *pieces]
-    return Entries(
+def _whole(pieces: Iterator[MetadataRecords]) -> MetadataRecords:
+    parts = [MetadataRecords.none(), *pieces]
+    return MetadataRecords(
         pa.concat_arrays([part.keys for part in parts]),
         pa.concat_arrays([part.values for part in parts]),
         pa.array([], pa.string()),

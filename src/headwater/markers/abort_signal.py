@@ -27,21 +27,21 @@ LOOK_EVERY_MS = 1_000
 T = TypeVar("T")
 
 
-def stop_note_path(time: InstantTime) -> str:
+def abort_signal_path(time: InstantTime) -> str:
     return f"{detection_folder(time)}/conflict.json"
 
 
-def leave_stop_note(storage: Storage, time: InstantTime, conflict: EarlyConflictError) -> None:
+def leave_abort_signal(storage: Storage, time: InstantTime, conflict: EarlyConflictError) -> None:
     """Tell all tasks of a write why it must stop."""
     note = {"message": conflict.message, "context": conflict.context}
     try:
-        storage.put(stop_note_path(time), json.dumps(note).encode())
+        storage.put(abort_signal_path(time), json.dumps(note).encode())
     except StorageError as error:
         # The others go on for nothing; that the write fails is certain all the same.
         log.warning("stop note not left instant=%s error=%s", time, error)
 
 
-class StopNote:
+class AbortSignal:
     """The note of one write, as one of its tasks sees it."""
 
     def __init__(self, storage: Storage, clock: Clock, time: InstantTime) -> None:
@@ -61,7 +61,7 @@ class StopNote:
             return
         self._looked_ms = now_ms
         try:
-            found = json.loads(self._storage.read(stop_note_path(self._time)))
+            found = json.loads(self._storage.read(abort_signal_path(self._time)))
         except NotFoundError:
             return
         except (StorageError, ValueError) as error:

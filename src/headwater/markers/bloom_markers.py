@@ -105,7 +105,7 @@ class _ReadFilter:
 
 
 class RivalFilters:
-    """The filters of one rival, each read again only when it has changed."""
+    """The filters of one candidate, each read again only when it has changed."""
 
     def __init__(self, storage: Storage, time: InstantTime) -> None:
         self._storage = storage
@@ -137,7 +137,7 @@ class RivalFilters:
         return {path.removeprefix(prefix): read.filter for path, read in known.items()}
 
     def may_hold(self, key: bytes) -> bool:
-        """Whether the rival may have announced a marker with that key."""
+        """Whether the candidate may have announced a marker with that key."""
         try:
             filters = self.load()
         except StorageError as error:

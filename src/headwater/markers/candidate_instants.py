@@ -1,12 +1,12 @@
-"""Rivals: the writers that may be ahead of a write, and whether they are alive.
+"""Candidates: the writers that may be ahead of a write, and whether they are alive.
 
 Times are issued in order, so whoever goes first was pending when the write took its snapshot. The
-driver finds them once, and the plan takes them to the tasks. A rival counts only while its
+driver finds them once, and the plan takes them to the tasks. A candidate counts only while its
 heartbeat is active (INV-70): what a dead writer announced must stop nobody.
 
 A heartbeat is dead when it has not changed for its time of expiry. A job that has just started has
 seen nothing of it, so the driver asks the store how long before this write's own heartbeat the
-rival's was written: both times are by the store's clock, and no process's. From then on each
+candidate's was written: both times are by the store's clock, and no process's. From then on each
 process waits for the rest of the time by its own monotonic clock.
 
 All of this may err: it decides whether a write stops early, never whether it may commit.
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rival:
+class Candidate:
     """A writer that was at work when another one began, as the other saw it."""
 
     instant: Instant
@@ -60,7 +60,9 @@ class Rival:
         return None if self.attempt is None else str(self.attempt.owner)
 
 
-def load_rivals(storage: Storage, ids: Ids, mine: Attempt, timeline: Timeline) -> tuple[Rival, ...]:
+def load_candidates(
+    storage: Storage, ids: Ids, mine: Attempt, timeline: Timeline
+) -> tuple[Candidate, ...]:
     """Return who may be ahead of a write, given the timeline of its snapshot.
 
     No call to storage if there is none; three, whatever their number, if there are some.
@@ -78,15 +80,15 @@ def load_rivals(storage: Storage, ids: Ids, mine: Attempt, timeline: Timeline) -
     if not pending:
         return ()
     try:
-        return tuple(_load_rivals(storage, ids, mine, pending))
+        return tuple(_load_candidates(storage, ids, mine, pending))
     except (NotFoundError, StorageError, CorruptTableError) as error:
-        log.warning("rivals not found, conflicts show at the commit error=%s", error)
+        log.warning("candidates not found, conflicts show at the commit error=%s", error)
         return ()
 
 
-def _load_rivals(
+def _load_candidates(
     storage: Storage, ids: Ids, mine: Attempt, pending: list[Instant]
-) -> Iterable[Rival]:
+) -> Iterable[Candidate]:
     beaten_ms = {info.path: info.modified_ms for info in storage.list_tree(ATTEMPTS)}
     now_ms = beaten_ms.get(mine.path)
     paths = [_newest_path(beaten_ms, instant.requested_time) for instant in pending]
@@ -98,14 +100,14 @@ def _load_rivals(
         attempt = decode_attempt(data, path=path)
         if attempt.is_released or ids.is_gone(attempt.owner):
             continue
-        yield from _rival_if_alive(instant, attempt, beaten_ms[path], now_ms, attempt.expiry_ms)
+        yield from _candidate_if_alive(instant, attempt, beaten_ms[path], now_ms, attempt.expiry_ms)
     if None in paths:
         plain = {info.path: info.modified_ms for info in storage.list_tree(HEARTBEATS)}
         for instant, path in zip(pending, paths, strict=True):
             beat = plain.get(heartbeat_path(instant.requested_time))
             if path is None and beat is not None:
                 # Another engine's. All writers of a table should agree on the time of expiry.
-                yield from _rival_if_alive(instant, None, beat, now_ms, mine.expiry_ms)
+                yield from _candidate_if_alive(instant, None, beat, now_ms, mine.expiry_ms)
 
 
 def _newest_path(paths: Iterable[str], time: InstantTime) -> str | None:
@@ -115,12 +117,12 @@ def _newest_path(paths: Iterable[str], time: InstantTime) -> str | None:
     return f"{folder}{number:05d}.json" if number else None
 
 
-def _rival_if_alive(
+def _candidate_if_alive(
     instant: Instant, attempt: Attempt | None, beaten_ms: int, now_ms: int | None, expiry_ms: int
-) -> Iterable[Rival]:
+) -> Iterable[Candidate]:
     age_ms = 0 if now_ms is None else max(0, now_ms - beaten_ms)
     if age_ms < expiry_ms:
-        yield Rival(
+        yield Candidate(
             instant=instant,
             attempt=attempt,
             beaten_ms=beaten_ms,
@@ -129,8 +131,8 @@ def _rival_if_alive(
         )
 
 
-class RivalWatch:
-    """What one process sees of rivals' heartbeats, from when it got to know them."""
+class CandidateWatch:
+    """What one process sees of candidates' heartbeats, from when it got to know them."""
 
     def __init__(self, storage: Storage, clock: Clock, ids: Ids) -> None:
         self._storage = storage
@@ -139,36 +141,36 @@ class RivalWatch:
         self._began_ms = clock.monotonic_ms()
         self._seen: dict[InstantTime, tuple[int, int]] = {}
 
-    def is_active(self, rival: Rival) -> bool:
-        """Whether a rival's heartbeat is active: there, its own, and changed not too long ago.
+    def is_active(self, candidate: Candidate) -> bool:
+        """Whether a candidate's heartbeat is active: there, its own, and changed not too long ago.
 
         Raises:
             StorageError: storage failed.
             CorruptTableError: the heartbeat is unreadable.
         """
-        beat = self._load_beat(rival)
+        beat = self._load_beat(candidate)
         if beat is None:
             return False
         now_ms = self._clock.monotonic_ms()
-        first = rival.beaten_ms if rival.attempt is None else rival.attempt.beat
-        until_ms = self._began_ms + rival.remaining_ms
-        last, until_ms = self._seen.get(rival.time, (first, until_ms))
+        first = candidate.beaten_ms if candidate.attempt is None else candidate.attempt.beat
+        until_ms = self._began_ms + candidate.remaining_ms
+        last, until_ms = self._seen.get(candidate.time, (first, until_ms))
         if beat != last:
-            until_ms = now_ms + rival.expiry_ms
-            self._seen[rival.time] = (beat, until_ms)
+            until_ms = now_ms + candidate.expiry_ms
+            self._seen[candidate.time] = (beat, until_ms)
         return now_ms < until_ms
 
-    def _load_beat(self, rival: Rival) -> int | None:
-        """Return what changes with each beat; None if the rival has ended or was taken over."""
-        attempt = rival.attempt
+    def _load_beat(self, candidate: Candidate) -> int | None:
+        """Return what changes with each beat; None if the candidate has ended or was taken over."""
+        attempt = candidate.attempt
         if attempt is None:
             try:
-                return self._storage.info(heartbeat_path(rival.time)).modified_ms
+                return self._storage.info(heartbeat_path(candidate.time)).modified_ms
             except NotFoundError:
                 return None
-        if load_newest_number(self._storage, rival.time) != attempt.attempt:
+        if load_newest_number(self._storage, candidate.time) != attempt.attempt:
             return None
-        found = load_attempt(self._storage, rival.time, attempt.attempt)
+        found = load_attempt(self._storage, candidate.time, attempt.attempt)
         if found is None or not attempt.is_alive_in(found) or self._ids.is_gone(found.owner):
             return None
         return found.beat

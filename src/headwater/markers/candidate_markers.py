@@ -1,10 +1,10 @@
-"""Reading the markers of rivals, in the little time there is before one's own are made.
+"""Reading the markers of candidates, in the little time there is before one's own are made.
 
 Both kinds of markers are read, because writers of one table may keep different ones. Whatever
 cannot be read counts as no marker (INV-69): a missed conflict shows at the commit.
 
-    one file group    `GroupSight`: the names in the group's partition; never the whole folder
-    many at once      `RivalIndex`: the conflict keys of all markers, each file read when it changed
+    one file group    `GroupMarkerReader`: the names in the group's partition, not the whole folder
+    many at once      `CandidateIndex`: conflict keys of all markers, each file read when it changed
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _LINES_MAX = 10_000
 """Markers that are looked at one by one; if none of so many is a conflict, none will be."""
 
 
-class Sight(Protocol):
-    """Sees which markers of a rival meet a file group."""
+class MarkerReader(Protocol):
+    """Sees which markers of a candidate meet a file group."""
 
     def markers_on(self, time: InstantTime, group: FileGroupId) -> list[Marker]:
         """Return the markers of instant `time` whose conflict key is that of the group."""
@@ -45,20 +45,20 @@ class Sight(Protocol):
 
 @unique
 class _Kept(Enum):
-    """How a rival keeps its markers, as far as they have told."""
+    """How a candidate keeps its markers, as far as they have told."""
 
     DIRECT = auto()
     IN_BATCHES = auto()
 
 
-class GroupSight:
+class GroupMarkerReader:
     """Looks at the markers themselves, one file group at a time."""
 
     def __init__(self, storage: Storage, *, is_bucketed: bool) -> None:
         self._storage = storage
         self._is_bucketed = is_bucketed
         self._kept: dict[InstantTime, _Kept] = {}
-        self._indexes: dict[InstantTime, RivalIndex] = {}
+        self._indexes: dict[InstantTime, CandidateIndex] = {}
 
     def markers_on(self, time: InstantTime, group: FileGroupId) -> list[Marker]:
         try:
@@ -77,7 +77,7 @@ class GroupSight:
                 kept = self._kept[time] = _Kept.IN_BATCHES
         if kept is _Kept.IN_BATCHES:
             index = self._indexes.setdefault(
-                time, RivalIndex(self._storage, time, is_bucketed=self._is_bucketed)
+                time, CandidateIndex(self._storage, time, is_bucketed=self._is_bucketed)
             )
             index.refresh(frozenset({key}))
             return index.markers({key})
@@ -91,10 +91,10 @@ class GroupSight:
         return [m for m in found if conflict_key(m.group, is_bucketed=self._is_bucketed) == key]
 
 
-class FilteredSight:
-    """Asks the filters of a rival first, and looks at markers only if they may hold the group."""
+class FilteredMarkerReader:
+    """Asks a candidate's filters first, and looks at markers only if they may hold the group."""
 
-    def __init__(self, sight: Sight, storage: Storage, *, is_bucketed: bool) -> None:
+    def __init__(self, sight: MarkerReader, storage: Storage, *, is_bucketed: bool) -> None:
         self._sight = sight
         self._storage = storage
         self._is_bucketed = is_bucketed
@@ -116,8 +116,8 @@ class _Indexed:
     """None: not read, because its filter holds none of the keys wanted at the last refresh."""
 
 
-class RivalIndex:
-    """The conflict keys of all markers of one rival, in memory.
+class CandidateIndex:
+    """The conflict keys of all markers of one candidate, in memory.
 
     A file of markers only ever grows, so its size tells whether it has changed.
     """
@@ -128,7 +128,7 @@ class RivalIndex:
         """Begin with nothing read.
 
         Args:
-            has_filters: whether to ask the rival's filters before its files are read.
+            has_filters: whether to ask the candidate's filters before its files are read.
         """
         self._storage = storage
         self._folder = marker_folder(time)
@@ -207,7 +207,7 @@ class RivalIndex:
         return frozenset(keys_of_lines(lines, is_bucketed=self._is_bucketed))
 
     def meeting(self, keys: Set[bytes]) -> Set[bytes]:
-        """Return those of the keys that the rival has, as of the last refresh."""
+        """Return those of the keys that the candidate has, as of the last refresh."""
         met = keys & self._direct_keys
         for file in self._files.values():
             if file.keys:

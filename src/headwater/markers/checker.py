@@ -1,13 +1,13 @@
 """The marker service's search for conflicts: on the driver, for all tasks at once.
 
 1. `note` takes the markers that tasks ask for, as they ask;
-2. `check` compares all of them with what the rivals have in storage, and with commits since the
+2. `check` compares all of them with what the candidates have in storage, and with commits since the
    snapshot; every period, and when the first marker is asked for;
 3. once there is a conflict, every request is answered with it, and a note stops the tasks that have
    nothing to ask for a while.
 
-Between two checks a marker is compared with what the last one read of the rivals: if it meets
-something, the check is made at once. So a marker that a rival has had for a period is refused
+Between two checks a marker is compared with what the last one read of the candidates: if it meets
+something, the check is made at once. So a marker that a candidate has had for a period is refused
 before the file is written. Files that a filter has ruled out were not read, so with filters a
 marker may have to wait for the next check.
 
@@ -25,10 +25,10 @@ from headwater.config.detection import DetectionConfig
 from headwater.errors import EarlyConflictError, StorageError
 from headwater.kernel.txn.changes import Touch
 from headwater.kernel.txn.markers import Marker
-from headwater.markers.abort_signal import leave_stop_note
+from headwater.markers.abort_signal import leave_abort_signal
 from headwater.markers.bloom_markers import FilterFile
-from headwater.markers.candidate_instants import Rival
-from headwater.markers.candidate_markers import RivalIndex
+from headwater.markers.candidate_instants import Candidate
+from headwater.markers.candidate_markers import CandidateIndex
 from headwater.markers.conflict_keys import conflict_key
 from headwater.markers.detection import Detection, Detector
 from headwater.markers.early_conflict import touch_of
@@ -62,14 +62,14 @@ class MarkerChecker:
         self._clock = clock
         self._is_bucketed = detection.check.is_bucketed
         self._detector = Detector(detection, storage, clock, ids)
-        self._indexes: dict[InstantTime, RivalIndex] = {
-            rival.time: RivalIndex(
+        self._indexes: dict[InstantTime, CandidateIndex] = {
+            candidate.time: CandidateIndex(
                 storage,
-                rival.time,
+                candidate.time,
                 is_bucketed=self._is_bucketed,
                 has_filters=detection.strategy.has_filters,
             )
-            for rival in detection.rivals
+            for candidate in detection.candidates
         }
         self._mutex = new_mutex()
         self._groups: dict[bytes, _Touches] = {}
@@ -133,29 +133,29 @@ class MarkerChecker:
         with self._mutex:
             groups = dict(self._groups)
         keys = frozenset(groups)
-        marks: list[tuple[Rival, list[Marker]]] = []
+        marks: list[tuple[Candidate, list[Marker]]] = []
         met: frozenset[bytes] = frozenset()
-        for rival in self._detection.rivals:
-            here = self._met_by(rival, keys)
+        for candidate in self._detection.candidates:
+            here = self._met_by(candidate, keys)
             if here:
                 met |= here
-                marks.append((rival, self._indexes[rival.time].markers(here)))
+                marks.append((candidate, self._indexes[candidate.time].markers(here)))
         conflict = self._detector.find_announced(_touches(groups, met), marks)
         conflict = conflict or self._detector.find_committed(lambda: _touches(groups, groups))
         if conflict is None:
             # Whoever meets these again before the next check need not look: nothing came of it.
             self._harmless = met
             return None
-        leave_stop_note(self._storage, self._detection.instant_time, conflict)
+        leave_abort_signal(self._storage, self._detection.instant_time, conflict)
         self._conflict = conflict
         return conflict
 
-    def _met_by(self, rival: Rival, keys: frozenset[bytes]) -> frozenset[bytes]:
-        index = self._indexes[rival.time]
+    def _met_by(self, candidate: Candidate, keys: frozenset[bytes]) -> frozenset[bytes]:
+        index = self._indexes[candidate.time]
         try:
             index.refresh(keys)
         except StorageError as error:
-            log.info("markers passed over instant=%s error=%s", rival.time, error)
+            log.info("markers passed over instant=%s error=%s", candidate.time, error)
         return frozenset(index.meeting(keys))
 
     def _check_in_background(self) -> bool:

@@ -1,16 +1,16 @@
 """Early detection of conflicts, as tasks do it: `Markers` that look before they are created.
 
-    direct               look at the rivals' markers for the file group, then create
+    direct               look at the candidates' markers for the file group, then create
     transaction_direct   the same under a lock for the file group
-    bloom_direct         the same, but rivals' filters say whether to look; own filter, then marker
+    bloom_direct         the same, but their filters say where to look; own filter, then marker
     async, bloom_async   ask the marker service, whose checker looks all the time (see `checker`)
 
 All of them apply the rule of `early_conflict`, and all can only stop a write: the check at the
 commit is the same with and without (INV-66).
 
 A marker counts if its writer is alive and its instant pending (INV-70). Markers are seen first,
-then the heartbeat, and the timeline last: a rival removes its markers after it has ended, so at the
-moment in the middle all three held. Nothing of the last two is read unless there is a marker.
+then the heartbeat, and the timeline last: a candidate removes its markers after it has ended, so at
+the moment in the middle all three held. Nothing of the last two is read unless there is a marker.
 """
 
 from __future__ import annotations
@@ -31,10 +31,14 @@ from headwater.kernel.txn.changes import Touch
 from headwater.kernel.txn.locks.in_process import InProcessLocks
 from headwater.kernel.txn.locks.select import lock_provider_for
 from headwater.kernel.txn.markers import Marker, MarkerKind, Markers
-from headwater.markers.abort_signal import leave_stop_note
+from headwater.markers.abort_signal import leave_abort_signal
 from headwater.markers.bloom_markers import FilteredMarkers, FilterFile
-from headwater.markers.candidate_instants import Rival, RivalWatch, load_rivals
-from headwater.markers.candidate_markers import FilteredSight, GroupSight, Sight
+from headwater.markers.candidate_instants import Candidate, CandidateWatch, load_candidates
+from headwater.markers.candidate_markers import (
+    FilteredMarkerReader,
+    GroupMarkerReader,
+    MarkerReader,
+)
 from headwater.markers.commits_since import CommitsSince
 from headwater.markers.early_conflict import EarlyCheck, announced_change, touch_of
 from headwater.markers.locked_markers import LockedMarkers
@@ -55,7 +59,7 @@ class Detection:
 
     strategy: DetectionStrategy
     check: EarlyCheck
-    rivals: tuple[Rival, ...]
+    candidates: tuple[Candidate, ...]
     layout: TableLayout
     checks_commits: bool = True
     locks: LockConfig | None = None
@@ -88,7 +92,7 @@ def plan_detection(
     return Detection(
         strategy=config.strategy,
         check=check,
-        rivals=load_rivals(components.storage, components.ids, mine, timeline),
+        candidates=load_candidates(components.storage, components.ids, mine, timeline),
         layout=layout,
         checks_commits=config.checks_commits,
         locks=locks,
@@ -102,16 +106,16 @@ class Detector:
         self._check = detection.check
         self._commits = CommitsSince(storage, clock, detection.layout, detection.check)
         self._checks_commits = detection.checks_commits
-        self._watch = RivalWatch(storage, clock, ids)
+        self._watch = CandidateWatch(storage, clock, ids)
 
     def find_announced(
-        self, touches: Mapping[FileGroupId, Touch], marks: Iterable[tuple[Rival, list[Marker]]]
+        self, touches: Mapping[FileGroupId, Touch], marks: Iterable[tuple[Candidate, list[Marker]]]
     ) -> EarlyConflictError | None:
-        """Hold what the write touches against markers of rivals."""
-        for rival, markers in marks:
-            change = announced_change(rival.instant, markers, rival.owner)
+        """Hold what the write touches against markers of candidates."""
+        for candidate, markers in marks:
+            change = announced_change(candidate.instant, markers, candidate.owner)
             conflict = self._check.find(touches, announced=[change])
-            if conflict is not None and self._counts(rival):
+            if conflict is not None and self._counts(candidate):
                 return conflict
         return None
 
@@ -122,12 +126,12 @@ class Detector:
         since = self._commits.changes() if self._checks_commits else ()
         return self._check.find(touches(), since=since) if since else None
 
-    def _counts(self, rival: Rival) -> bool:
-        """Whether a rival whose marker was seen is alive and has not ended."""
+    def _counts(self, candidate: Candidate) -> bool:
+        """Whether a candidate whose marker was seen is alive and has not ended."""
         try:
-            return self._watch.is_active(rival) and self._commits.is_pending(rival.time)
+            return self._watch.is_active(candidate) and self._commits.is_pending(candidate.time)
         except (StorageError, CorruptTableError) as error:
-            log.info("rival passed over instant=%s error=%s", rival.time, error)
+            log.info("candidate passed over instant=%s error=%s", candidate.time, error)
             return False
 
 
@@ -138,7 +142,7 @@ class DetectingMarkers:
         self,
         markers: Markers,
         detection: Detection,
-        sight: Sight,
+        sight: MarkerReader,
         detector: Detector,
         storage: Storage,
     ) -> None:
@@ -153,18 +157,18 @@ class DetectingMarkers:
         check = self._detection.check
         touch = touch_of(marker, check.instant.action)
         self._touches[marker.group] = max(touch, self._touches.get(marker.group, touch))
-        marks: list[tuple[Rival, list[Marker]]] = []
+        marks: list[tuple[Candidate, list[Marker]]] = []
         # A new group has an id that nobody else knows, unless all agree on it as for buckets.
         if check.is_bucketed or marker.kind is not MarkerKind.CREATE:
-            for rival in self._detection.rivals:
-                found = self._sight.markers_on(rival.time, marker.group)
+            for candidate in self._detection.candidates:
+                found = self._sight.markers_on(candidate.time, marker.group)
                 if found:
-                    marks.append((rival, found))
+                    marks.append((candidate, found))
         conflict = self._detector.find_announced({marker.group: touch}, marks)
         # What was touched before counts too: the others may have committed since.
         conflict = conflict or self._detector.find_committed(lambda: self._touches)
         if conflict is not None:
-            leave_stop_note(self._storage, self._detection.instant_time, conflict)
+            leave_abort_signal(self._storage, self._detection.instant_time, conflict)
             raise conflict
         self._markers.create(marker)
 
@@ -191,9 +195,9 @@ def detecting_markers(
     if strategy in (DetectionStrategy.ASYNC, DetectionStrategy.BLOOM_ASYNC):
         yield markers
         return
-    sight: Sight = GroupSight(storage, is_bucketed=is_bucketed)
+    sight: MarkerReader = GroupMarkerReader(storage, is_bucketed=is_bucketed)
     if strategy is DetectionStrategy.BLOOM_DIRECT:
-        sight = FilteredSight(sight, storage, is_bucketed=is_bucketed)
+        sight = FilteredMarkerReader(sight, storage, is_bucketed=is_bucketed)
         file = FilterFile(storage, detection.instant_time, task, is_bucketed=is_bucketed)
         markers = FilteredMarkers(markers, file)
     detector = Detector(detection, storage, clock, ids)

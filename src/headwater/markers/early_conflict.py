@@ -2,7 +2,8 @@
 
 A write W that is about to touch file group g stops only if (INV-67)
 
-- a rival that was requested before W, is pending, and has an active heartbeat has announced by a
+- a candidate that was requested before W, is pending, and has an active heartbeat has announced by
+a
   marker that it touches g too, or
 - an instant that W did not see completed on g since, or
 - g belongs to a clustering that is pending and does not give way to writes,
@@ -74,7 +75,7 @@ class EarlyCheck:
 
         Args:
             touches: what it does, or is about to do.
-            announced: what the markers of rivals tell whose heartbeats are active.
+            announced: what the markers of candidates tell whose heartbeats are active.
             since: what instants did that completed after the snapshot, and what pending
                 clusterings are going to replace.
         """

@@ -1,4 +1,4 @@
-"""Entries of `bloom_filters`: the filter over the record keys of each base file.
+"""Records of `bloom_filters`: the filter over the record keys of each base file.
 
 They come from the footers. A base file without a filter, as tables have them whose own index does
 without, gets one from its keys: other engines expect every base file in the index.
@@ -16,7 +16,7 @@ from headwater.files.base_files import open_base_file
 from headwater.format.bloom import KEYS_MAX, BloomFilterBuilder
 from headwater.format.metadata.records import encode_bloom_filters
 from headwater.metadata.index_keys import bloom_filter_keys
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.model.files import BaseFile
 from headwater.seams.storage import Storage
 
@@ -51,7 +51,7 @@ def load_filter(storage: Storage, file: BaseFile) -> FileFilter | None:
     return FileFilter(file, built.type, built.to_text())
 
 
-def bloom_entries(filters: Sequence[FileFilter]) -> Entries:
+def bloom_filter_records(filters: Sequence[FileFilter]) -> MetadataRecords:
     """Return the entries of some base files, with the times of the instants that wrote them."""
     keys: list[pa.StringArray] = []
     values: list[pa.BinaryArray] = []
@@ -66,7 +66,7 @@ def bloom_entries(filters: Sequence[FileFilter]) -> Entries:
     return _entries(keys, values)
 
 
-def removed_blooms(files: Collection[BaseFile]) -> Entries:
+def removed_blooms(files: Collection[BaseFile]) -> MetadataRecords:
     """Return the entries by which base files are forgotten."""
     by_time: dict[str, list[BaseFile]] = {}
     for file in files:
@@ -86,7 +86,9 @@ def _keys(files: Sequence[BaseFile]) -> pa.StringArray:
     )
 
 
-def _entries(keys: list[pa.StringArray], values: list[pa.BinaryArray]) -> Entries:
+def _entries(keys: list[pa.StringArray], values: list[pa.BinaryArray]) -> MetadataRecords:
     if not keys:
-        return Entries.none()
-    return Entries(pa.concat_arrays(keys), pa.concat_arrays(values), pa.array([], pa.string()))
+        return MetadataRecords.none()
+    return MetadataRecords(
+        pa.concat_arrays(keys), pa.concat_arrays(values), pa.array([], pa.string())
+    )

@@ -48,12 +48,12 @@ from headwater.metadata.partition_files import (
     encode_metadata_commit,
 )
 from headwater.metadata.partition_kinds import FILES, file_id
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.metadata.records_by_group import split_by_group
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, LogFile, write_token
 from headwater.model.instant import Action, InstantTime, State, instant_time_after
-from headwater.seams.batched_puts import GatheredPuts
+from headwater.seams.batched_puts import BatchedPuts
 from headwater.seams.storage import Storage
 from headwater.seams.sub_storage import SubStorage
 
@@ -163,7 +163,7 @@ def write_base_files(
     partition: str,
     time: InstantTime,
     attempt: int,
-    entries: Iterable[Entries],
+    entries: Iterable[MetadataRecords],
     group_count: int,
     version: IndexVersion = IndexVersion.V2,
     data_partition: str | None = None,
@@ -181,15 +181,15 @@ def write_base_files(
     Returns:
         What the commit under `time` has to list, see `encode_metadata_commit`.
     """
-    pieces: dict[int, list[Entries]] = {}
+    pieces: dict[int, list[MetadataRecords]] = {}
     for one in entries:
         for group, part in split_by_group(partition, one, group_count, version).items():
             pieces.setdefault(group, []).append(part)
     stats = []
-    puts = GatheredPuts(storage)
+    puts = BatchedPuts(storage)
     for group in range(group_count):
-        parts = pieces.pop(group, None) or [Entries.none()]
-        whole = Entries(
+        parts = pieces.pop(group, None) or [MetadataRecords.none()]
+        whole = MetadataRecords(
             pa.concat_arrays([part.keys for part in parts]),
             pa.concat_arrays([part.values for part in parts]),
             pa.array([], pa.string()),
@@ -204,7 +204,7 @@ def write_base_files(
     return stats
 
 
-def encode_base_file(file: BaseFile, entries: Entries) -> tuple[BaseFile, bytes]:
+def encode_base_file(file: BaseFile, entries: MetadataRecords) -> tuple[BaseFile, bytes]:
     """Return the base file with these entries, its size known, and its bytes."""
     keys, values = sort_entries(entries.keys, entries.values)
     data = encode_hfile(keys, values, schema=METADATA_SCHEMA, is_base_file=True)

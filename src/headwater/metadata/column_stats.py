@@ -1,4 +1,4 @@
-"""Entries of `column_stats` and `partition_stats`: ranges of columns, by file and by partition.
+"""Records of `column_stats` and `partition_stats`: ranges of columns, by file and by partition.
 
 column_stats      one entry for each column and file, logs included. When a file is removed, an
                   entry that is marked as deleted follows
@@ -18,14 +18,14 @@ from headwater.format.metadata.schema import RecordType
 from headwater.format.metadata.wrapped_values import value_kind
 from headwater.metadata.column_ranges import ColumnRange, join_ranges
 from headwater.metadata.index_keys import column_stats_keys, partition_id, partition_stats_keys
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.model.files import DataFile
 
 FileRanges = tuple[DataFile, Sequence[ColumnRange]]
 """A file with the ranges of its columns."""
 
 
-def column_stats_entries(files: Iterable[FileRanges]) -> Entries:
+def column_stats_records(files: Iterable[FileRanges]) -> MetadataRecords:
     """Return the entries of some files."""
     return _encode(
         [(file.partition, file.name, one) for file, ranges in files for one in ranges],
@@ -34,7 +34,7 @@ def column_stats_entries(files: Iterable[FileRanges]) -> Entries:
     )
 
 
-def removed_column_stats(files: Collection[DataFile], columns: Sequence[str]) -> Entries:
+def removed_column_stats(files: Collection[DataFile], columns: Sequence[str]) -> MetadataRecords:
     """Return the entries by which files of these columns are forgotten."""
     return _encode(
         [
@@ -62,9 +62,9 @@ def ranges_by_partition(
     return {partition: join_ranges(ranges, schema) for partition, ranges in found.items()}
 
 
-def partition_stats_entries(
+def partition_stats_records(
     ranges: Mapping[str, Sequence[ColumnRange]], *, is_tight: bool
-) -> Entries:
+) -> MetadataRecords:
     """Return the entries of some partitions.
 
     Args:
@@ -88,10 +88,10 @@ def _encode(
     *,
     is_tight: bool,
     is_deleted: bool = False,
-) -> Entries:
+) -> MetadataRecords:
     """Encode rows of partition, name and range."""
     if not rows:
-        return Entries.none()
+        return MetadataRecords.none()
     partitions, names, ranges = zip(*rows, strict=True)
     columns = pa.array([one.column for one in ranges], pa.string())
     paths = pa.array(partitions, pa.string())
@@ -114,4 +114,4 @@ def _encode(
         )
         for name, one in zip(names, ranges, strict=True)
     ]
-    return Entries(keys, pa.array(values, pa.binary()), pa.array([], pa.string()))
+    return MetadataRecords(keys, pa.array(values, pa.binary()), pa.array([], pa.string()))

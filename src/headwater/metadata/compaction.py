@@ -9,7 +9,7 @@ so the compaction clashes with no delta commit, which have the requested times o
 The logs of the instant that completed at C stay on top of the new base file, for us and for others
 (`metadata_slices`).
 
-Entries of an instant must not be folded while it may still be rolled back (INV-72). All that
+Records of an instant must not be folded while it may still be rolled back (INV-72). All that
 completed on the metadata table but not on the data table is such an instant: a crash fell between
 the two files. Its rollback, or the next attempt of the plan, takes it off the metadata table's
 timeline; until then `held_back_by` names it, and no compaction is planned. Instants that merely
@@ -28,8 +28,8 @@ from headwater.errors import CorruptTableError, ErrorKind
 from headwater.files.hfiles import open_hfile
 from headwater.kernel.timeline.active import Timeline
 from headwater.metadata.bootstrap import encode_base_file
-from headwater.metadata.hfile_records import entries_of_hfile
-from headwater.metadata.merge_records import load_logged, merge_entries
+from headwater.metadata.hfile_records import records_of_hfile
+from headwater.metadata.merge_records import load_logged, merge_records
 from headwater.metadata.partition_files import base_stat, is_initial_log, is_own
 from headwater.metadata.slices import MetadataSlice
 from headwater.model.commit_metadata import WriteStat
@@ -39,7 +39,7 @@ from headwater.model.plans import CompactionOperation, CompactionPlan
 from headwater.seams.storage import Storage
 
 
-def told_since_compaction(own: Timeline) -> int:
+def commits_since_compaction(own: Timeline) -> int:
     """Return how many instants told the indexes since the newest compaction was planned."""
     cut = _newest_plan(own)
     done = (i for i in own.completed if not is_own(i))
@@ -125,8 +125,8 @@ def fold(
     held = None
     if before is not None:
         opened = open_hfile(storage, before.path)
-        held = entries_of_hfile(opened, opened.read_all())
-    entries = merge_entries(partition, logged, base=held)
+        held = records_of_hfile(opened, opened.read_all())
+    entries = merge_records(partition, logged, base=held)
     file = BaseFile(partition, file_id, write_token(task, attempt, 0), time)
     file, data = encode_base_file(file, entries)
     stat = base_stat(file, written=len(entries), before=before, logs=taken)

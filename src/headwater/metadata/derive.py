@@ -44,7 +44,7 @@ from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.metadata.bloom_filters import (
     FileFilter,
-    bloom_entries,
+    bloom_filter_records,
     load_filter,
     removed_blooms,
 )
@@ -56,8 +56,8 @@ from headwater.metadata.column_ranges import (
 )
 from headwater.metadata.column_stats import (
     FileRanges,
-    column_stats_entries,
-    partition_stats_entries,
+    column_stats_records,
+    partition_stats_records,
     ranges_by_partition,
     removed_column_stats,
 )
@@ -69,28 +69,28 @@ from headwater.metadata.partition_kinds import (
     kind_of,
 )
 from headwater.metadata.record_locations import (
-    PlacedTerms,
+    LocatedKeys,
     gone_for_good,
-    record_entries,
-    secondary_entries,
+    record_index_records,
+    secondary_index_records,
 )
-from headwater.metadata.records import Entries, EntriesApart
+from headwater.metadata.records import MetadataRecords, PartitionedRecords
 from headwater.metadata.row_keys import (
-    TermRule,
-    live_terms,
-    term_rule,
-    terms_of_base_file,
-    terms_of_logs,
-    unique_terms,
-    vanished_terms,
-    without_terms,
+    IndexKeyRule,
+    index_key_rule,
+    index_keys_of_base_file,
+    index_keys_of_logs,
+    live_index_keys,
+    unique_keys,
+    vanished_index_keys,
+    without_keys,
 )
 from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.metadata.table_change import TableChange
 from headwater.model.files import BaseFile, DataFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime
 from headwater.seams.open_storage import open_storage
-from headwater.seams.prefetched_storage import FetchedStorage
+from headwater.seams.prefetched_storage import PrefetchedStorage
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ def no_progress(files: int, rows: int) -> None:
     """Tell nobody."""
 
 
-def logs_at_hand(storage: Storage, changes: Iterable[TableChange]) -> Storage:
+def with_logs_prefetched(storage: Storage, changes: Iterable[TableChange]) -> Storage:
     """Return a storage that reads the logs of changes together and once, unless they are large.
 
     Statistics, records and secondary values all come from them.
@@ -133,7 +133,7 @@ def logs_at_hand(storage: Storage, changes: Iterable[TableChange]) -> Storage:
     logs = [file for one in changes for file in one.added if isinstance(file, LogFile)]
     if not logs or sum(file.size_bytes for file in logs) > _FETCHED_BYTES_MAX:
         return storage
-    return FetchedStorage(storage, [file.path for file in logs])
+    return PrefetchedStorage(storage, [file.path for file in logs])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,13 +144,13 @@ class _Job:
     storage_options: Mapping[str, str]
     schema: pa.Schema
     columns: tuple[str, ...] = ()
-    rule: TermRule | None = None
+    rule: IndexKeyRule | None = None
     finds_vanished: bool = False
-    """Whether anything can be done with the terms that a service leaves behind: to find them takes
-    reading all that it read."""
+    """Whether anything can be done with the index keys that a service leaves behind: finding them
+    takes reading all that it read."""
 
     @property
-    def terms(self) -> TermRule:
+    def index_keys(self) -> IndexKeyRule:
         if self.rule is None:
             raise InvalidInputError("This index is not one over rows")
         return self.rule
@@ -177,8 +177,8 @@ class _GroupChange:
 
 
 @dataclass(frozen=True, slots=True)
-class _GroupTerms:
-    """What that means to an index over rows. Terms are there once each."""
+class _GroupKeys:
+    """What that means to an index over rows. Keys are there once each."""
 
     instant_time: InstantTime
     group: FileGroupId
@@ -201,13 +201,15 @@ class Deriver:
     )
     """What was found out about the files of changes: two indexes ask for it."""
 
-    def is_apart(self, partition: str) -> bool:
+    def is_partitioned(self, partition: str) -> bool:
         """Whether a partition is a record index that is kept apart by partitions of the table."""
         definition = self.definitions.get(partition)
         is_record_index = kind_of(partition) is PartitionKind.RECORD_INDEX
         return is_record_index and definition is not None and definition.is_partitioned
 
-    def of_changes(self, partition: str, changes: Sequence[TableChange]) -> Entries | EntriesApart:
+    def of_changes(
+        self, partition: str, changes: Sequence[TableChange]
+    ) -> MetadataRecords | PartitionedRecords:
         """Return what instants say to one partition of the metadata table but `files`.
 
         Args:
@@ -223,25 +225,25 @@ class Deriver:
             case PartitionKind.COLUMN_STATS:
                 columns = self.stats_columns()
                 return _joined(
-                    column_stats_entries(self._added_ranges(changes, added)),
+                    column_stats_records(self._added_ranges(changes, added)),
                     removed_column_stats(removed, columns),
                 )
             case PartitionKind.PARTITION_STATS:
                 ranges = ranges_by_partition(self._added_ranges(changes, added), self.schema)
-                return partition_stats_entries(ranges, is_tight=False)
+                return partition_stats_records(ranges, is_tight=False)
             case PartitionKind.BLOOM_FILTERS:
                 return _joined(
-                    bloom_entries(list(self._filters(added))),
+                    bloom_filter_records(list(self._filters(added))),
                     removed_blooms([file for file in removed if isinstance(file, BaseFile)]),
                 )
             case PartitionKind.RECORD_INDEX | PartitionKind.SECONDARY_INDEX:
-                return self._entries_of_terms(partition, changes)
+                return self._records_of_keys(partition, changes)
             case _:
                 raise _unknown(partition)
 
     def of_files(
         self, partition: str, slices: Sequence[FileSlice], progress: Progress = no_progress
-    ) -> Iterator[Entries]:
+    ) -> Iterator[MetadataRecords]:
         """Give what one partition of the metadata table but `files` holds of some file slices.
 
         No key comes twice, but for the record index of a table that holds a record key twice; the
@@ -263,14 +265,14 @@ class Deriver:
             case PartitionKind.BLOOM_FILTERS:
                 return _bloom_pieces(self._filters(files), progress)
             case PartitionKind.RECORD_INDEX | PartitionKind.SECONDARY_INDEX:
-                return self._term_pieces(partition, in_order, progress)
+                return self._key_pieces(partition, in_order, progress)
             case _:
                 raise _unknown(partition)
 
-    def live_terms(
+    def live_index_keys(
         self, partition: str, slices: Sequence[FileSlice], progress: Progress = no_progress
-    ) -> Iterator[PlacedTerms]:
-        """Give the terms of all rows that readers of some slices find, with their places.
+    ) -> Iterator[LocatedKeys]:
+        """Give the index keys of all rows that readers of some slices find, with their places.
 
         A record that the table holds twice comes twice.
 
@@ -279,11 +281,11 @@ class Deriver:
 
         Raises: as `of_files`.
         """
-        job = self._job(rule=self.term_rule(partition))
+        job = self._job(rule=self.index_key_rule(partition))
         sizes = [one.size_bytes // _KEY_SHARE for one in slices]
-        for placed in self._each(_terms_of_slice, job, slices, sizes):
+        for placed in self._each(_keys_of_slice, job, slices, sizes):
             yield from placed
-            progress(1, sum(len(one.terms) for one in placed))
+            progress(1, sum(len(one.index_keys) for one in placed))
 
     def stats_columns(self) -> tuple[str, ...]:
         """Return the columns that have statistics."""
@@ -292,8 +294,8 @@ class Deriver:
         has_meta_fields = self.table.config.has_meta_fields
         return indexed_columns(self.schema, named=named, has_meta_fields=has_meta_fields)
 
-    def term_rule(self, partition: str) -> TermRule:
-        """Return how rows become terms of the record index or a secondary one.
+    def index_key_rule(self, partition: str) -> IndexKeyRule:
+        """Return how rows become index keys of the record index or a secondary one.
 
         Raises:
             UnsupportedError: the table cannot have this index.
@@ -308,7 +310,7 @@ class Deriver:
                     "one column. Drop it and create it again"
                 )
             (column,) = definition.source_fields
-        return term_rule(
+        return index_key_rule(
             merge_rule_of(self.table.config, custom=self.table.merge_function),
             self.schema,
             column=column,
@@ -339,23 +341,25 @@ class Deriver:
         found = self._each(_filter_of_file, self._job(), bases, sizes)
         return (one for one in found if one is not None)
 
-    def _tight_partition_stats(self, files: Sequence[DataFile], progress: Progress) -> Entries:
+    def _tight_partition_stats(
+        self, files: Sequence[DataFile], progress: Progress
+    ) -> MetadataRecords:
         gathered: dict[str, list[ColumnRange]] = {}
         for file, ranges in self._ranges(files, self.stats_columns()):
             known = gathered.setdefault(file.partition, [])
             gathered[file.partition] = join_ranges([*known, *ranges], self.schema)
             progress(1, 0)
-        return partition_stats_entries(gathered, is_tight=True)
+        return partition_stats_records(gathered, is_tight=True)
 
-    def _term_pieces(
+    def _key_pieces(
         self, partition: str, slices: Sequence[FileSlice], progress: Progress
-    ) -> Iterator[Entries]:
+    ) -> Iterator[MetadataRecords]:
         is_secondary = kind_of(partition) is PartitionKind.SECONDARY_INDEX
-        gathered: list[PlacedTerms] = []
+        gathered: list[LocatedKeys] = []
         rows = 0
-        for placed in self.live_terms(partition, slices, progress):
+        for placed in self.live_index_keys(partition, slices, progress):
             gathered.append(placed)
-            rows += len(placed.terms)
+            rows += len(placed.index_keys)
             if rows >= _ROWS_AT_ONCE:
                 yield self._entries(gathered, is_secondary=is_secondary)
                 gathered, rows = [], 0
@@ -364,40 +368,40 @@ class Deriver:
 
     def _entries(
         self,
-        placed: Sequence[PlacedTerms],
+        placed: Sequence[LocatedKeys],
         removed: pa.StringArray | None = None,
         *,
         is_secondary: bool,
-    ) -> Entries:
+    ) -> MetadataRecords:
         gone = pa.array([], pa.string()) if removed is None else removed
         if is_secondary:
-            return secondary_entries(unique_terms([one.terms for one in placed]), gone)
-        return record_entries(placed, gone, is_utc=self.table.config.is_utc)
+            return secondary_index_records(unique_keys([one.index_keys for one in placed]), gone)
+        return record_index_records(placed, gone, is_utc=self.table.config.is_utc)
 
-    def _entries_of_terms(
+    def _records_of_keys(
         self, partition: str, changes: Sequence[TableChange]
-    ) -> Entries | EntriesApart:
+    ) -> MetadataRecords | PartitionedRecords:
         """Return what instants say to an index over rows."""
         others = _Others(self, {change.instant_time: change for change in changes})
-        found = self._changed_terms(partition, changes, others)
-        if not self.is_apart(partition):
+        found = self._changed_keys(partition, changes, others)
+        if not self.is_partitioned(partition):
             is_secondary = kind_of(partition) is PartitionKind.SECONDARY_INDEX
             return self._last_word(found, others, is_secondary=is_secondary)
-        by_partition: dict[str, list[_GroupTerms]] = {}
+        by_partition: dict[str, list[_GroupKeys]] = {}
         for one in found:
             by_partition.setdefault(one.group.partition, []).append(one)
-        return EntriesApart(
+        return PartitionedRecords(
             {
                 apart: self._last_word(some, others, data_partition=apart)
                 for apart, some in by_partition.items()
             }
         )
 
-    def _changed_terms(
+    def _changed_keys(
         self, partition: str, changes: Sequence[TableChange], others: _Others
-    ) -> list[_GroupTerms]:
+    ) -> list[_GroupKeys]:
         job = replace(
-            self._job(rule=self.term_rule(partition)),
+            self._job(rule=self.index_key_rule(partition)),
             finds_vanished=any(not one.has_seen_all for one in changes) and others.can_tell,
         )
         groups = [
@@ -406,26 +410,26 @@ class Deriver:
             for one in sorted(_group_changes(change), key=lambda one: one.group)
         ]
         sizes = [one.read_bytes // _KEY_SHARE for one in groups]
-        return list(self._each(_terms_of_group, job, groups, sizes))
+        return list(self._each(_keys_of_group, job, groups, sizes))
 
     def _last_word(
         self,
-        found: Sequence[_GroupTerms],
+        found: Sequence[_GroupKeys],
         others: _Others,
         *,
         is_secondary: bool = False,
         data_partition: str | None = None,
-    ) -> Entries:
+    ) -> MetadataRecords:
         """Return the entries of file groups, given in the order in which their instants completed.
 
         Those of one partition of the table if the index is apart.
         """
-        placed: list[PlacedTerms] = []
+        placed: list[LocatedKeys] = []
         removed = pa.array([], pa.string())
         for time, changed in groupby(found, lambda one: one.instant_time):
             groups = list(changed)
             added = [one.added for one in groups if len(one.added)]
-            gone = without_terms(unique_terms([one.vanished for one in groups]), added)
+            gone = without_keys(unique_keys([one.vanished for one in groups]), added)
             if len(gone):
                 gone = self._gone_for_good(
                     gone,
@@ -435,15 +439,17 @@ class Deriver:
                     is_secondary=is_secondary,
                     data_partition=data_partition,
                 )
-                placed = [replace(one, terms=without_terms(one.terms, [gone])) for one in placed]
-                removed = unique_terms([removed, gone])
-            removed = without_terms(removed, added)
-            placed += [PlacedTerms(one.group, one.added, time) for one in groups if len(one.added)]
+                placed = [
+                    replace(one, index_keys=without_keys(one.index_keys, [gone])) for one in placed
+                ]
+                removed = unique_keys([removed, gone])
+            removed = without_keys(removed, added)
+            placed += [LocatedKeys(one.group, one.added, time) for one in groups if len(one.added)]
         return self._entries(placed, removed, is_secondary=is_secondary)
 
     def _gone_for_good(
         self,
-        terms: pa.StringArray,
+        index_keys: pa.StringArray,
         groups: Sequence[FileGroupId],
         others: _Others,
         time: InstantTime,
@@ -451,16 +457,16 @@ class Deriver:
         is_secondary: bool,
         data_partition: str | None,
     ) -> pa.StringArray:
-        """Return the terms that no other file group and no other instant has.
+        """Return the index keys that no other file group and no other instant has.
 
         What cannot be found out is not removed: no writer fails because of an index.
         """
-        record_keys = pc.unique(split_secondary_keys(terms)[1]) if is_secondary else terms
+        record_keys = pc.unique(split_secondary_keys(index_keys)[1]) if is_secondary else index_keys
         if not others.can_tell:
             return pa.array([], pa.string())
         try:
             return gone_for_good(
-                terms,
+                index_keys,
                 others.table.look_up(RECORD_INDEX, record_keys, data_partition=data_partition),
                 groups=groups,
                 unseen=others.unseen_by(time),
@@ -478,7 +484,7 @@ class Deriver:
             error,
         )
 
-    def _job(self, *, columns: tuple[str, ...] = (), rule: TermRule | None = None) -> _Job:
+    def _job(self, *, columns: tuple[str, ...] = (), rule: IndexKeyRule | None = None) -> _Job:
         return _Job(
             storage_uri=self.storage.uri,
             storage_options=self.table.options,
@@ -577,21 +583,21 @@ def _filter_of_file(storage: Storage, job: _Job, file: BaseFile) -> FileFilter |
     return load_filter(storage, file)
 
 
-def _terms_of_slice(storage: Storage, job: _Job, one: FileSlice) -> list[PlacedTerms]:
-    """Return the live terms of a slice. Rows of a log came with it, all others with the slice."""
+def _keys_of_slice(storage: Storage, job: _Job, one: FileSlice) -> list[LocatedKeys]:
+    """Return the live keys of a slice. Rows of a log came with it, all others with the slice."""
     placed = []
     log_times = pa.array([file.instant_time for file in one.logs], pa.string())
-    for piece in live_terms(storage, one, job.terms):
+    for piece in live_index_keys(storage, one, job.index_keys):
         times: pa.StringArray | InstantTime = one.base_instant
         if piece.commit_times is not None:
             is_from_log = pc.is_in(piece.commit_times, value_set=log_times)
             times = pc.if_else(is_from_log, piece.commit_times, one.base_instant)
-        placed.append(PlacedTerms(one.group, piece.terms, times))
+        placed.append(LocatedKeys(one.group, piece.index_keys, times))
     return placed
 
 
-def _terms_of_group(storage: Storage, job: _Job, change: _GroupChange) -> _GroupTerms:
-    rule = job.terms
+def _keys_of_group(storage: Storage, job: _Job, change: _GroupChange) -> _GroupKeys:
+    rule = job.index_keys
     inputs = change.inputs
     none = pa.array([], pa.string())
     time = change.instant_time
@@ -600,23 +606,23 @@ def _terms_of_group(storage: Storage, job: _Job, change: _GroupChange) -> _Group
         is_new = inputs is None
         added = _of_base(storage, change.base, rule) if is_new else []
         is_asked = inputs is not None and job.finds_vanished
-        vanished = vanished_terms(storage, inputs, rule) if inputs and is_asked else none
-        return _GroupTerms(time, change.group, unique_terms(added), vanished)
+        vanished = vanished_index_keys(storage, inputs, rule) if inputs and is_asked else none
+        return _GroupKeys(time, change.group, unique_keys(added), vanished)
     new = _of_base(storage, change.base, rule)
-    of_logs = terms_of_logs(storage, change.logs, rule)
+    of_logs = index_keys_of_logs(storage, change.logs, rule)
     if inputs is None:
-        return _GroupTerms(time, change.group, unique_terms([*new, *of_logs]), none)
-    old = unique_terms(
-        [*_of_base(storage, inputs.base, rule), *terms_of_logs(storage, inputs.logs, rule)]
+        return _GroupKeys(time, change.group, unique_keys([*new, *of_logs]), none)
+    old = unique_keys(
+        [*_of_base(storage, inputs.base, rule), *index_keys_of_logs(storage, inputs.logs, rule)]
     )
-    # Below logs a term may be in the index for another place by now, so it is told again.
+    # Below logs an index key may be in the index for another place by now, so it is told again.
     known = [] if inputs.logs else [old]
-    added_terms = without_terms(unique_terms([*new, *of_logs]), known)
-    return _GroupTerms(time, change.group, added_terms, without_terms(old, [*new, *of_logs]))
+    added_terms = without_keys(unique_keys([*new, *of_logs]), known)
+    return _GroupKeys(time, change.group, added_terms, without_keys(old, [*new, *of_logs]))
 
 
-def _of_base(storage: Storage, base: BaseFile | None, rule: TermRule) -> list[pa.StringArray]:
-    return [] if base is None else list(terms_of_base_file(storage, base, rule))
+def _of_base(storage: Storage, base: BaseFile | None, rule: IndexKeyRule) -> list[pa.StringArray]:
+    return [] if base is None else list(index_keys_of_base_file(storage, base, rule))
 
 
 def _group_changes(change: TableChange) -> Iterator[_GroupChange]:
@@ -669,19 +675,19 @@ def _is_indexed(file: DataFile) -> bool:
     return file.extension == "parquet"
 
 
-def _stats_pieces(files: Iterable[FileRanges], progress: Progress) -> Iterator[Entries]:
+def _stats_pieces(files: Iterable[FileRanges], progress: Progress) -> Iterator[MetadataRecords]:
     gathered: list[FileRanges] = []
     for one in files:
         gathered.append(one)
         progress(1, 0)
         if len(gathered) == _FILES_AT_ONCE:
-            yield column_stats_entries(gathered)
+            yield column_stats_records(gathered)
             gathered = []
     if gathered:
-        yield column_stats_entries(gathered)
+        yield column_stats_records(gathered)
 
 
-def _bloom_pieces(filters: Iterable[FileFilter], progress: Progress) -> Iterator[Entries]:
+def _bloom_pieces(filters: Iterable[FileFilter], progress: Progress) -> Iterator[MetadataRecords]:
     gathered: list[FileFilter] = []
     gathered_bytes = 0
     for one in filters:
@@ -689,14 +695,14 @@ def _bloom_pieces(filters: Iterable[FileFilter], progress: Progress) -> Iterator
         gathered_bytes += len(one.text)
         progress(1, 0)
         if gathered_bytes >= _FILTER_BYTES_AT_ONCE:
-            yield bloom_entries(gathered)
+            yield bloom_filter_records(gathered)
             gathered, gathered_bytes = [], 0
     if gathered:
-        yield bloom_entries(gathered)
+        yield bloom_filter_records(gathered)
 
 
-def _joined(one: Entries, other: Entries) -> Entries:
-    return Entries(
+def _joined(one: MetadataRecords, other: MetadataRecords) -> MetadataRecords:
+    return MetadataRecords(
         pa.concat_arrays([one.keys, other.keys]),
         pa.concat_arrays([one.values, other.values]),
         pa.concat_arrays([one.removed, other.removed]),

@@ -17,7 +17,7 @@ from headwater.format.metadata.records import FileInfo, encode_files
 from headwater.format.metadata.schema import RecordType
 from headwater.metadata.merge_records import merge_lists
 from headwater.metadata.partition_kinds import FILES
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.metadata.table import MetadataTable
 from headwater.metadata.table_change import TableChange
 from headwater.model.files import DataFile, parse_data_file
@@ -31,7 +31,7 @@ _GONE = FileInfo(0, is_deleted=True)
 _PARTITION = FileInfo(0)
 
 
-def file_entries(changes: Iterable[TableChange]) -> Entries:
+def files_records(changes: Iterable[TableChange]) -> MetadataRecords:
     """Return what changes of the table, one after the other, say to the files partition."""
     lists: dict[str, dict[str, FileInfo]] = {}
     touched: set[str] = set()
@@ -44,7 +44,7 @@ def file_entries(changes: Iterable[TableChange]) -> Entries:
     return _entries(sorted(touched), lists)
 
 
-def entries_of_files(partitions: Iterable[str], files: Iterable[DataFile]) -> Entries:
+def records_of_files(partitions: Iterable[str], files: Iterable[DataFile]) -> MetadataRecords:
     """Return the whole content of the files partition of a table with these files."""
     lists: dict[str, dict[str, FileInfo]] = {_key_of(partition): {} for partition in partitions}
     for file in files:
@@ -53,7 +53,7 @@ def entries_of_files(partitions: Iterable[str], files: Iterable[DataFile]) -> En
     return listed if len(listed) else no_partitions()
 
 
-def no_partitions() -> Entries:
+def no_partitions() -> MetadataRecords:
     """Return the content of the files partition of a table that has no files."""
     value = encode_files({}, RecordType.PARTITION_LIST)
     return _arrays({ALL_PARTITIONS: value})
@@ -114,7 +114,7 @@ class MetadataFiles:
             raise _corrupt(f"A list of files of {self._table.uri} is damaged: {error}") from error
 
 
-def _entries(partitions: list[str], lists: dict[str, dict[str, FileInfo]]) -> Entries:
+def _entries(partitions: list[str], lists: dict[str, dict[str, FileInfo]]) -> MetadataRecords:
     values = {key: encode_files(files, RecordType.FILE_LIST) for key, files in lists.items()}
     if partitions:
         listed = dict.fromkeys(partitions, _PARTITION)
@@ -122,8 +122,8 @@ def _entries(partitions: list[str], lists: dict[str, dict[str, FileInfo]]) -> En
     return _arrays(values)
 
 
-def _arrays(values: dict[str, bytes]) -> Entries:
-    return Entries(
+def _arrays(values: dict[str, bytes]) -> MetadataRecords:
+    return MetadataRecords(
         pa.array(list(values), pa.string()),
         pa.array(list(values.values()), pa.binary()),
         pa.array([], pa.string()),

@@ -1,4 +1,4 @@
-"""Entries of an HFile of the metadata table, be it a base file or a block of a log.
+"""Records of an HFile of the metadata table, be it a base file or a block of a log.
 
 A file that got the content of another one is whole by all its checksums. Its folder is the
 partition that it belongs to, and every record says of what type it is, so a file of another
@@ -15,10 +15,10 @@ from headwater.format.hfile.reader import HFile, HFileEntries
 from headwater.format.metadata.records import read_record_start
 from headwater.format.metadata.schema import as_current
 from headwater.metadata.partition_kinds import FILES, partition_of, record_types
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 
 
-def entries_of_hfile(file: HFile, held: HFileEntries) -> Entries:
+def records_of_hfile(file: HFile, held: HFileEntries) -> MetadataRecords:
     """Return what was read of a file, as records of the current schema.
 
     Raises:
@@ -36,4 +36,4 @@ def entries_of_hfile(file: HFile, held: HFileEntries) -> Entries:
         raise corrupt(file.path, "it is empty, and every table has a list of its partitions")
     if not types <= record_types(partition):
         raise corrupt(file.path, f"it has records of type {types.pop()}, as no {partition} has")
-    return Entries(held.keys, values, pa.array([], pa.string()))
+    return MetadataRecords(held.keys, values, pa.array([], pa.string()))

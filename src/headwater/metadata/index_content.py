@@ -27,7 +27,7 @@ from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.index_plan import PlannedIndex, run_time, taken_in
-from headwater.kernel.view.commits import Commit, CommitReader
+from headwater.kernel.view.commits import CommitReader, CompletedCommit
 from headwater.kernel.view.table_view import TableView, ViewStart
 from headwater.metadata.bootstrap import (
     drop_partition,
@@ -36,20 +36,20 @@ from headwater.metadata.bootstrap import (
     write_base_files,
 )
 from headwater.metadata.definitions import definitions_path, load_index_definitions
-from headwater.metadata.derive import Deriver, logs_at_hand
-from headwater.metadata.files_partition import entries_of_files, file_entries
+from headwater.metadata.derive import Deriver, with_logs_prefetched
+from headwater.metadata.files_partition import files_records, records_of_files
 from headwater.metadata.indexing import IndexProgress, Report, Stage
 from headwater.metadata.log_files import encode_metadata_log
 from headwater.metadata.partition_files import (
     BULK_INSERT,
     FIRST_LOG_VERSION,
+    catchup_token,
     encode_metadata_commit,
     list_groups,
     log_stat,
-    told_token,
 )
 from headwater.metadata.partition_kinds import FILES, file_id
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.metadata.records_by_group import share_out
 from headwater.metadata.table_change import Inputs, LateInputs, TableChange
 from headwater.metadata.update import change_of_clean, change_of_commit
@@ -57,7 +57,7 @@ from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, DataFile, LogFile, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.model.service_metadata import CleanMetadata
-from headwater.seams.batched_puts import GatheredPuts
+from headwater.seams.batched_puts import BatchedPuts
 from headwater.seams.storage import Storage
 
 _REPORT_EVERY_FILES = 100
@@ -95,8 +95,8 @@ class TableIndexes:
     ) -> Sequence[WriteStat]:
         view = load_view_before(self.storage, self.config, attempt.instant)
         partition = planned.partition
-        if self._deriver(view).is_apart(partition):
-            return self._build_apart(partition, view, attempt, check, report)
+        if self._deriver(view).is_partitioned(partition):
+            return self._build_by_partition(partition, view, attempt, check, report)
         entries = self._whole(partition, view, attempt.instant, check, report)
         return write_base_files(
             self.storage,
@@ -108,7 +108,7 @@ class TableIndexes:
             self._version(partition),
         )
 
-    def _build_apart(
+    def _build_by_partition(
         self,
         partition: str,
         view: TableView,
@@ -160,19 +160,23 @@ class TableIndexes:
         """Write one log for each file group that a run of instants concerns."""
         changes = [change for _, change in run]
         time = run_time([instant for instant, _ in run])
-        at_hand = replace(deriver, storage=logs_at_hand(self.storage, changes))
-        puts = GatheredPuts(self.storage)
+        at_hand = replace(deriver, storage=with_logs_prefetched(self.storage, changes))
+        puts = BatchedPuts(self.storage)
         stats: list[WriteStat] = []
         for partition, file_ids in groups.items():
             entries = (
-                file_entries(changes)
+                files_records(changes)
                 if partition == FILES
                 else at_hand.of_changes(partition, changes)
             )
             definition = deriver.definitions.get(partition)
             version = IndexVersion.V2 if definition is None else definition.version
             # Also where there is nothing to say: the log shows that somebody has looked.
-            nothing = (file_ids[0] if file_ids else file_id(partition, 0, ""), 0, Entries.none())
+            nothing = (
+                file_ids[0] if file_ids else file_id(partition, 0, ""),
+                0,
+                MetadataRecords.none(),
+            )
             shares = list(share_out(partition, entries, file_ids, version)) or [nothing]
             stats += [_put_log(puts, partition, time, *share) for share in shares]
         puts.flush()
@@ -196,12 +200,12 @@ class TableIndexes:
         plan: InstantTime,
         check: Callable[[], None],
         report: Report,
-    ) -> Iterator[Entries]:
+    ) -> Iterator[MetadataRecords]:
         """Give all that a partition holds as of a view."""
         if partition == FILES:
             files = list(stored_files(view))
             report(_progress(plan, partition, rows=len(files), files=len(files), of=len(files)))
-            yield entries_of_files(sorted({file.partition for file in files}), files)
+            yield records_of_files(sorted({file.partition for file in files}), files)
             return
         slices = view.slices()
         view.check_complete(slices)
@@ -322,7 +326,7 @@ def decode_definition(planned: PlannedIndex) -> IndexDefinition:
     return found[planned.partition]
 
 
-def _inputs_of(commit: Commit, view: TableView) -> Inputs:
+def _inputs_of(commit: CompletedCommit, view: TableView) -> Inputs:
     """Return the file groups that a commit rewrote or replaced, with what they held.
 
     A write that rewrites a group has seen all that there was when it completed, a service what
@@ -356,16 +360,16 @@ def _cut_by_size(
 
 
 def _put_log(
-    puts: GatheredPuts,
+    puts: BatchedPuts,
     partition: str,
     time: InstantTime,
     name: str,
     number: int,
-    entries: Entries,
+    entries: MetadataRecords,
 ) -> WriteStat:
     """Write what a run of instants brought to one file group."""
     data = encode_metadata_log(entries, partition, time, METADATA_SCHEMA)
-    token = told_token(number)
+    token = catchup_token(number)
     log = LogFile(partition, name, time, FIRST_LOG_VERSION, token, size_bytes=len(data))
     puts.add(f"{METADATA}/{log.path}", data)
     return log_stat(log, written=len(entries.keys), deleted=len(entries.removed))

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from headwater.kernel.timeline.active import Timeline
-from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit, CommitReader
+from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader, CompletedCommit
 from headwater.kernel.view.committed_files import CommittedFiles
 from headwater.kernel.view.file_index import FileIndex
 from headwater.model.files import DataFile, LogFile, parse_data_file
@@ -60,7 +60,7 @@ class IndexedFiles:
     def gather(
         self, files: CommittedFiles, partitions: Collection[str] | None, loaded: Collection[str]
     ) -> None:
-        replaces: list[Commit] = []
+        replaces: list[CompletedCommit] = []
         plans: dict[InstantTime, CompactionPlan] = {}
         known = {} if self._has_noted_active else {i.requested_time: i for i in self._instants}
         if not self._has_noted_active:

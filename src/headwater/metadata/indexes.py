@@ -19,7 +19,7 @@ from headwater.metadata.index_request import Columns, plan_indexes
 from headwater.metadata.indexing import IndexedPlan, Indexing, Report, log_progress
 from headwater.metadata.listing import list_indexes
 from headwater.metadata.partition_kinds import FILES, RECORD_INDEX, PartitionKind, kind_of
-from headwater.metadata.services import metadata_upkeep, run_metadata_upkeep
+from headwater.metadata.services import metadata_services, run_metadata_services
 from headwater.model.instant import parse_instant_time
 
 _LISTED = ("index", "state", "columns", "file_groups", "plan", "owner")
@@ -175,7 +175,7 @@ class Indexes:
 
     def _fold(self) -> None:
         """Fold what builds caught up with since their plans, or the next writer has to."""
-        run_metadata_upkeep(replace(metadata_upkeep(self._table.reload()), commits=0))
+        run_metadata_services(replace(metadata_services(self._table.reload()), commits=0))
 
     def _check_lock_provider(self) -> None:
         if self._needs_chosen_lock and chosen_provider(self._table.lock_config) is None:

@@ -23,16 +23,16 @@ from headwater.format.log.frames import (
     encode_block,
     iter_blocks,
 )
-from headwater.metadata.hfile_records import entries_of_hfile
+from headwater.metadata.hfile_records import records_of_hfile
 from headwater.metadata.partition_kinds import partition_of
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.model.files import LogFile
 from headwater.model.instant import InstantTime
 from headwater.seams.storage import Storage
 
 
 def encode_metadata_log(
-    entries: Entries,
+    entries: MetadataRecords,
     partition: str,
     instant_time: InstantTime,
     schema: str,
@@ -77,7 +77,7 @@ def encode_initial_log(instant_time: InstantTime) -> bytes:
     return encode_initial_block(instant_time)
 
 
-def read_metadata_log(data: bytes | memoryview, path: str) -> list[Entries]:
+def read_metadata_log(data: bytes | memoryview, path: str) -> list[MetadataRecords]:
     """Decode one log file: what each of its blocks says, in their order.
 
     Raises:
@@ -99,7 +99,7 @@ def load_metadata_logs(
     logs: Sequence[LogFile],
     *,
     is_visible_instant: Callable[[InstantTime], bool],
-) -> list[Entries]:
+) -> list[MetadataRecords]:
     """Load the logs of a file slice, given in merge order: what each of their blocks says.
 
     Blocks that a command took back, or that a log compaction stands for, are left out.
@@ -112,14 +112,14 @@ def load_metadata_logs(
     return [_entries_of(block, path) for block, path in blocks]
 
 
-def _entries_of(block: LogBlock, path: str) -> Entries:
+def _entries_of(block: LogBlock, path: str) -> MetadataRecords:
     if block.type is BlockType.HFILE_DATA:
         hfile = HFile.of_bytes(block.content, path=path)
-        return entries_of_hfile(hfile, hfile.read_all())
+        return records_of_hfile(hfile, hfile.read_all())
     part = decode_part(block, path=path)
     if not isinstance(part, DeletePart):
         raise corrupt(path, f"a {block.type.name} block at offset {block.offset}")
     strange = set(part.partition_paths.to_pylist()) - {partition_of(path)}
     if strange:
         raise corrupt(path, f"it removes keys of {strange.pop()!r}")
-    return Entries(pa.array([], pa.string()), pa.array([], pa.binary()), part.record_keys)
+    return MetadataRecords(pa.array([], pa.string()), pa.array([], pa.binary()), part.record_keys)

@@ -24,7 +24,7 @@ from headwater.format.metadata.schema import RecordType
 from headwater.metadata.index_keys import ALL_PARTITIONS
 from headwater.metadata.log_files import load_metadata_logs
 from headwater.metadata.partition_kinds import PartitionKind, kind_of
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.model.files import LogFile
 from headwater.model.instant import InstantTime
 from headwater.seams.storage import Storage
@@ -33,7 +33,7 @@ _STATISTICS = (PartitionKind.COLUMN_STATS, PartitionKind.PARTITION_STATS)
 _SAYING_DELETED = (*_STATISTICS, PartitionKind.BLOOM_FILTERS, PartitionKind.SECONDARY_INDEX)
 
 
-def load_logged(storage: Storage, logs: Sequence[LogFile]) -> list[Entries]:
+def load_logged(storage: Storage, logs: Sequence[LogFile]) -> list[MetadataRecords]:
     """Load what logs of completed instants say, in their order.
 
     `storage` is the metadata table's own.
@@ -58,9 +58,9 @@ def load_logged(storage: Storage, logs: Sequence[LogFile]) -> list[Entries]:
     return load_metadata_logs(storage, logs, is_visible_instant=is_theirs)
 
 
-def merge_entries(
-    partition: str, logged: Sequence[Entries], *, base: Entries | None = None
-) -> Entries:
+def merge_records(
+    partition: str, logged: Sequence[MetadataRecords], *, base: MetadataRecords | None = None
+) -> MetadataRecords:
     """Return what holds after entries were said one after the other, the oldest first.
 
     The answer has no removed keys. Keys come in any order, each once.
@@ -72,7 +72,7 @@ def merge_entries(
         MalformedAvroError: a record that has to be looked into is damaged.
     """
     said = [part for part in logged if len(part)]
-    held = Entries.none() if base is None else base
+    held = MetadataRecords.none() if base is None else base
     if not said:
         return held
     # A base file may be large, and little is said about what it holds.
@@ -81,14 +81,14 @@ def merge_entries(
     kind = kind_of(partition)
     is_lists = kind is PartitionKind.FILES
     merged = _united([told, *said]) if is_lists else _merged([told, *said], kind)
-    return Entries(
+    return MetadataRecords(
         pa.concat_arrays([untold.keys, merged.keys]),
         pa.concat_arrays([untold.values, merged.values]),
         pa.array([], pa.string()),
     )
 
 
-def merge_lists(said: Iterable[Entries]) -> dict[str, dict[str, FileInfo]]:
+def merge_lists(said: Iterable[MetadataRecords]) -> dict[str, dict[str, FileInfo]]:
     """Return the lists of the files partition, by key, after all that was said, the oldest first.
 
     Raises:
@@ -108,15 +108,15 @@ def merge_lists(said: Iterable[Entries]) -> dict[str, dict[str, FileInfo]]:
     }
 
 
-def _filtered(entries: Entries, mask: pa.BooleanArray) -> Entries:
-    return Entries(entries.keys.filter(mask), entries.values.filter(mask), entries.removed)
+def _filtered(entries: MetadataRecords, mask: pa.BooleanArray) -> MetadataRecords:
+    return MetadataRecords(entries.keys.filter(mask), entries.values.filter(mask), entries.removed)
 
 
-def _keys_said(parts: Iterable[Entries]) -> list[pa.StringArray]:
+def _keys_said(parts: Iterable[MetadataRecords]) -> list[pa.StringArray]:
     return [keys for part in parts for keys in (part.removed, part.keys)]
 
 
-def _merged(parts: Sequence[Entries], kind: PartitionKind) -> Entries:
+def _merged(parts: Sequence[MetadataRecords], kind: PartitionKind) -> MetadataRecords:
     """Merge records of any kind but lists of files, all at once."""
     encoded = pa.concat_arrays(_keys_said(parts)).dictionary_encode()
     # A key is removed by saying it without a value.
@@ -140,14 +140,16 @@ def _merged(parts: Sequence[Entries], kind: PartitionKind) -> Entries:
     merged = values.take(pa.array(counting))
     if kind in _STATISTICS:
         merged = widen_column_stats(merged, subjects)
-    return Entries(encoded.dictionary.take(pa.array(left)), merged, pa.array([], pa.string()))
+    return MetadataRecords(
+        encoded.dictionary.take(pa.array(left)), merged, pa.array([], pa.string())
+    )
 
 
-def _united(parts: Iterable[Entries]) -> Entries:
+def _united(parts: Iterable[MetadataRecords]) -> MetadataRecords:
     """Merge lists of files."""
     lists = merge_lists(parts)
     values = [encode_files(files, _list_type(key)) for key, files in lists.items()]
-    return Entries(
+    return MetadataRecords(
         pa.array(list(lists), pa.string()),
         pa.array(values, pa.binary()),
         pa.array([], pa.string()),

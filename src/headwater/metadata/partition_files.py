@@ -50,7 +50,7 @@ def is_initial_log(file: DataFile) -> bool:
     return isinstance(file, LogFile) and file.write_token == INITIAL_TOKEN
 
 
-def told_token(group: int) -> str:
+def catchup_token(group: int) -> str:
     """Return the write token of a log that the builder of an index writes in an instant's place.
 
     It completed before the index was announced, or its engine did not look in time.
@@ -58,7 +58,7 @@ def told_token(group: int) -> str:
     return write_token(group, 0, 1)
 
 
-def is_told_log(file: DataFile) -> bool:
+def is_catchup_log(file: DataFile) -> bool:
     """Whether a log was written in its instant's place: its commit lacks it, and it counts."""
     return isinstance(file, LogFile) and file.write_token.partition("-")[2] == "0-1"
 

@@ -1,4 +1,4 @@
-"""Entries of `record_index` and `secondary_index_*`: terms of rows, see `metadata.row_keys`.
+"""Records of `record_index` and `secondary_index_*`: index keys of rows, see `metadata.row_keys`.
 
 The record index maps a key to one place. Where a table holds a key twice, which tables allow whose
 own index looks within a partition only, the entry names one of the places: the one that was told
@@ -22,24 +22,24 @@ from headwater.format.metadata.records import (
     encode_secondary,
 )
 from headwater.metadata.index_keys import split_secondary_keys
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.model.files import FileGroupId
 from headwater.model.instant import INSTANT_TIME_FORMAT, InstantTime
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedTerms:
-    """Terms of rows in one file group."""
+class LocatedKeys:
+    """Keys of rows in one file group."""
 
     group: FileGroupId
-    terms: pa.StringArray
+    index_keys: pa.StringArray
     instant_times: pa.StringArray | InstantTime
     """When the rows came there: of each, or of all."""
 
 
-def record_entries(
-    placed: Collection[PlacedTerms], removed: pa.StringArray, *, is_utc: bool
-) -> Entries:
+def record_index_records(
+    placed: Collection[LocatedKeys], removed: pa.StringArray, *, is_utc: bool
+) -> MetadataRecords:
     """Return the entries of the record index that say where records are, and which are gone.
 
     Args:
@@ -47,53 +47,54 @@ def record_entries(
         removed: keys that are not among those placed.
         is_utc: whether instant times are digits in UTC, or in the zone of this process.
     """
-    if not any(len(each.terms) for each in placed):
-        return Entries(pa.array([], pa.string()), pa.array([], pa.binary()), removed)
-    keys = pa.concat_arrays([each.terms for each in placed])
+    if not any(len(each.index_keys) for each in placed):
+        return MetadataRecords(pa.array([], pa.string()), pa.array([], pa.binary()), removed)
+    keys = pa.concat_arrays([each.index_keys for each in placed])
     values = pa.concat_arrays(
         [
             encode_record_locations(
                 each.group.partition,
                 each.group.file_id,
-                _epoch_ms_of_all(each.instant_times, len(each.terms), is_utc=is_utc),
+                _epoch_ms_of_all(each.instant_times, len(each.index_keys), is_utc=is_utc),
             )
             for each in placed
-            if len(each.terms)
+            if len(each.index_keys)
         ]
     )
     keys, values = _last_of_each(keys, values)
-    return Entries(keys, values, removed)
+    return MetadataRecords(keys, values, removed)
 
 
-def secondary_entries(terms: pa.StringArray, removed: pa.StringArray) -> Entries:
-    """Return the entries of a secondary index; no term is in both, and each there once."""
-    return Entries(terms, encode_secondary(len(terms)), removed)
+def secondary_index_records(index_keys: pa.StringArray, removed: pa.StringArray) -> MetadataRecords:
+    """Return the entries of a secondary index; no index key is in both, and each there once."""
+    return MetadataRecords(index_keys, encode_secondary(len(index_keys)), removed)
 
 
 def gone_for_good(
-    terms: pa.StringArray,
-    held: Entries,
+    index_keys: pa.StringArray,
+    held: MetadataRecords,
     *,
     groups: Collection[FileGroupId],
     unseen: Collection[InstantTime],
     is_secondary: bool,
     is_utc: bool,
 ) -> pa.StringArray:
-    """Return those of the terms which vanished from some file groups that an index may lose.
+    """Return those of the index keys which vanished from some file groups that an index may lose.
 
     A record may have gone to another file group, or come back by an instant that whoever read the
     groups did not see. The record index tells: it has the place and time that were told last.
 
     Args:
-        terms: of the index in question, each once.
+        index_keys: of the index in question, each once.
         held: what the record index has of their record keys.
-        groups: the file groups that the terms vanished from.
+        groups: the file groups that the index keys vanished from.
         unseen: instants that completed since, or that are not complete.
-        is_secondary: whether the terms are of a secondary index. Such a term may also go if the
+        is_secondary: whether the index keys are of a secondary index. Such an index key may also go
+        if the
             record index does not know its record at all.
     """
-    if not len(terms):
-        return terms
+    if not len(index_keys):
+        return index_keys
     places = decode_record_locations(held.values)
     here = pc.is_in(
         _group_texts(places["partition_path"], places["file_id"]),
@@ -104,13 +105,13 @@ def gone_for_good(
     )
     late = pa.array([epoch_ms(time, is_utc=is_utc) for time in unseen], pa.int64())
     may_go = pc.and_(here, pc.invert(pc.is_in(places["instant_ms"], value_set=late)))
-    record_keys = split_secondary_keys(terms)[1] if is_secondary else terms
+    record_keys = split_secondary_keys(index_keys)[1] if is_secondary else index_keys
     # A record index that is kept apart may have a key in several places.
     blocked = held.keys.filter(_one_piece(pc.invert(may_go)))
     allowed = pc.invert(pc.is_in(record_keys, value_set=blocked))
     if not is_secondary:
         allowed = pc.and_(allowed, pc.is_in(record_keys, value_set=held.keys))
-    return terms.filter(allowed)
+    return index_keys.filter(allowed)
 
 
 def epoch_ms(time: InstantTime, *, is_utc: bool) -> int:

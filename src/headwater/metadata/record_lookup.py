@@ -47,7 +47,9 @@ def find_locations(
     )
 
 
-def find_locations_apart(table: MetadataTable, keys: Mapping[str, pa.StringArray]) -> pa.Table:
+def find_locations_by_partition(
+    table: MetadataTable, keys: Mapping[str, pa.StringArray]
+) -> pa.Table:
     """Return the locations of record keys by an index that is kept apart by partitions.
 
     Args:

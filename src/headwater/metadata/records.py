@@ -1,4 +1,4 @@
-"""Entries: what one instant says to one partition of the metadata table, as Arrow arrays."""
+"""Records of one partition of the metadata table, as Arrow arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class MetadataRecords:
     """Keys with their records, and keys that are gone. No key is in both."""
 
     keys: pa.StringArray
@@ -28,10 +28,10 @@ class Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class EntriesApart:
-    """Entries of a record index that is kept apart by partitions of the table.
+class PartitionedRecords:
+    """Records of a record index that is kept apart by partitions of the table.
 
     The same key may be there in several of them, so what is said about it names the partition.
     """
 
-    by_partition: Mapping[str, Entries]
+    by_partition: Mapping[str, MetadataRecords]

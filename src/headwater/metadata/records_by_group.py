@@ -12,15 +12,15 @@ import pyarrow as pa
 
 from headwater.format.metadata.index_definitions import IndexVersion
 from headwater.metadata.partition_kinds import data_partition_of, file_id, groups_of_keys
-from headwater.metadata.records import Entries, EntriesApart
+from headwater.metadata.records import MetadataRecords, PartitionedRecords
 
 
 def share_out(
     partition: str,
-    entries: Entries | EntriesApart,
+    entries: MetadataRecords | PartitionedRecords,
     file_ids: Sequence[str],
     version: IndexVersion = IndexVersion.V2,
-) -> Iterator[tuple[str, int, Entries]]:
+) -> Iterator[tuple[str, int, MetadataRecords]]:
     """Give the file ids of the file groups that entries concern, their numbers and their share.
 
     A partition of the table that a record index kept apart does not know yet begins with one file
@@ -31,7 +31,7 @@ def share_out(
         file_ids: those of the file groups that there are, by their numbers.
         version: that of a secondary index.
     """
-    if isinstance(entries, Entries):
+    if isinstance(entries, MetadataRecords):
         for number, part in split_by_group(partition, entries, len(file_ids), version).items():
             yield file_ids[number], number, part
         return
@@ -46,10 +46,10 @@ def share_out(
 
 def split_by_group(
     partition: str,
-    entries: Entries,
+    entries: MetadataRecords,
     group_count: int,
     version: IndexVersion = IndexVersion.V2,
-) -> dict[int, Entries]:
+) -> dict[int, MetadataRecords]:
     """Return what entries say to each file group, by the numbers of those that are concerned.
 
     `version` is that of a secondary index.
@@ -65,7 +65,7 @@ def split_by_group(
     removed = entries.removed.take(gone.order)
     nowhere = slice(0, 0)
     return {
-        group: Entries(
+        group: MetadataRecords(
             keys[kept.places.get(group, nowhere)],
             values[kept.places.get(group, nowhere)],
             removed[gone.places.get(group, nowhere)],

@@ -15,7 +15,7 @@ from headwater.config.table import TableConfig
 from headwater.format.timeline.records import decode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.contents import load_contents
-from headwater.metadata.partition_files import is_bootstrap_time, is_told_log
+from headwater.metadata.partition_files import is_bootstrap_time, is_catchup_log
 from headwater.metadata.table import (
     METADATA_TABLE_TIMELINE,
     MetadataTable,
@@ -58,7 +58,7 @@ def _has_made_after(table: MetadataTable, partition: str, completion_time: Insta
     files = [
         file
         for file in table.list_files(partition)
-        if isinstance(file, BaseFile) or is_told_log(file)
+        if isinstance(file, BaseFile) or is_catchup_log(file)
     ]
     completed = table.completion_times(files)
     for file in files:

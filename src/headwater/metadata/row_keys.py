@@ -1,16 +1,18 @@
-"""What rows of a file group say to an index over rows: one term for each row.
+"""What rows of a file group say to an index over rows: one index key for each row.
 
     record index      the record key
     secondary index   the value of its column and the record key, as `index_keys` joins them
 
-Terms come from files alone, with few columns read:
+Keys come from files alone, with few columns read:
 
-    terms_of_base_file, terms_of_logs    every row that is in a file, whether a reader finds it or
-                                         not; deletes have no term
-    live_terms                           the rows that a reader of a slice finds
+    index_keys_of_base_file, index_keys_of_logs
+                       every row that is in a file, whether a reader finds it or not; deletes have
+                       no index key
+    live_index_keys    the rows that a reader of a slice finds
 
-An index may name too much and never too little, so a log adds its terms without a look at what is
-below it, and only whoever reads a whole slice can tell which terms are gone: `vanished_terms`.
+An index may name too much and never too little, so a log adds its index keys without a look at what
+is below it, and only whoever reads a whole slice can tell which index keys are gone:
+`vanished_index_keys`.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ from headwater.slice.reader import SliceReader
 
 
 @dataclass(frozen=True, slots=True)
-class TermRule:
-    """How the rows of a table become the terms of one index."""
+class IndexKeyRule:
+    """How the rows of a table become the index keys of one index."""
 
     merge: MergeRule
     schema: pa.Schema
@@ -47,13 +49,13 @@ class TermRule:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that the terms are made of, those at the top."""
+        """The columns that the index keys are made of, those at the top."""
         return frozenset(
             {RECORD_KEY} if self.column is None else {RECORD_KEY, self.column.split(".")[0]}
         )
 
     def of_rows(self, rows: pa.Table | pa.RecordBatch) -> pa.StringArray:
-        """Return the term of each row.
+        """Return the index key of each row.
 
         Raises:
             InvalidInputError: the column's type has no text that all engines agree on.
@@ -100,9 +102,9 @@ def secondary_text(values: pa.Array, column: str) -> pa.StringArray:
     return column_text(values, column).cast(pa.string())
 
 
-def term_rule(
+def index_key_rule(
     merge: MergeRule, schema: pa.Schema, *, column: str | None, has_meta_fields: bool
-) -> TermRule:
+) -> IndexKeyRule:
     """Return the rule of an index over the rows of a table.
 
     Raises:
@@ -127,13 +129,13 @@ def term_rule(
                 "after merging",
                 kind=ErrorKind.UNSUPPORTED_OPTION,
             )
-    return TermRule(merge, schema, column)
+    return IndexKeyRule(merge, schema, column)
 
 
-def terms_of_base_file(
-    storage: Storage, file: BaseFile, rule: TermRule
+def index_keys_of_base_file(
+    storage: Storage, file: BaseFile, rule: IndexKeyRule
 ) -> Iterator[pa.StringArray]:
-    """Give the terms of a base file, piece by piece.
+    """Give the index keys of a base file, piece by piece.
 
     Raises:
         CorruptTableError: the file is missing or damaged.
@@ -143,13 +145,13 @@ def terms_of_base_file(
             yield rule.of_rows(batch)
 
 
-def terms_of_logs(
-    storage: Storage, logs: Sequence[LogFile], rule: TermRule
+def index_keys_of_logs(
+    storage: Storage, logs: Sequence[LogFile], rule: IndexKeyRule
 ) -> list[pa.StringArray]:
-    """Return the terms of all rows in some logs.
+    """Return the index keys of all rows in some logs.
 
-    A partial row that lacks the column of a secondary index has no term: it leaves the value that
-    the record has.
+    A partial row that lacks the column of a secondary index has no index_key: it leaves the value
+    that the record has.
 
     Raises:
         CorruptTableError: a log is missing or damaged.
@@ -163,16 +165,18 @@ def terms_of_logs(
 
 
 @dataclass(frozen=True, slots=True)
-class LiveTerms:
-    """Terms of rows that readers find, and the times of the commits that wrote the rows."""
+class LiveIndexKeys:
+    """Keys of rows that readers find, and the times of the commits that wrote the rows."""
 
-    terms: pa.StringArray
+    index_keys: pa.StringArray
     commit_times: pa.StringArray | None
     """None if all rows are from the base file."""
 
 
-def live_terms(storage: Storage, file_slice: FileSlice, rule: TermRule) -> Iterator[LiveTerms]:
-    """Give the terms of the rows that a reader of the slice finds, piece by piece.
+def live_index_keys(
+    storage: Storage, file_slice: FileSlice, rule: IndexKeyRule
+) -> Iterator[LiveIndexKeys]:
+    """Give the index keys of the rows that a reader of the slice finds, piece by piece.
 
     Raises:
         CorruptTableError: a file is missing or damaged.
@@ -180,17 +184,21 @@ def live_terms(storage: Storage, file_slice: FileSlice, rule: TermRule) -> Itera
     """
     if not file_slice.logs:
         if file_slice.base is not None:
-            for terms in terms_of_base_file(storage, file_slice.base, rule):
-                yield LiveTerms(terms, None)
+            for index_keys in index_keys_of_base_file(storage, file_slice.base, rule):
+                yield LiveIndexKeys(index_keys, None)
         return
     reader = SliceReader(storage, rule.merge, schema_with_meta_columns(rule.schema))
     with closing(reader.read(file_slice, [*rule.columns, COMMIT_TIME])) as batches:
         for batch in batches:
-            yield LiveTerms(rule.of_rows(batch), _one_piece(batch[COMMIT_TIME]).cast(pa.string()))
+            yield LiveIndexKeys(
+                rule.of_rows(batch), _one_piece(batch[COMMIT_TIME]).cast(pa.string())
+            )
 
 
-def vanished_terms(storage: Storage, file_slice: FileSlice, rule: TermRule) -> pa.StringArray:
-    """Return the terms in the files of a slice that no reader of it finds any more.
+def vanished_index_keys(
+    storage: Storage, file_slice: FileSlice, rule: IndexKeyRule
+) -> pa.StringArray:
+    """Return the index keys in the files of a slice that no reader of it finds any more.
 
     They are what compaction and clustering leave behind.
 
@@ -200,23 +208,25 @@ def vanished_terms(storage: Storage, file_slice: FileSlice, rule: TermRule) -> p
     """
     if not file_slice.logs:
         return pa.array([], pa.string())
-    base = () if file_slice.base is None else terms_of_base_file(storage, file_slice.base, rule)
-    held = unique_terms([*base, *terms_of_logs(storage, file_slice.logs, rule)])
-    live = [piece.terms for piece in live_terms(storage, file_slice, rule)]
-    return without_terms(held, live)
+    base = (
+        () if file_slice.base is None else index_keys_of_base_file(storage, file_slice.base, rule)
+    )
+    held = unique_keys([*base, *index_keys_of_logs(storage, file_slice.logs, rule)])
+    live = [piece.index_keys for piece in live_index_keys(storage, file_slice, rule)]
+    return without_keys(held, live)
 
 
-def unique_terms(pieces: Sequence[pa.StringArray]) -> pa.StringArray:
-    """Return each term once."""
+def unique_keys(pieces: Sequence[pa.StringArray]) -> pa.StringArray:
+    """Return each index key once."""
     return pc.unique(pa.chunked_array(pieces, pa.string()))
 
 
-def without_terms(terms: pa.StringArray, others: Sequence[pa.StringArray]) -> pa.StringArray:
-    """Return the terms that are not among the others."""
+def without_keys(index_keys: pa.StringArray, others: Sequence[pa.StringArray]) -> pa.StringArray:
+    """Return the index keys that are not among the others."""
     known = pa.chunked_array(others, pa.string())
-    if not len(terms) or not len(known):
-        return terms
-    return terms.filter(pc.invert(pc.is_in(terms, value_set=known)))
+    if not len(index_keys) or not len(known):
+        return index_keys
+    return index_keys.filter(pc.invert(pc.is_in(index_keys, value_set=known)))
 
 
 def _one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:

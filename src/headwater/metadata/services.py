@@ -1,6 +1,6 @@
 """Upkeep of the metadata table: its logs are folded, old files deleted, its timeline kept short.
 
-Whoever commits to the data table calls `run_metadata_upkeep` afterwards. It costs one listing of
+Whoever commits to the data table calls `run_metadata_services` afterwards. It costs one listing of
 the metadata table's timeline until there is something to do:
 
 1. a compaction that was planned is executed, unless somebody is at it; otherwise one is planned
@@ -53,13 +53,13 @@ from headwater.kernel.txn.metadata_commit import delete_metadata_logs
 from headwater.kernel.txn.steps import Claim, Started
 from headwater.kernel.txn.transaction import Decision, LockTransaction, Needs, Prefix
 from headwater.metadata.compaction import (
+    commits_since_compaction,
     compaction_time,
     fold,
     held_back_by,
     input_names,
     obsolete_files,
     plan_metadata_compaction,
-    told_since_compaction,
     unaccounted,
 )
 from headwater.metadata.partition_files import COMPACT, encode_metadata_commit, is_own
@@ -73,7 +73,7 @@ from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import DataFile, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan
-from headwater.seams.batched_puts import GatheredPuts
+from headwater.seams.batched_puts import BatchedPuts
 from headwater.seams.components import Components
 from headwater.seams.storage import Storage
 from headwater.seams.sub_storage import SubStorage
@@ -94,7 +94,7 @@ METADATA_LAYOUT = TableLayout(timeline=METADATA_TABLE_TIMELINE, history=METADATA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataUpkeep:
+class MetadataServices:
     """The metadata table of one data table, as one process keeps it up."""
 
     components: Components
@@ -119,9 +119,9 @@ class MetadataUpkeep:
         return LockTransaction(self.own, self.layout, lock_timeout_ms=self.lock_timeout_ms)
 
 
-def metadata_upkeep(table: TableContext) -> MetadataUpkeep:
+def metadata_services(table: TableContext) -> MetadataServices:
     """Return how this process keeps the metadata table of a table up."""
-    return MetadataUpkeep(
+    return MetadataServices(
         components=table.components,
         config=table.config,
         commits=table.metadata_config.compaction_commits,
@@ -130,7 +130,7 @@ def metadata_upkeep(table: TableContext) -> MetadataUpkeep:
     )
 
 
-def run_metadata_upkeep(upkeep: MetadataUpkeep) -> Instant | None:
+def run_metadata_services(upkeep: MetadataServices) -> Instant | None:
     """Do what is due; return the compaction that this call completed, if it did.
 
     Never raises for what it could not do: that is logged, and done by a later call.
@@ -146,7 +146,7 @@ def run_metadata_upkeep(upkeep: MetadataUpkeep) -> Instant | None:
     return None
 
 
-def compact_metadata_table(upkeep: MetadataUpkeep) -> Instant | None:
+def compact_metadata_table(upkeep: MetadataServices) -> Instant | None:
     """Fold all logs that can be folded now, whether it is due or not; None if there are none.
 
     Raises:
@@ -157,14 +157,14 @@ def compact_metadata_table(upkeep: MetadataUpkeep) -> Instant | None:
     return _run(replace(upkeep, commits=0))
 
 
-def _run(upkeep: MetadataUpkeep) -> Instant | None:
+def _run(upkeep: MetadataServices) -> Instant | None:
     own = load_active(upkeep.own.storage, upkeep.layout.timeline)
     txn = upkeep.transaction()
     pending = next((i for i in own.pending if i.action is Action.COMPACTION), None)
     plan: Started | InstantTime | None = None
     if pending is not None:
         plan = pending.requested_time
-    elif told_since_compaction(own) >= max(upkeep.commits, 1):
+    elif commits_since_compaction(own) >= max(upkeep.commits, 1):
         plan = _schedule(upkeep, txn)
     if plan is None:
         return None
@@ -172,7 +172,7 @@ def _run(upkeep: MetadataUpkeep) -> Instant | None:
 
 
 def execute_plan(
-    upkeep: MetadataUpkeep, txn: LockTransaction, plan: Started | InstantTime
+    upkeep: MetadataServices, txn: LockTransaction, plan: Started | InstantTime
 ) -> Instant | None:
     """Execute a compaction, and delete and archive what is not needed any more.
 
@@ -217,7 +217,7 @@ class RequestAt:
         )
 
 
-def _schedule(upkeep: MetadataUpkeep, txn: LockTransaction) -> Started | None:
+def _schedule(upkeep: MetadataServices, txn: LockTransaction) -> Started | None:
     """Plan a compaction under the table lock; None if it has to wait, or there is nothing to do."""
     storage = upkeep.components.storage
     with txn.hold():
@@ -227,7 +227,7 @@ def _schedule(upkeep: MetadataUpkeep, txn: LockTransaction) -> Started | None:
         table = load_metadata_table(storage, config, timeline)
         if any(i.action is Action.COMPACTION for i in table.timeline.pending):
             return None
-        if told_since_compaction(table.timeline) < max(upkeep.commits, 1):
+        if commits_since_compaction(table.timeline) < max(upkeep.commits, 1):
             return None
         time = compaction_time(timeline, table.timeline)
         if time is None:
@@ -281,7 +281,7 @@ class _Fold:
             for partition in sorted({operation.partition_path or "" for operation in operations})
         }
         stats: list[WriteStat] = []
-        puts = GatheredPuts(self.storage)
+        puts = BatchedPuts(self.storage)
         for task, operation in enumerate(operations):
             heartbeat.check()
             if not names[operation.partition_path or ""].issuperset(input_names(operation)):
@@ -306,7 +306,7 @@ class _Fold:
 # What is not needed any more -------------------------------------------------------------------
 
 
-def _tidy(upkeep: MetadataUpkeep) -> None:
+def _tidy(upkeep: MetadataServices) -> None:
     """Delete old files, and archive the instants that have none left."""
     storage = upkeep.components.storage
     timeline = load_active(storage, table_layout(upkeep.config).timeline)
@@ -324,7 +324,7 @@ def _list_files(table: MetadataTable) -> list[DataFile]:
 
 
 def _delete_obsolete(
-    upkeep: MetadataUpkeep, table: MetadataTable, files: Sequence[DataFile]
+    upkeep: MetadataServices, table: MetadataTable, files: Sequence[DataFile]
 ) -> frozenset[str]:
     done = [i for i in table.timeline.completed if i.action.completed_name is Action.COMMIT]
     times = sorted(instant.requested_time for instant in done)
@@ -338,7 +338,7 @@ def _delete_obsolete(
 
 
 def _archive(
-    upkeep: MetadataUpkeep, timeline: Timeline, own: Timeline, left: Iterable[InstantTime]
+    upkeep: MetadataServices, timeline: Timeline, own: Timeline, left: Iterable[InstantTime]
 ) -> None:
     """Archive delta commits in the order of their completion, and compactions, without files."""
     inside, layout = upkeep.own.storage, upkeep.layout

@@ -48,18 +48,18 @@ from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.txn.index_plan import (
+    changes_data_files,
     load_pending_plans,
-    tells_indexes,
 )
 from headwater.metadata.definitions import load_index_definitions
-from headwater.metadata.hfile_records import entries_of_hfile
-from headwater.metadata.merge_records import load_logged, merge_entries
+from headwater.metadata.hfile_records import records_of_hfile
+from headwater.metadata.merge_records import load_logged, merge_records
 from headwater.metadata.partition_files import (
     covered_partitions,
     is_bootstrap_time,
+    is_catchup_log,
     is_initial_log,
     is_own,
-    is_told_log,
 )
 from headwater.metadata.partition_kinds import (
     FILES,
@@ -69,7 +69,7 @@ from headwater.metadata.partition_kinds import (
     group_number,
     groups_of_keys,
 )
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.metadata.slices import MetadataSlice, newest_slices
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import BaseFile, DataFile, attempt_of, parse_data_file
@@ -112,7 +112,7 @@ def load_metadata_table(
         CorruptTableError: kind CORRUPT_METADATA_TABLE; its timeline is damaged.
     """
     inside = SubStorage(storage, METADATA)
-    with _damage_told(inside):
+    with _as_metadata_damage(inside):
         own = load_active(inside, METADATA_TABLE_TIMELINE)
     return MetadataTable(storage, config, timeline, own, history)
 
@@ -142,7 +142,7 @@ class MetadataTable:
         self._files: dict[str, list[DataFile]] = {}
         self._partitions: dict[str, _Partition] = {}
         self._base_files: dict[str, HFile] = {}
-        self._logged: dict[tuple[str, str], list[Entries]] = {}
+        self._logged: dict[tuple[str, str], list[MetadataRecords]] = {}
         self._commits: dict[InstantTime, CommitMetadata] = {}
 
     @property
@@ -203,18 +203,18 @@ class MetadataTable:
         if partition not in self.usable:
             return f"the index {partition} is not in use"
         slices = self._partition(partition).slices
-        if not slices and self._has_never_been_told(partition):
+        if not slices and self._has_no_records_yet(partition):
             return None
         if not slices:
             return f"the index {partition} has no files"
         empty = [one.file_id for one in slices if one.base is None and not one.logs]
-        if self._is_apart(partition):
+        if self._is_partitioned(partition):
             empty = []  # Whoever has begun such a group is pending, and has told nothing yet.
         if empty or (partition == FILES and slices[0].base is None):
             return f"the index {partition} is not built"
         since = self._built(partition)
         for instant in self._timeline.completed_within_open_closed(since, None):
-            if tells_indexes(instant) and not self._has_told(instant):
+            if changes_data_files(instant) and not self._has_written_records(instant):
                 return f"the metadata table has nothing of {instant}, which is completed"
         return self._lost_log(partition, slices)
 
@@ -254,7 +254,7 @@ class MetadataTable:
         self, files: Iterable[DataFile]
     ) -> Callable[[InstantTime], InstantTime | None]:
         """Return when the instants of files completed, for those that count."""
-        with _damage_told(self._storage):
+        with _as_metadata_damage(self._storage):
             self._load_completion_times({file.instant_time for file in files})
         return self._completion_times.get
 
@@ -281,7 +281,7 @@ class MetadataTable:
         keys: pa.StringArray | Sequence[str],
         *,
         data_partition: str | None = None,
-    ) -> Entries:
+    ) -> MetadataRecords:
         """Return the entries of those keys that have one.
 
         `data_partition` is for a record index that is kept apart by partitions of the data table;
@@ -299,7 +299,7 @@ class MetadataTable:
                 found.append(self._look_up_in(partition, slices[number], asked))
         return _joined(found)
 
-    def told(self, partition: str, keys: Sequence[str] | None = None) -> list[Entries]:
+    def told(self, partition: str, keys: Sequence[str] | None = None) -> list[MetadataRecords]:
         """Return what was said about some keys, by default about all, the oldest first, unmerged.
 
         Lists of files are read so: merged as records they would be encoded, to be decoded again.
@@ -308,25 +308,27 @@ class MetadataTable:
         return [
             part
             for one in self._partition(partition).slices
-            for part in self._told_to(partition, one, wanted)
+            for part in self._records_in_group(partition, one, wanted)
         ]
 
-    def scan(self, partition: str, prefix: str | Sequence[str]) -> Entries:
+    def scan(self, partition: str, prefix: str | Sequence[str]) -> MetadataRecords:
         """Return the entries whose keys begin with the prefix, or with one of several."""
         prefixes = [prefix] if isinstance(prefix, str) else list(prefix)
         found = []
         for one in self._partition(partition).slices:
-            with _damage_told(self._storage):
+            with _as_metadata_damage(self._storage):
                 said = self._load_logged(partition, one)
                 parts = [_with_prefixes(part, prefixes) for part in said]
                 base = self._open_base(one)
                 held = (
-                    None if base is None else entries_of_hfile(base, base.scan_prefixes(prefixes))
+                    None if base is None else records_of_hfile(base, base.scan_prefixes(prefixes))
                 )
-                found.append(merge_entries(partition, parts, base=held))
+                found.append(merge_records(partition, parts, base=held))
         return _joined(found)
 
-    def read(self, partition: str, *, data_partition: str | None = None) -> Iterator[Entries]:
+    def read(
+        self, partition: str, *, data_partition: str | None = None
+    ) -> Iterator[MetadataRecords]:
         """Give all entries of a partition, one file group at a time.
 
         `data_partition` is for a record index that is kept apart by partitions of the data table.
@@ -341,21 +343,21 @@ class MetadataTable:
         groups = self._partition(partition).groups
         return frozenset(apart for apart in groups if apart is not None)
 
-    def read_group(self, partition: str, one: MetadataSlice) -> Entries:
+    def read_group(self, partition: str, one: MetadataSlice) -> MetadataRecords:
         """Return all entries of one file group. Nothing of its base file is kept."""
-        with _damage_told(self._storage):
+        with _as_metadata_damage(self._storage):
             parts, held = self._load_logged(partition, one), None
             if one.base is not None:
                 base = open_hfile(self._storage, one.base.path, one.base.size_bytes)
-                held = entries_of_hfile(base, base.read_all())
-            return merge_entries(partition, parts, base=held)
+                held = records_of_hfile(base, base.read_all())
+            return merge_records(partition, parts, base=held)
 
     # What is visible -------------------------------------------------------------------------
 
     def _partition(self, partition: str) -> _Partition:
         known = self._partitions.get(partition)
         if known is None:
-            with _damage_told(self._storage):
+            with _as_metadata_damage(self._storage):
                 known = self._partitions[partition] = self._load_partition(partition)
         return known
 
@@ -430,7 +432,7 @@ class MetadataTable:
 
     def _load_commits(self, instants: Sequence[Instant]) -> list[CommitMetadata]:
         unread = [i for i in instants if i.requested_time not in self._commits]
-        with _damage_told(self._storage):
+        with _as_metadata_damage(self._storage):
             contents = load_contents(self._storage, METADATA_TABLE_TIMELINE, unread)
             for instant, data in zip(unread, contents, strict=True):
                 path = instant_path(METADATA_TABLE_TIMELINE, instant)
@@ -449,9 +451,9 @@ class MetadataTable:
 
     # What is covered -------------------------------------------------------------------------
 
-    def _has_never_been_told(self, partition: str) -> bool:
+    def _has_no_records_yet(self, partition: str) -> bool:
         """Whether an index that is kept apart has no file groups because the table has no rows."""
-        return self._is_apart(partition) and not any(
+        return self._is_partitioned(partition) and not any(
             partition in (self._commit(instant).partition_to_write_stats or {})
             for instant in self._own_timeline.completed
         )
@@ -476,7 +478,7 @@ class MetadataTable:
         files = self.list_files(partition)
         folded = {one.file_id: one.base.instant_time if one.base else "" for one in slices}
         first = min(folded.values())  # Of an index that was built anew, this is when.
-        told = self._times_told_files() if partition == FILES else frozenset()
+        told = self._times_in_files_partition() if partition == FILES else frozenset()
         unsure = [
             instant
             for instant in self._own_timeline.completed
@@ -509,7 +511,7 @@ class MetadataTable:
             return False
         return (told.completion_time or "") >= base
 
-    def _times_told_files(self) -> frozenset[InstantTime]:
+    def _times_in_files_partition(self) -> frozenset[InstantTime]:
         """Return the instants that are known to have told the list of files what they had to.
 
         It has one file group, so a log of it is all there is to be told. Builds write base files,
@@ -519,7 +521,7 @@ class MetadataTable:
         builds = (i.requested_time for i in self._timeline.instants if i.action is Action.INDEXING)
         return frozenset((*logged, *builds))
 
-    def _has_told(self, instant: Instant) -> bool:
+    def _has_written_records(self, instant: Instant) -> bool:
         found = self._own_timeline.find(instant.requested_time)
         if found is not None:
             return found.is_completed
@@ -528,7 +530,7 @@ class MetadataTable:
 
     # What it says ----------------------------------------------------------------------------
 
-    def _is_apart(self, partition: str) -> bool:
+    def _is_partitioned(self, partition: str) -> bool:
         definition = self.definitions.get(partition) if partition == RECORD_INDEX else None
         return definition is not None and definition.is_partitioned
 
@@ -536,24 +538,26 @@ class MetadataTable:
         definition = self.definitions.get(partition) if partition != FILES else None
         return IndexVersion.V1 if definition is None else definition.version
 
-    def _look_up_in(self, partition: str, one: MetadataSlice, keys: pa.StringArray) -> Entries:
-        held, *said = self._told_to(partition, one, keys)
-        with _damage_told(self._storage):
-            return merge_entries(partition, said, base=held)
+    def _look_up_in(
+        self, partition: str, one: MetadataSlice, keys: pa.StringArray
+    ) -> MetadataRecords:
+        held, *said = self._records_in_group(partition, one, keys)
+        with _as_metadata_damage(self._storage):
+            return merge_records(partition, said, base=held)
 
-    def _told_to(
+    def _records_in_group(
         self, partition: str, one: MetadataSlice, keys: pa.StringArray | None
-    ) -> list[Entries]:
+    ) -> list[MetadataRecords]:
         """Return what the base file of a group holds of all or some keys, and its logs say."""
-        with _damage_told(self._storage):
+        with _as_metadata_damage(self._storage):
             said = self._load_logged(partition, one)
             if keys is not None:
                 said = [_with_keys(part, keys) for part in said]
             base = self._open_base(one)
             if base is None:
-                return [Entries.none(), *said]
+                return [MetadataRecords.none(), *said]
             held = base.read_all() if keys is None else base.look_up(keys)
-            return [entries_of_hfile(base, held), *said]
+            return [records_of_hfile(base, held), *said]
 
     def _open_base(self, one: MetadataSlice) -> HFile | None:
         if one.base is None:
@@ -564,13 +568,13 @@ class MetadataTable:
             self._base_files[one.base.path] = opened
         return opened
 
-    def _load_logged(self, partition: str, one: MetadataSlice) -> list[Entries]:
+    def _load_logged(self, partition: str, one: MetadataSlice) -> list[MetadataRecords]:
         """Return what the logs of a group say, in merge order; each is read once."""
         logs = [log for log in one.logs if not is_initial_log(log)]
         place = (partition, "/".join(log.path for log in logs))
         known = self._logged.get(place)
         if known is None:
-            with _damage_told(self._storage):
+            with _as_metadata_damage(self._storage):
                 known = load_logged(self._storage, logs)
             self._logged[place] = known
         return known
@@ -578,7 +582,7 @@ class MetadataTable:
 
 def _is_beside_attempts(file: DataFile) -> bool:
     """Whether no attempt of its instant wrote a file, so that the instant does not list it."""
-    return is_initial_log(file) or is_told_log(file)
+    return is_initial_log(file) or is_catchup_log(file)
 
 
 def _attempt_text(file: DataFile) -> str:
@@ -586,20 +590,20 @@ def _attempt_text(file: DataFile) -> str:
     return file.write_token if number is None else str(number)
 
 
-def _with_keys(said: Entries, keys: pa.StringArray) -> Entries:
+def _with_keys(said: MetadataRecords, keys: pa.StringArray) -> MetadataRecords:
     is_meant = pc.is_in(said.keys, value_set=keys)
     is_gone = pc.is_in(said.removed, value_set=keys)
-    return Entries(
+    return MetadataRecords(
         said.keys.filter(is_meant), said.values.filter(is_meant), said.removed.filter(is_gone)
     )
 
 
-def _with_prefixes(said: Entries, prefixes: Sequence[str]) -> Entries:
+def _with_prefixes(said: MetadataRecords, prefixes: Sequence[str]) -> MetadataRecords:
     if "" in prefixes:
         return said
     is_meant = _begins_with(said.keys, prefixes)
     is_gone = _begins_with(said.removed, prefixes)
-    return Entries(
+    return MetadataRecords(
         said.keys.filter(is_meant), said.values.filter(is_meant), said.removed.filter(is_gone)
     )
 
@@ -612,8 +616,8 @@ def _begins_with(keys: pa.StringArray, prefixes: Sequence[str]) -> pa.BooleanArr
     return begins
 
 
-def _joined(parts: Sequence[Entries]) -> Entries:
-    return Entries(
+def _joined(parts: Sequence[MetadataRecords]) -> MetadataRecords:
+    return MetadataRecords(
         _chain([part.keys for part in parts], pa.string()),
         _chain([part.values for part in parts], pa.binary()),
         pa.array([], pa.string()),
@@ -625,7 +629,7 @@ def _chain(arrays: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
 
 
 @contextmanager
-def _damage_told(storage: Storage) -> Iterator[None]:
+def _as_metadata_damage(storage: Storage) -> Iterator[None]:
     """Say of every kind of damage that it is the metadata table's."""
     try:
         yield

@@ -39,8 +39,8 @@ from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.kernel.layout import METADATA, TableLayout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.metadata_commit import MetadataCommit, newest_indexing
-from headwater.kernel.view.commits import Commit
-from headwater.metadata.files_partition import file_entries
+from headwater.kernel.view.commits import CompletedCommit
+from headwater.metadata.files_partition import files_records
 from headwater.metadata.log_files import encode_metadata_log
 from headwater.metadata.partition_files import (
     FIRST_LOG_VERSION,
@@ -50,13 +50,13 @@ from headwater.metadata.partition_files import (
     log_stat,
 )
 from headwater.metadata.partition_kinds import FILES, PartitionKind, kind_of
-from headwater.metadata.records import Entries, EntriesApart
+from headwater.metadata.records import MetadataRecords, PartitionedRecords
 from headwater.metadata.records_by_group import share_out
 from headwater.metadata.table_change import TableChange
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import DataFile, FileGroupId, LogFile, write_token
 from headwater.model.instant import Action, Instant, InstantTime
-from headwater.seams.batched_puts import GatheredPuts
+from headwater.seams.batched_puts import BatchedPuts
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,9 @@ class Derivation(Protocol):
     @property
     def definitions(self) -> Mapping[str, IndexDefinition]: ...
 
-    def of_changes(self, partition: str, changes: Sequence[TableChange]) -> Entries | EntriesApart:
+    def of_changes(
+        self, partition: str, changes: Sequence[TableChange]
+    ) -> MetadataRecords | PartitionedRecords:
         """Say what changes mean to a partition of the metadata table other than `files`."""
         ...
 
@@ -128,7 +130,7 @@ class MetadataUpdate:
         self._timeline = None  # A second call has to look again.
         # Once for all of them: it reads table config and definitions.
         derivation = self._begin() if partitions - {FILES} else None
-        puts = GatheredPuts(self._storage)
+        puts = BatchedPuts(self._storage)
         stats: list[WriteStat] = []
         covered: list[str] = []
         for partition in sorted(partitions):
@@ -139,7 +141,7 @@ class MetadataUpdate:
                 continue
             try:
                 if derivation is None or partition == FILES:
-                    entries: Entries | EntriesApart = file_entries([self._change])
+                    entries: MetadataRecords | PartitionedRecords = files_records([self._change])
                 else:
                     entries = derivation.of_changes(partition, [self._change])
                 stats += self._write(partition, groups, definition, entries, puts)
@@ -186,15 +188,15 @@ class MetadataUpdate:
         partition: str,
         groups: Sequence[str],
         definition: IndexDefinition | None,
-        entries: Entries | EntriesApart,
-        puts: GatheredPuts,
+        entries: MetadataRecords | PartitionedRecords,
+        puts: BatchedPuts,
     ) -> list[WriteStat]:
         version = IndexVersion.V2 if definition is None else definition.version
         shares = share_out(partition, entries, groups, version)
         return [self._put(partition, file_id, n, part, puts) for file_id, n, part in shares]
 
     def _put(
-        self, partition: str, file_id: str, group: int, entries: Entries, puts: GatheredPuts
+        self, partition: str, file_id: str, group: int, entries: MetadataRecords, puts: BatchedPuts
     ) -> WriteStat:
         time = self._change.instant_time
         data = encode_metadata_log(entries, partition, time, METADATA_SCHEMA)
@@ -233,7 +235,7 @@ def change_of_commit(
     Raises:
         CorruptTableError: the metadata lists what is no data file.
     """
-    commit = Commit(instant, metadata)
+    commit = CompletedCommit(instant, metadata)
     return TableChange(
         instant_time=instant.requested_time,
         action=instant.action,

@@ -13,9 +13,9 @@ from headwater.format.avro.schema import parse_avro_schema
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.metadata_commit import load_index_partitions
-from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.commits import CompletedCommit
 from headwater.metadata.definitions import load_index_definitions
-from headwater.metadata.derive import Deriver, logs_at_hand
+from headwater.metadata.derive import Deriver, with_logs_prefetched
 from headwater.metadata.partition_kinds import PartitionKind, kind_of
 from headwater.metadata.table_change import Inputs, TableChange
 from headwater.metadata.update import MetadataUpdate, change_of_clean, change_of_commit
@@ -26,7 +26,7 @@ from headwater.model.instant import Action, Instant, State
 
 
 @dataclass(frozen=True, slots=True)
-class IndexKeeper:
+class MetadataWriter:
     """Makes what an attempt hands to its commit, so that the indexes learn of it."""
 
     table: TableContext
@@ -43,7 +43,7 @@ class IndexKeeper:
         """Return what a write, compaction or clustering tells the indexes; see `TableChange`."""
         instant = Instant(attempt.instant, action, State.INFLIGHT)
         change = change_of_commit(instant, metadata, inputs, has_seen_all=has_seen_all)
-        return self._update(attempt, change, Commit(instant, metadata).schema)
+        return self._update(attempt, change, CompletedCommit(instant, metadata).schema)
 
     def of_clean(self, attempt: Attempt, deleted: Iterable[DataFile]) -> MetadataUpdate:
         """Return what a clean that deletes these files tells the indexes."""
@@ -68,7 +68,7 @@ class IndexKeeper:
 
     def _deriver(self, change: TableChange, schema: str | None) -> Deriver:
         """Derive by the definitions of now: an index may have come since the last time."""
-        storage = logs_at_hand(self.table.storage, [change])
+        storage = with_logs_prefetched(self.table.storage, [change])
         table = self.table.reload()
         return Deriver(
             table=table,
@@ -82,7 +82,7 @@ class IndexKeeper:
         )
 
 
-def check_indexes_kept(config: TableConfig) -> None:
+def check_indexes_supported(config: TableConfig) -> None:
     """Refuse a table with an index of a kind that this release does not know.
 
     Raises:

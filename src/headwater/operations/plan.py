@@ -36,7 +36,7 @@ from headwater.config.table_options import (
     TableType,
 )
 from headwater.kernel.file_ids import generation_file_id, seeded_file_id
-from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.commits import CompletedCommit
 from headwater.markers.client import MarkerServiceAddress
 from headwater.markers.detection import Detection
 from headwater.model.files import FileGroupId, FileSlice
@@ -194,7 +194,7 @@ def bucket_of(group: FileGroupId) -> int:
     return int(group.file_id[:8])
 
 
-def generations_of(commits: Iterable[Commit]) -> dict[str, dict[int, InstantTime]]:
+def generations_of(commits: Iterable[CompletedCommit]) -> dict[str, dict[int, InstantTime]]:
     """Return by partition and bucket the last instant that replaced a file group there.
 
     The commits are those of the active timeline of a bucketed table, by completion time. Archived

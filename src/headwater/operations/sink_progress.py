@@ -19,7 +19,7 @@ from headwater.kernel.layout import sink_path
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt, decode_attempt, encode_attempt
-from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit, CommitReader
+from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader, CompletedCommit
 from headwater.model.instant import Instant
 from headwater.seams.storage import Storage
 
@@ -75,12 +75,12 @@ def _newest_first(instants: list[Instant]) -> Iterable[list[Instant]]:
     return (ordered[n : n + _READ_AT_ONCE] for n in range(0, len(ordered), _READ_AT_ONCE))
 
 
-def _newest_in(commits: Iterable[Commit], sink: str) -> int | None:
+def _newest_in(commits: Iterable[CompletedCommit], sink: str) -> int | None:
     batches = (_batch_of(commit, sink) for commit in commits)
     return max((batch for batch in batches if batch is not None), default=None)
 
 
-def _batch_of(commit: Commit, sink: str) -> int | None:
+def _batch_of(commit: CompletedCommit, sink: str) -> int | None:
     """Return the batch of a commit if it is the sink's; what others wrote there is theirs."""
     text = (commit.metadata.extra_metadata or {}).get(SINK_KEY)
     try:

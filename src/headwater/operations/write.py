@@ -75,17 +75,17 @@ from headwater.kernel.txn.writes import (
     resume_inflight_write,
     start_inflight_write,
 )
-from headwater.kernel.view.commits import Commit as Completed
+from headwater.kernel.view.commits import CompletedCommit as Completed
 from headwater.kernel.view.table_view import TableView
 from headwater.markers.batches import load_every_marker
 from headwater.markers.detection import Detection, plan_detection
 from headwater.markers.early_conflict import EarlyCheck
 from headwater.markers.running import RunningMarkerService
 from headwater.metadata.partition_kinds import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX
-from headwater.metadata.record_lookup import find_locations, find_locations_apart
+from headwater.metadata.record_lookup import find_locations, find_locations_by_partition
 from headwater.metadata.table_change import Inputs, LateInputs
 from headwater.metadata.view import IndexedView, load_view, view_of
-from headwater.metadata.writer import IndexKeeper, check_indexes_kept
+from headwater.metadata.writer import MetadataWriter, check_indexes_supported
 from headwater.model.commit import Commit
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import BaseFile, FileGroupId, FileSlice
@@ -328,7 +328,7 @@ class RunningWrite:
     def _index_update(self, metadata: CommitMetadata) -> IndexUpdate:
         action = _action_of(self._table.config, self.plan.operation)
         written = Completed(Instant(self.plan.instant_time, action, State.INFLIGHT), metadata)
-        return IndexKeeper(self._table).of_commit(
+        return MetadataWriter(self._table).of_commit(
             self._planned.attempt, action, metadata, LateInputs(partial(self._inputs, written))
         )
 
@@ -397,7 +397,7 @@ def _give_up(table: TableContext, inflight: InflightWrite) -> None:
 
 def _check_features(config: TableConfig) -> None:
     """Refuse a table with what each write has to keep up to date and this release does not."""
-    check_indexes_kept(config)
+    check_indexes_supported(config)
     if config.is_cdc_enabled:
         raise UnsupportedError(
             f"Table {config.name} has {CDC_ENABLED.key}=true, so each write has to leave change "
@@ -521,20 +521,20 @@ def _look_up(
         has_filters = plan.looks_up and view.has_index(BLOOM_FILTERS)
         has_ranges = has_filters and view.has_index(COLUMN_STATS)
         return replace(plan, has_bloom_index=has_filters, has_key_ranges=has_ranges), None
-    is_apart = plan.config.index_type is IndexType.RECORD_LEVEL_INDEX
-    is_asked = is_apart or plan.config.index_type in RECORD_INDEXES
+    is_partitioned = plan.config.index_type is IndexType.RECORD_LEVEL_INDEX
+    is_asked = is_partitioned or plan.config.index_type in RECORD_INDEXES
     if not is_asked or plan.operation.is_replacing or not view.has_index(RECORD_INDEX):
         return plan, None
     table = view.metadata_table
     definition = None if table is None else table.definitions.get(RECORD_INDEX)
-    if is_apart is not (definition is not None and definition.is_partitioned):
+    if is_partitioned is not (definition is not None and definition.is_partitioned):
         return plan, None  # The index is of the other kind, and does not know all places.
     plan = replace(plan, uses_record_index=True)
     if held is None or table is None:
         return plan, None
     try:
-        if is_apart:
-            return plan, find_locations_apart(table, located_keys_of(plan, held))
+        if is_partitioned:
+            return plan, find_locations_by_partition(table, located_keys_of(plan, held))
         return plan, find_locations(table, record_keys_of(plan, held))
     except CorruptTableError as error:
         log.warning("record index not used table=%s reason=%s", plan.config.name, error)

@@ -26,7 +26,7 @@ import pyarrow as pa
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.errors import ErrorKind, NotFoundError
-from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import load_view, view_of
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
@@ -104,7 +104,9 @@ def plan_change_feed(table: TableContext, window: Window) -> ChangeFeedPlan:
     return ChangeFeedPlan(query, tasks)
 
 
-def _check_beginning(storage: Storage, config: TableConfig, window: Window, first: Commit) -> None:
+def _check_beginning(
+    storage: Storage, config: TableConfig, window: Window, first: CompletedCommit
+) -> None:
     """Check that cleaning has left what lay there before and after the first write of the window.
 
     Where the window begins, a savepoint may have preserved the table alone.
@@ -118,7 +120,7 @@ def _check_beginning(storage: Storage, config: TableConfig, window: Window, firs
     load_view(storage, config, as_of=first.completion_time)
 
 
-def _tasks_of(view: TableView, write: Commit) -> Iterator[ChangeTask]:
+def _tasks_of(view: TableView, write: CompletedCommit) -> Iterator[ChangeTask]:
     written: dict[FileGroupId, list[BaseFile | LogFile]] = {}
     for file in write.files:
         written.setdefault(file.group, []).append(file)

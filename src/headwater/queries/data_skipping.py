@@ -34,7 +34,7 @@ from headwater.metadata.index_keys import (
     partition_stats_keys,
 )
 from headwater.metadata.partition_kinds import COLUMN_STATS, PARTITION_STATS
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.metadata.table import MetadataTable
 from headwater.metadata.view import IndexedView
 from headwater.model.files import DataFile, FileSlice
@@ -151,7 +151,7 @@ def _partition_bounds(
 
 
 def _bounds_of(
-    index: str, entries: Entries, keys: pa.StringArray, column: str, schema: pa.Schema
+    index: str, entries: MetadataRecords, keys: pa.StringArray, column: str, schema: pa.Schema
 ) -> ValueBounds:
     """Return the bounds that entries hold for some keys, unknown ones where there is no entry."""
     kind = schema_with_meta_columns(schema).field(column).type

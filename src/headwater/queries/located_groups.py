@@ -57,8 +57,8 @@ def located_groups(
     if table is None or not view.has_index(RECORD_INDEX):
         return None
     definition = table.definitions.get(RECORD_INDEX)
-    is_apart = definition is not None and definition.is_partitioned
-    if not (_has_keys_by_partition(config) if is_apart else _has_unique_keys(config)):
+    is_partitioned = definition is not None and definition.is_partitioned
+    if not (_has_keys_by_partition(config) if is_partitioned else _has_unique_keys(config)):
         return None
     try:
         keys = _record_keys(view.config, where, schema)

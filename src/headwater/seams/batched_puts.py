@@ -8,7 +8,7 @@ GATHERED_BYTES_MAX = 32 * 1024 * 1024
 """Many small objects fit in, and a few large ones do not fill the memory."""
 
 
-class GatheredPuts:
+class BatchedPuts:
     """Gathers objects for `put_many`. They are there for certain after `flush` only."""
 
     def __init__(self, storage: Storage, bytes_max: int = GATHERED_BYTES_MAX) -> None:

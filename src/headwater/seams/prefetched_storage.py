@@ -11,7 +11,7 @@ from typing import BinaryIO
 from headwater.seams.storage import ObjectInfo, Storage, StoredObject
 
 
-class FetchedStorage:
+class PrefetchedStorage:
     """A storage that fetches some objects when the first of them is read, and keeps their bytes.
 
     For small objects that several readers want, one by one: it takes the time of one request. They

@@ -9,13 +9,13 @@ from headwater.config.archive import ArchiveConfig
 from headwater.config.clean import CleanConfig
 from headwater.config.clustering import ClusteringConfig
 from headwater.config.compaction import CompactionConfig
-from headwater.config.table_services import UpkeepConfig
+from headwater.config.table_services import TableServicesConfig
 from headwater.context import TableContext
 from headwater.kernel.txn.cancel import AbortedPlan
 from headwater.kernel.txn.rollback import RolledBackWrite
 from headwater.markers.batches import load_every_marker
 from headwater.metadata.indexes import Indexes
-from headwater.metadata.services import metadata_upkeep, run_metadata_upkeep
+from headwater.metadata.services import metadata_services, run_metadata_services
 from headwater.model.instant import parse_instant_time
 from headwater.model.plan_flags import PlanFlags, parse_cancellation_policy
 from headwater.services.archive import ArchiveResult, run_archive
@@ -41,7 +41,7 @@ from headwater.services.table_services import (
     Calls,
     Service,
     StopSignal,
-    UpkeepReport,
+    TableServicesReport,
     due_after_write,
     parse_services,
     run_round,
@@ -360,7 +360,7 @@ class Services:
         *,
         run: Sequence[str] = ("compaction", "clean", "archive"),
         pause_s: float = 60.0,
-    ) -> UpkeepReport:
+    ) -> TableServicesReport:
         """Run services over and over until a signal comes; safe on several machines at once.
 
         A service that another process is at work on is left to it. One that fails is logged and
@@ -386,17 +386,17 @@ class Services:
         The metadata table is kept up whatever they say. What fails is logged: the write stands.
         """
         self._keep_metadata_table()
-        config = UpkeepConfig.from_options(self._table.options)
+        config = TableServicesConfig.from_options(self._table.options)
         if config.is_idle:
             return
         due = due_after_write(self._table.load_timeline(), config, self._table.config.table_type)
-        run_round(self._calls(), due, UpkeepReport())
+        run_round(self._calls(), due, TableServicesReport())
 
     def _keep_metadata_table(self) -> None:
         """Compact, clean and archive the metadata table, as far as it is due."""
         if not self._table.config.metadata_partitions:
             return
-        run_metadata_upkeep(metadata_upkeep(self._table))
+        run_metadata_services(metadata_services(self._table))
 
     def _check_writable(self) -> None:
         self._table.config.check_writable(self._table.storage.uri)

@@ -66,7 +66,7 @@ from headwater.kernel.view.retention import (
 )
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import load_view
-from headwater.metadata.writer import IndexKeeper
+from headwater.metadata.writer import MetadataWriter
 from headwater.model.files import DataFile, FileGroupId, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import ActionInstant, CleanerPlan, CleanFileInfo
@@ -320,7 +320,7 @@ class _Deletions:
 
     def index_update(self, attempt: Attempt) -> IndexUpdate:
         """Return what the indexes have to forget."""
-        return IndexKeeper(self.table).of_clean(attempt, listed_files(self.plan, path=self.path))
+        return MetadataWriter(self.table).of_clean(attempt, listed_files(self.plan, path=self.path))
 
 
 def clean_metadata(

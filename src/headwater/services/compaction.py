@@ -33,7 +33,7 @@ from headwater.format.timeline.records import encode_record
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.markers import MarkerKind
 from headwater.kernel.txn.steps import Started
-from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.table_change import Inputs
 from headwater.metadata.view import view_of
@@ -85,7 +85,7 @@ class CompactionTask:
 
 
 def is_compaction_due(
-    commits: Sequence[Commit],
+    commits: Sequence[CompletedCommit],
     pending: Iterable[Instant],
     config: CompactionConfig,
     now: InstantTime,

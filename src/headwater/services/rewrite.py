@@ -45,12 +45,12 @@ from headwater.kernel.txn.markers import delete_markers
 from headwater.kernel.txn.metadata_commit import IndexUpdate, delete_metadata_logs
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.steps import Started
-from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.table_view import TableView
 from headwater.markers.batches import load_every_marker
 from headwater.metadata.table_change import Inputs, LateInputs
 from headwater.metadata.view import view_of
-from headwater.metadata.writer import IndexKeeper, check_indexes_kept
+from headwater.metadata.writer import MetadataWriter, check_indexes_supported
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import FileGroupId, attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
@@ -159,7 +159,7 @@ def check_rewritable(config: TableConfig, uri: str) -> None:
         UnsupportedError: the table has an index that is not known, or no meta columns.
     """
     config.check_writable(uri)
-    check_indexes_kept(config)
+    check_indexes_supported(config)
     if not config.has_meta_fields:
         raise UnsupportedError(
             f"Table {config.name} has {POPULATE_META_FIELDS.key}=false, which this release reads "
@@ -207,7 +207,7 @@ def run(
     def update(attempt: Attempt) -> IndexUpdate:
         assert work.metadata is not None
         inputs = LateInputs(partial(load_inputs, attempt.instant))
-        return IndexKeeper(table).of_commit(
+        return MetadataWriter(table).of_commit(
             attempt, action, work.metadata, inputs, has_seen_all=False
         )
 
@@ -224,7 +224,9 @@ def run(
         log.warning("markers left behind instant=%s error=%s", time, error)
     assert work.metadata is not None
     return _rewritten(
-        Commit(done.instant, work.metadata), is_executed_here=True, lock_held_ms=done.lock_held_ms
+        CompletedCommit(done.instant, work.metadata),
+        is_executed_here=True,
+        lock_held_ms=done.lock_held_ms,
     )
 
 
@@ -316,7 +318,9 @@ def _returned(table: TableContext, instant: Instant) -> Rewritten:
     return _rewritten(commit, is_executed_here=False)
 
 
-def _rewritten(commit: Commit, *, is_executed_here: bool, lock_held_ms: int = 0) -> Rewritten:
+def _rewritten(
+    commit: CompletedCommit, *, is_executed_here: bool, lock_held_ms: int = 0
+) -> Rewritten:
     stats = list(commit.metadata.write_stats())
     groups = {FileGroupId(s.partition_path or "", s.file_id or "") for s in stats}
     return Rewritten(

@@ -31,7 +31,7 @@ from headwater.kernel.txn.attempts import load_attempt, load_newest_number
 from headwater.kernel.txn.changes import WRITER_KEY
 from headwater.kernel.txn.leftovers import forget_instant, load_leftovers
 from headwater.kernel.txn.markers import LoadMarkers
-from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit, CommitReader
+from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader, CompletedCommit
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Instant, InstantTime
 from headwater.seams.storage import Storage
@@ -137,7 +137,7 @@ def _sweep_gone(
     return True
 
 
-def _says_ours(commit: Commit | None) -> bool:
+def _says_ours(commit: CompletedCommit | None) -> bool:
     """Whether a commit says that Headwater wrote it. Attempts that are left would say so, too."""
     extra = (commit.metadata.extra_metadata if commit is not None else None) or {}
     return WRITER_KEY in extra

@@ -16,7 +16,7 @@ from enum import StrEnum, unique
 from typing import Protocol
 
 from headwater.config.table_options import TableType
-from headwater.config.table_services import UpkeepConfig
+from headwater.config.table_services import TableServicesConfig
 from headwater.errors import ConflictError, FencedError, HeadwaterError, InvalidInputError
 from headwater.kernel.timeline.active import Timeline
 from headwater.model.instant import Action
@@ -46,7 +46,7 @@ class StopSignal(Protocol):
 
 
 @dataclass(slots=True)
-class UpkeepReport:
+class TableServicesReport:
     """What rounds came to. Services left to other processes count as neither done nor failed."""
 
     rounds: int = 0
@@ -72,7 +72,7 @@ def parse_services(names: Collection[str]) -> set[Service]:
     return {Service(name) for name in names}
 
 
-def run_round(calls: Calls, chosen: Collection[Service], report: UpkeepReport) -> None:
+def run_round(calls: Calls, chosen: Collection[Service], report: TableServicesReport) -> None:
     """Run the chosen services once, and count what became of them."""
     report.rounds += 1
     for service in Service:
@@ -91,9 +91,9 @@ def run_round(calls: Calls, chosen: Collection[Service], report: UpkeepReport) -
 
 def run_until(
     calls: Calls, chosen: Collection[Service], stop: StopSignal, *, pause_s: float
-) -> UpkeepReport:
+) -> TableServicesReport:
     """Make rounds, with a pause after each, until the signal comes."""
-    report = UpkeepReport()
+    report = TableServicesReport()
     while not stop.is_set():
         run_round(calls, chosen, report)
         stop.wait(pause_s)
@@ -101,7 +101,7 @@ def run_until(
 
 
 def due_after_write(
-    timeline: Timeline, config: UpkeepConfig, table_type: TableType
+    timeline: Timeline, config: TableServicesConfig, table_type: TableType
 ) -> set[Service]:
     """Return what a write should do after it; compaction and archival judge by themselves too."""
     due = set()

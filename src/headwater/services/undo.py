@@ -28,7 +28,7 @@ from headwater.kernel.txn.rollback import RolledBackWrite
 from headwater.kernel.txn.rollback_plan import plan_deletions, requests_for
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.txn.withdrawal import ScheduleWithdrawal
-from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit
+from headwater.kernel.view.commits import COMMIT_ACTIONS, CompletedCommit
 from headwater.kernel.view.retention import check_readable, completed_commits
 from headwater.markers.batches import load_every_marker
 from headwater.metadata.partition_kinds import FILES
@@ -62,7 +62,7 @@ def rollback_commit(table: TableContext, time: InstantTime) -> RolledBackWrite:
     return table.rollbacks.execute_scheduled(started)
 
 
-def schedule_undo(table: TableContext, instant: Instant, commit: Commit | None) -> Started:
+def schedule_undo(table: TableContext, instant: Instant, commit: CompletedCommit | None) -> Started:
     """Request the rollback of an instant and withdraw it; the lock is held.
 
     `commit` is what a completed one wrote. Markers tell what a plan that did not complete has.
@@ -146,7 +146,7 @@ def load_pending_undone(
         yield change.instant, change.undone
 
 
-def _check_undoable(table: TableContext, timeline: Timeline, instant: Instant) -> Commit:
+def _check_undoable(table: TableContext, timeline: Timeline, instant: Instant) -> CompletedCommit:
     """Return the commit if it may be rolled back; the lock is held."""
     if not instant.is_completed or instant.action.completed_name not in COMMIT_ACTIONS:
         raise _refusal(instant, "is no completed commit")
@@ -170,7 +170,7 @@ def _check_undoable(table: TableContext, timeline: Timeline, instant: Instant) -
     return commit
 
 
-def _check_no_plan(table: TableContext, commit: Commit) -> None:
+def _check_no_plan(table: TableContext, commit: CompletedCommit) -> None:
     """Check that no pending plan took in a file of the commit, or was made before it replaced."""
     touched = {file.group for file in commit.files}.union(commit.replaced_groups())
     view = view_of(table)

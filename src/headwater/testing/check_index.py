@@ -25,9 +25,9 @@ from headwater.kernel.layout import METADATA, METADATA_TIMELINE, PROPERTIES
 from headwater.kernel.timeline.names import TimelineFile, file_name, parse_file_name
 from headwater.kernel.txn.index_plan import (
     PlannedIndex,
+    changes_data_files,
     decode_index_plan,
     decode_index_result,
-    tells_indexes,
 )
 from headwater.metadata.partition_kinds import FILES, group_number
 from headwater.model.files import LogFile, parse_data_file
@@ -293,7 +293,7 @@ def _commits_tell_all(step: Step, simulation: Simulation) -> Iterator[str]:
     If there is none of these, then what is planned: see `load_index_partitions`.
     """
     file, world = _completed(step), simulation.world
-    if file is None or not tells_indexes(Instant(*file)):
+    if file is None or not changes_data_files(Instant(*file)):
         return
     if simulation.facts.get(("early", file.requested_time)):
         return  # A writer that looks before the lock; the builder answers for it.
@@ -313,7 +313,7 @@ def _build_misses_nobody(step: Step, simulation: Simulation) -> Iterator[str]:
         return
     for partition in sorted(_decode_result(step.after)):
         for other in timeline_files(world):
-            if other.state is not State.COMPLETED or not tells_indexes(Instant(*other)):
+            if other.state is not State.COMPLETED or not changes_data_files(Instant(*other)):
                 continue
             is_in_base = (other.completion_time or "") < file.requested_time
             told = _told(world, other.requested_time) or frozenset()

@@ -27,7 +27,7 @@ from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, load
 from headwater.kernel.txn.rollback import Rollbacks
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import CommittedWrite, InflightWrite, start_inflight_write
-from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.commits import CompletedCommit
 from headwater.model.files import FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plan_flags import PlanFlags
@@ -215,7 +215,7 @@ class SiteProcess:
         time = inflight.instant_time
         file = base_file(group, time, 1)
         metadata = metadata_of("UPSERT", [stat_of(file, b"rows")])
-        mine = change_of(Commit(Instant(time, action, State.INFLIGHT), metadata))
+        mine = change_of(CompletedCommit(Instant(time, action, State.INFLIGHT), metadata))
         return SiteWrite(
             process=self,
             inflight=inflight,

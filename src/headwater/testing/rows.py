@@ -14,7 +14,7 @@ from typing import NamedTuple
 from headwater.config.table import TableConfig, table_checksum
 from headwater.errors import CorruptTableError
 from headwater.format.timeline.records import decode_record
-from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.commits import CompletedCommit
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import (
     BaseFile,
@@ -126,12 +126,12 @@ def metadata_of(
 
 
 @lru_cache(maxsize=10_000)
-def decode_any_commit(instant: Instant, data: bytes) -> Commit:
+def decode_any_commit(instant: Instant, data: bytes) -> CompletedCommit:
     """Return the commit that a completed file describes, without trust in its action's name."""
     try:
-        return Commit(instant, decode_record(ReplaceCommitMetadata, data, path=""))
+        return CompletedCommit(instant, decode_record(ReplaceCommitMetadata, data, path=""))
     except CorruptTableError:
-        return Commit(instant, decode_record(CommitMetadata, data, path=""))
+        return CompletedCommit(instant, decode_record(CommitMetadata, data, path=""))
 
 
 def files_of(content: bytes) -> list[str]:

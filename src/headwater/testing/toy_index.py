@@ -23,7 +23,7 @@ from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.index_plan import PlannedIndex, run_time, taken_in
 from headwater.kernel.txn.metadata_commit import COVERED_KEY, MetadataCommit, newest_indexing
 from headwater.metadata.indexing import Report
-from headwater.metadata.partition_files import covered_partitions, list_groups, told_token
+from headwater.metadata.partition_files import catchup_token, covered_partitions, list_groups
 from headwater.metadata.partition_kinds import COLUMN_STATS, FILES, file_id
 from headwater.metadata.table import METADATA_TABLE_TIMELINE, load_metadata_table
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
@@ -172,7 +172,7 @@ class ToyContent:
         stats: list[WriteStat] = []
         for partition in sorted(partitions):
             change = (sorted(came), sorted(went))
-            stats += put_logs(self.storage, partition, run_time(run), told_token, change)
+            stats += put_logs(self.storage, partition, run_time(run), catchup_token, change)
         yield len(run), stats
 
     def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:

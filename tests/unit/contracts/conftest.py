@@ -25,7 +25,7 @@ from headwater.seams.local import LocalStorage
 from headwater.seams.memory import MemoryStorage
 from headwater.seams.object_store import ObjectStorage
 from headwater.seams.open_storage import open_storage
-from headwater.seams.prefetched_storage import FetchedStorage
+from headwater.seams.prefetched_storage import PrefetchedStorage
 from headwater.seams.storage import Storage
 from headwater.seams.sub_storage import SubStorage
 from headwater.testing.world import standalone_storage
@@ -156,7 +156,7 @@ def _folder(request: pytest.FixtureRequest) -> Path:
 
 
 def _fetched(request: pytest.FixtureRequest) -> Storage:
-    return FetchedStorage(MemoryStorage(), ["an object that nobody here reads"])
+    return PrefetchedStorage(MemoryStorage(), ["an object that nobody here reads"])
 
 
 STORAGES: dict[str, Callable[[pytest.FixtureRequest], Storage]] = {

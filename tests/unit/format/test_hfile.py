@@ -206,7 +206,7 @@ class RangesOf(CountingStorage):
 
 @pytest.fixture
 def large_file(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, bytes], bytes]:
-    """Entries and a file that counts as large, with a block for each entry."""
+    """MetadataRecords and a file that counts as large, with a block for each entry."""
     monkeypatch.setattr(hfile_module, "WHOLE_FILE_BYTES_MAX", 2 * TRAILER_BYTES)
     monkeypatch.setattr(hfile_module, "TAIL_BYTES", 40_000)
     monkeypatch.setattr(hfile_module, "GAP_BYTES_MAX", 1000)

@@ -17,7 +17,7 @@ from headwater.metadata.log_files import (
     load_metadata_logs,
     read_metadata_log,
 )
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.model.files import LogFile, parse_data_file
 from headwater.model.instant import InstantTime
 from headwater.seams.memory import MemoryStorage
@@ -27,13 +27,13 @@ INSTANT = InstantTime("20240101000000000")
 KEYS = st.lists(st.text(max_size=10), unique=True, max_size=8)
 
 
-def entries_of(keys: list[str], removed: list[str]) -> Entries:
-    return Entries(
+def entries_of(keys: list[str], removed: list[str]) -> MetadataRecords:
+    return MetadataRecords(
         pa.array(keys, pa.string()), encode_secondary(len(keys)), pa.array(removed, pa.string())
     )
 
 
-def encode(entries: Entries) -> bytes:
+def encode(entries: MetadataRecords) -> bytes:
     return encode_metadata_log(entries, "secondary_index_a", INSTANT, METADATA_SCHEMA)
 
 
@@ -58,7 +58,7 @@ def test_the_initial_log_is_that_of_format_rule_5_4() -> None:
     )
     (found,) = read_metadata_log(data, PATH)
     assert len(found) == 0
-    assert encode(Entries.none()) == encode_initial_log(INSTANT)
+    assert encode(MetadataRecords.none()) == encode_initial_log(INSTANT)
 
 
 def test_blocks_have_the_headers_of_hudi() -> None:

@@ -23,8 +23,8 @@ from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
 from headwater.metadata.bootstrap import create_metadata_table
 from headwater.metadata.files_partition import MetadataFiles
-from headwater.metadata.records import Entries, EntriesApart
-from headwater.metadata.services import MetadataUpkeep
+from headwater.metadata.records import MetadataRecords, PartitionedRecords
+from headwater.metadata.services import MetadataServices
 from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.metadata.table_change import TableChange
 from headwater.metadata.update import MetadataUpdate
@@ -50,16 +50,16 @@ Nobody looks further into a value than for its type.
 _TYPE = record_start(RecordType.RECORD_INDEX)
 
 
-def entries(told: Told) -> Entries:
+def entries(told: Told) -> MetadataRecords:
     kept = {key: value for key, value in told.items() if value is not None}
-    return Entries(
+    return MetadataRecords(
         pa.array(list(kept), pa.string()),
         pa.array([_TYPE + value for value in kept.values()], pa.binary()),
         pa.array([key for key in told if key not in kept], pa.string()),
     )
 
 
-def told(found: Entries) -> dict[str, bytes]:
+def told(found: MetadataRecords) -> dict[str, bytes]:
     values = [value.removeprefix(_TYPE) for value in found.values.to_pylist()]
     return dict(zip(found.keys.to_pylist(), values, strict=True))
 
@@ -68,10 +68,12 @@ def told(found: Entries) -> dict[str, bytes]:
 class Derived:
     """Says the same to every index."""
 
-    entries: Callable[[], Entries | EntriesApart]
+    entries: Callable[[], MetadataRecords | PartitionedRecords]
     definitions: Mapping[str, IndexDefinition] = field(default_factory=dict)
 
-    def of_changes(self, partition: str, changes: Sequence[TableChange]) -> Entries | EntriesApart:
+    def of_changes(
+        self, partition: str, changes: Sequence[TableChange]
+    ) -> MetadataRecords | PartitionedRecords:
         return self.entries()
 
 
@@ -132,8 +134,8 @@ class Process:
         done = write.commit(encode_record(CommitMetadata()), update=self.update(write, **said))
         return done.instant
 
-    def upkeep(self, commits: int = 3) -> MetadataUpkeep:
-        return MetadataUpkeep(
+    def upkeep(self, commits: int = 3) -> MetadataServices:
+        return MetadataServices(
             components=self.components,
             config=self.config,
             commits=commits,

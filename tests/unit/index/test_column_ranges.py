@@ -25,7 +25,7 @@ from headwater.metadata.column_ranges import (
     ranges_of_base_file,
     ranges_of_log,
 )
-from headwater.metadata.column_stats import column_stats_entries
+from headwater.metadata.column_stats import column_stats_records
 from headwater.model.files import BaseFile
 from headwater.model.instant import InstantTime
 from headwater.seams.memory import MemoryStorage
@@ -86,7 +86,7 @@ def logged(*parts: DataPart, schema: pa.Schema, columns: list[str]) -> list[Colu
 
 def bounds(one: ColumnRange) -> tuple[Any, Any]:
     """Return the bounds in the type of their column, as readers of the index get them."""
-    record = column_stats_entries([(FILE, [one])]).values
+    record = column_stats_records([(FILE, [one])]).values
     lower, upper = typed_bounds(decode_column_stats(record), one.type)
     return lower[0], upper[0]
 

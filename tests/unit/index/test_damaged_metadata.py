@@ -276,7 +276,7 @@ def test_a_log_that_was_written_in_the_place_of_a_commit_is_damaged(
 ) -> None:
     """The commits that it stands for do not list it, so the build of the index does."""
     # As if the builder had died before it folded these logs.
-    monkeypatch.setattr(table_indexes, "run_metadata_upkeep", lambda upkeep: None)
+    monkeypatch.setattr(table_indexes, "run_metadata_services", lambda upkeep: None)
     locked = {**OPTIONS, "hoodie.write.lock.provider": "in_process"}
     names = ["column_stats", "bloom_filters", "record_index"]
     table = hw.create_table(

@@ -20,9 +20,9 @@ from headwater.format.metadata.records import (
 )
 from headwater.format.metadata.schema import RecordType
 from headwater.format.metadata.wrapped_values import value_kind
-from headwater.metadata.merge_records import merge_entries
+from headwater.metadata.merge_records import merge_records
 from headwater.metadata.partition_kinds import groups_of_keys
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.metadata.records_by_group import split_by_group
 
 Told = dict[str, bytes | None]
@@ -31,16 +31,16 @@ keys = st.text(st.characters(codec="utf-8"), max_size=4)
 said = st.lists(st.dictionaries(keys, st.none() | st.binary(max_size=3), max_size=6), max_size=5)
 
 
-def entries(told: Told) -> Entries:
+def entries(told: Told) -> MetadataRecords:
     kept = {key: value for key, value in told.items() if value is not None}
-    return Entries(
+    return MetadataRecords(
         pa.array(list(kept), pa.string()),
         pa.array(list(kept.values()), pa.binary()),
         pa.array([key for key in told if key not in kept], pa.string()),
     )
 
 
-def as_dict(found: Entries) -> dict[str, bytes]:
+def as_dict(found: MetadataRecords) -> dict[str, bytes]:
     assert len(found.removed) == 0
     pairs = dict(zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True))
     assert len(pairs) == len(found.keys)
@@ -53,7 +53,7 @@ def test_the_newest_counts(base: dict[str, bytes], parts: list[Told]) -> None:
     expected: Told = {**base}
     for part in parts:
         expected |= part
-    found = merge_entries("record_index", [*map(entries, parts)], base=entries({**base}))
+    found = merge_records("record_index", [*map(entries, parts)], base=entries({**base}))
     assert as_dict(found) == {key: value for key, value in expected.items() if value is not None}
 
 
@@ -71,7 +71,7 @@ def test_every_entry_goes_to_the_group_of_its_key(told: Told, count: int) -> Non
     assert all(len(part) for part in shared.values())
 
 
-def files(**infos: FileInfo) -> Entries:
+def files(**infos: FileInfo) -> MetadataRecords:
     value = encode_files(dict(infos), RecordType.FILE_LIST)
     return entries({"city=sf": value})
 
@@ -82,7 +82,7 @@ def test_lists_of_files_are_united_and_what_is_deleted_goes() -> None:
         files(b=FileInfo(0, is_deleted=True), c=FileInfo(3)),
         files(a=FileInfo(5)),
     ]
-    found = merge_entries("files", parts[1:], base=parts[0])
+    found = merge_records("files", parts[1:], base=parts[0])
     assert decode_files(as_dict(found)["city=sf"]) == {"a": FileInfo(5), "c": FileInfo(3)}
 
 
@@ -95,7 +95,7 @@ ranges = st.builds(
 told_ranges = st.dictionaries(st.sampled_from("abc"), st.none() | st.just(()) | ranges, max_size=3)
 
 
-def stats_entries(told: dict[str, Range]) -> Entries:
+def stats_entries(told: dict[str, Range]) -> MetadataRecords:
     return entries({key: None if one is None else stats_record(one) for key, one in told.items()})
 
 
@@ -132,7 +132,7 @@ def test_statistics_are_widened_unless_something_replaces_them(
             count = 1 if before is None or is_tight else before[2] + 1
             expected[key] = (low, high, count)
     logged = [stats_entries(part) for part in parts]
-    found = merge_entries("column_stats", logged, base=stats_entries({**base}))
+    found = merge_records("column_stats", logged, base=stats_entries({**base}))
     decoded = decode_column_stats(found.values)
     lower, upper = typed_bounds(decoded, pa.int64())
     rows = zip(
@@ -146,9 +146,9 @@ def test_a_record_that_says_that_it_is_deleted_removes_its_key() -> None:
     gone = encode_bloom_filters(pa.array([b""], pa.binary()), "DYNAMIC_V0", "2", is_deleted=True)[
         0
     ].as_py()
-    found = merge_entries("bloom_filters", [entries({"a": one, "b": one}), entries({"a": gone})])
+    found = merge_records("bloom_filters", [entries({"a": one, "b": one}), entries({"a": gone})])
     assert as_dict(found) == {"b": one}
     here = encode_secondary(1)[0].as_py()
     away = encode_secondary(1, is_deleted=True)[0].as_py()
-    found = merge_entries("secondary_index_x", [entries({"a": away})], base=entries({"a": here}))
+    found = merge_records("secondary_index_x", [entries({"a": away})], base=entries({"a": here}))
     assert as_dict(found) == {}

@@ -18,14 +18,14 @@ from headwater.metadata.bootstrap import (
     initialise_partition,
     write_base_files,
 )
-from headwater.metadata.files_partition import MetadataFiles, file_entries
+from headwater.metadata.files_partition import MetadataFiles, files_records
 from headwater.metadata.log_files import encode_metadata_log
 from headwater.metadata.partition_files import (
     BULK_INSERT,
     encode_metadata_commit,
 )
 from headwater.metadata.partition_kinds import file_id
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.metadata.records_by_group import split_by_group
 from headwater.metadata.table_change import TableChange
 from headwater.model.commit_metadata import CommitMetadata
@@ -204,7 +204,7 @@ def test_a_table_without_partitions_has_one_with_a_name_of_its_own() -> None:
     change = TableChange(
         instant_time=InstantTime("20240101000000000"), action=Action.COMMIT, added=(file,)
     )
-    assert file_entries([change]).keys.to_pylist() == [".", "__all_partitions__"]
+    assert files_records([change]).keys.to_pylist() == [".", "__all_partitions__"]
 
 
 def test_a_clean_lists_no_partitions() -> None:
@@ -213,7 +213,7 @@ def test_a_clean_lists_no_partitions() -> None:
     change = TableChange(
         instant_time=InstantTime("20240101000000009"), action=Action.CLEAN, removed=(file,)
     )
-    assert file_entries([change]).keys.to_pylist() == ["city=sf"]
+    assert files_records([change]).keys.to_pylist() == ["city=sf"]
 
 
 # Damage ----------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_a_record_that_is_no_list_is_noticed(metadata: MetadataBench) -> None:
     time = process.commit(added=[A]).requested_time
     (path,) = [path for path in metadata.paths(time) if ".log." in path]
     for junk in (b"junk", record_start(RecordType.FILE_LIST) + b"junk"):
-        entries = Entries(
+        entries = MetadataRecords(
             pa.array(["city=sf"]), pa.array([junk], pa.binary()), pa.array([], pa.string())
         )
         metadata.storage.put(path, encode_metadata_log(entries, "files", time, METADATA_SCHEMA))

@@ -16,7 +16,7 @@ from headwater.kernel.table_config import update_table_config
 from headwater.kernel.txn.metadata_commit import COVERED_KEY
 from headwater.metadata.partition_files import covered_partitions
 from headwater.metadata.partition_kinds import file_id
-from headwater.metadata.records import Entries, EntriesApart
+from headwater.metadata.records import MetadataRecords, PartitionedRecords
 from headwater.metadata.table_change import TableChange
 from headwater.metadata.update import MetadataUpdate
 from headwater.model.commit_metadata import CommitMetadata
@@ -30,10 +30,12 @@ MetadataBench = Any  # In conftest.py, which cannot be imported.
 class Derived:
     """Says the same to every index."""
 
-    entries: Callable[[], Entries | EntriesApart]
+    entries: Callable[[], MetadataRecords | PartitionedRecords]
     definitions: Mapping[str, IndexDefinition] = field(default_factory=dict)
 
-    def of_changes(self, partition: str, changes: Sequence[TableChange]) -> Entries | EntriesApart:
+    def of_changes(
+        self, partition: str, changes: Sequence[TableChange]
+    ) -> MetadataRecords | PartitionedRecords:
         return self.entries()
 
 
@@ -147,7 +149,7 @@ def test_an_index_that_cannot_be_told_fails_only_who_relies_on_it(
     """N-37: the definition of a planned index may go with its plan at any moment."""
     write = metadata.process().begin()
 
-    def fail() -> Entries:
+    def fail() -> MetadataRecords:
         raise InvalidInputError("no definition")
 
     def update(in_use: list[str]) -> MetadataUpdate:
@@ -179,8 +181,11 @@ def test_an_index_that_is_kept_apart_by_partitions_begins_groups_under_known_nam
         index_options={"isPartitioned": "true"},
     )
     keys, none = pa.array(["a"]), pa.array([], pa.string())
-    told = EntriesApart(
-        {city: Entries(keys, pa.array([city.encode()]), none) for city in ("city=x", "city=y")}
+    told = PartitionedRecords(
+        {
+            city: MetadataRecords(keys, pa.array([city.encode()]), none)
+            for city in ("city=x", "city=y")
+        }
     )
     update = MetadataUpdate(
         metadata.storage,

@@ -24,7 +24,7 @@ from headwater.metadata.services import (
     execute_plan,
     load_held_back,
     plan_metadata_archive,
-    run_metadata_upkeep,
+    run_metadata_services,
     unfolded_since,
 )
 from headwater.model.commit_metadata import CommitMetadata
@@ -56,10 +56,10 @@ def commit_some(metadata: MetadataBench, number: int = 3) -> list[Instant]:
 def test_logs_are_folded_when_there_are_enough(metadata: MetadataBench) -> None:
     upkeep = metadata.process().upkeep(commits=3)
     commit_some(metadata, 2)
-    assert run_metadata_upkeep(upkeep) is None
+    assert run_metadata_services(upkeep) is None
     newest = commit_some(metadata, 1)[0]
     files, keys = metadata.files(), metadata.keys()
-    done = run_metadata_upkeep(upkeep)
+    done = run_metadata_services(upkeep)
     assert done is not None
     # The time is one that the data table's timeline knows, so later times are larger.
     assert done.requested_time == newest.completion_time
@@ -74,7 +74,7 @@ def test_logs_are_folded_when_there_are_enough(metadata: MetadataBench) -> None:
 def test_a_check_costs_one_listing(metadata: MetadataBench) -> None:
     commit_some(metadata, 2)
     storage = CountingStorage(metadata.storage)
-    assert run_metadata_upkeep(metadata.process(storage=storage).upkeep(commits=3)) is None
+    assert run_metadata_services(metadata.process(storage=storage).upkeep(commits=3)) is None
     assert storage.counts == {"list_names": 1}
 
 
@@ -220,7 +220,7 @@ def test_old_files_go_and_the_timeline_stays_short(metadata: MetadataBench) -> N
     longest = most = 0
     for number in range(90):
         metadata.process().commit(added=[A], told={f"k{number % 5}": b"%d" % number})
-        run_metadata_upkeep(upkeep)
+        run_metadata_services(upkeep)
         longest = max(longest, len(metadata.table().timeline))
         most = max(most, len(metadata.paths("files-0000-0")))
     assert longest < 2 * COMMITS_KEPT
@@ -300,7 +300,7 @@ def test_two_processes_compact_at_once(metadata: MetadataBench) -> None:
             def and_then(*arguments: Any) -> Any:
                 done = call(*arguments)
                 if ".hoodie/metadata/" in arguments[0]:
-                    seen.append(run_metadata_upkeep(other))
+                    seen.append(run_metadata_services(other))
                 return done
 
             return and_then
@@ -322,7 +322,7 @@ def test_a_crash_after_every_write_is_repaired_by_the_next(
     for number in range(COMMITS_KEPT + 22):
         whole.process().commit(added=[A], told={f"k{number % 3}": b"%d" % number})
         if number < COMMITS_KEPT + 20:
-            run_metadata_upkeep(whole.process().upkeep(commits=3))
+            run_metadata_services(whole.process().upkeep(commits=3))
     files, keys = whole.files(), whole.keys()
     writes_max = 0
     for writes in count():
@@ -473,6 +473,6 @@ def test_a_released_attempt_is_taken_over_at_once(metadata: MetadataBench) -> No
 
             return refuse
 
-    assert run_metadata_upkeep(metadata.process("x", storage=Failing()).upkeep()) is None
+    assert run_metadata_services(metadata.process("x", storage=Failing()).upkeep()) is None
     assert metadata.table().timeline.pending
-    assert run_metadata_upkeep(metadata.process("y").upkeep()) is not None
+    assert run_metadata_services(metadata.process("y").upkeep()) is not None

@@ -23,7 +23,7 @@ from headwater.metadata import index_content as build
 from headwater.metadata import indexes as table_indexes
 from headwater.metadata.indexing import IndexProgress, Stage
 from headwater.metadata.merge_records import load_logged
-from headwater.metadata.partition_files import is_told_log
+from headwater.metadata.partition_files import is_catchup_log
 from headwater.metadata.view import load_view
 from headwater.model.files import LogFile, parse_data_file
 from headwater.seams.sub_storage import SubStorage
@@ -322,7 +322,7 @@ def test_an_instant_that_a_builder_told_for_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Once its logs are folded the index is dropped with what it holds, and built again.
-    monkeypatch.setattr(table_indexes, "run_metadata_upkeep", lambda upkeep: None)
+    monkeypatch.setattr(table_indexes, "run_metadata_services", lambda upkeep: None)
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
     table.indexes.schedule(["column_stats", "record_index"])
     table.upsert(rows(3, 80, value=7))
@@ -410,7 +410,7 @@ def test_a_planned_index_is_told_of_a_rewritten_file_what_is_new_in_it(table: Ta
     table.indexes.run()
     own = SubStorage(table.storage, METADATA)
     files = [parse_data_file(info.path) for info in own.list_tree("record_index")]
-    told = [file for file in files if isinstance(file, LogFile) and is_told_log(file)]
+    told = [file for file in files if isinstance(file, LogFile) and is_catchup_log(file)]
     said = load_logged(own, told)
     assert [key for one in said for key in one.keys.to_pylist()] == ["40"]
     check_valid(table)

@@ -47,7 +47,7 @@ from headwater.metadata.column_ranges import indexed_columns
 from headwater.metadata.definitions import definitions_path
 from headwater.metadata.derive import Deriver
 from headwater.metadata.log_files import read_metadata_log
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.table import Table
 
@@ -292,7 +292,7 @@ class PicklingEngine:
         return results
 
 
-def content(pieces: Iterator[Entries]) -> dict[str, bytes]:
+def content(pieces: Iterator[MetadataRecords]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for some in pieces:
         assert not len(some.removed)
@@ -343,7 +343,7 @@ def test_a_build_tells_its_progress(mor: Table) -> None:
 def test_indexes_that_a_table_cannot_have(mor: Table) -> None:
     deriver = deriver_of(mor)
     with pytest.raises(hw.InvalidInputError, match="not defined on one column"):
-        deriver.term_rule("secondary_index_other")
+        deriver.index_key_rule("secondary_index_other")
     real = replace(deriver.definitions[SECONDARY], source_fields=("fare",))
     on_real = replace(deriver, definitions={**deriver.definitions, SECONDARY: real})
     mor.upsert(trips(("a", "sf", 1, "x")))
@@ -353,7 +353,7 @@ def test_indexes_that_a_table_cannot_have(mor: Table) -> None:
     config = replace(mor.config, has_meta_fields=False)
     bare = replace(deriver, table=replace(mor.context, stored_config=config))
     with pytest.raises(hw.UnsupportedError, match="without meta fields"):
-        bare.term_rule("record_index")
+        bare.index_key_rule("record_index")
     with pytest.raises(hw.UnsupportedError, match="not derived"):
         deriver.of_files("expr_index_x", slices)
 

@@ -19,8 +19,8 @@ from headwater.kernel.table_config import load_table_config, table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.steps import Claim
 from headwater.metadata.partition_kinds import RECORD_INDEX, data_partition_of, file_id
-from headwater.metadata.record_lookup import find_locations, find_locations_apart
-from headwater.metadata.services import MetadataUpkeep, compact_metadata_table
+from headwater.metadata.record_lookup import find_locations, find_locations_by_partition
+from headwater.metadata.services import MetadataServices, compact_metadata_table
 from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.operations.plan import Operation
 from headwater.operations.write import WriteRequest, start_write
@@ -96,7 +96,7 @@ def compact_index(table: Table) -> None:
         Claim.new, table.context.components.ids, interval_ms=60_000, tolerable_misses=2
     )
     compact_metadata_table(
-        MetadataUpkeep(
+        MetadataServices(
             components=table.context.components,
             config=config,
             commits=1,
@@ -123,7 +123,9 @@ def test_a_key_has_a_place_in_each_partition(table: Table) -> None:
         "city=x",
         "city=y",
     ]
-    found = find_locations_apart(metadata, {"city=y": pa.array(["a"]), "city=new": pa.array(["a"])})
+    found = find_locations_by_partition(
+        metadata, {"city=y": pa.array(["a"]), "city=new": pa.array(["a"])}
+    )
     assert found["partition_path"].to_pylist() == ["city=y"]
     assert len(find_locations(metadata, pa.array(["a"]))) == 2
 

@@ -1,4 +1,4 @@
-"""Terms of rows, and which of them an index may lose."""
+"""Keys of rows, and which of them an index may lose."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from headwater.format.log.blocks import encode_data_block, encode_delete_block
 from headwater.format.metadata.records import decode_record_locations
 from headwater.format.parquet.base_file import write_base_file
 from headwater.metadata.record_locations import (
-    PlacedTerms,
+    LocatedKeys,
     epoch_ms,
     gone_for_good,
-    record_entries,
+    record_index_records,
 )
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.metadata.row_keys import (
-    TermRule,
-    live_terms,
+    IndexKeyRule,
+    index_key_rule,
+    index_keys_of_base_file,
+    index_keys_of_logs,
+    live_index_keys,
     secondary_text,
-    term_rule,
-    terms_of_base_file,
-    terms_of_logs,
-    vanished_terms,
-    without_terms,
+    vanished_index_keys,
+    without_keys,
 )
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime
@@ -45,8 +45,8 @@ SCHEMA = pa.schema(
     [("id", pa.string()), ("rider", pa.string()), ("s", pa.struct([("n", pa.int32())]))]
 )
 RULE = MergeRule()
-RECORDS = TermRule(RULE, SCHEMA)
-RIDERS = TermRule(RULE, SCHEMA, "rider")
+RECORDS = IndexKeyRule(RULE, SCHEMA)
+RIDERS = IndexKeyRule(RULE, SCHEMA, "rider")
 
 
 def rows(time: InstantTime, *values: tuple[str, str | None, int | None]) -> pa.Table:
@@ -91,45 +91,49 @@ def storage() -> MemoryStorage:
     return storage
 
 
-def base_terms(storage: MemoryStorage, rule: TermRule) -> list[str]:
-    return [term for some in terms_of_base_file(storage, BASE, rule) for term in some.to_pylist()]
+def base_terms(storage: MemoryStorage, rule: IndexKeyRule) -> list[str]:
+    return [
+        index_key
+        for some in index_keys_of_base_file(storage, BASE, rule)
+        for index_key in some.to_pylist()
+    ]
 
 
 def test_terms_of_a_base_file(storage: MemoryStorage) -> None:
     assert base_terms(storage, RECORDS) == ["a", "b", "c"]
     assert base_terms(storage, RIDERS) == ["x$a", "\0$b", "x\\$$c"]
-    assert base_terms(storage, TermRule(RULE, SCHEMA, "s.n")) == ["1$a", "2$b", "\0$c"]
+    assert base_terms(storage, IndexKeyRule(RULE, SCHEMA, "s.n")) == ["1$a", "2$b", "\0$c"]
     # A column that came after the file is null in it.
     wider = SCHEMA.append(pa.field("new", pa.int64()))
-    assert base_terms(storage, TermRule(RULE, wider, "new")) == ["\0$a", "\0$b", "\0$c"]
+    assert base_terms(storage, IndexKeyRule(RULE, wider, "new")) == ["\0$a", "\0$b", "\0$c"]
 
 
 def test_a_slice_with_logs(storage: MemoryStorage) -> None:
     first = log_file(storage, T1, data_block(rows(T1, ("a", "y", 1), ("d", "z", 1)), T1))
     second = log_file(storage, T2, delete_block(T2, "b", "d"))
     whole = FileSlice(GROUP, T0, BASE, (first, second))
-    assert terms_of_logs(storage, whole.logs, RIDERS)[0].to_pylist() == ["y$a", "z$d"]
+    assert index_keys_of_logs(storage, whole.logs, RIDERS)[0].to_pylist() == ["y$a", "z$d"]
     found: dict[str, str] = {}
-    for some in live_terms(storage, whole, RIDERS):
+    for some in live_index_keys(storage, whole, RIDERS):
         assert some.commit_times is not None
-        found |= dict(zip(some.terms.to_pylist(), some.commit_times.to_pylist(), strict=True))
+        found |= dict(zip(some.index_keys.to_pylist(), some.commit_times.to_pylist(), strict=True))
     assert found == {"y$a": T1, "x\\$$c": T0}
-    assert set(vanished_terms(storage, whole, RIDERS).to_pylist()) == {"x$a", "\0$b", "z$d"}
-    assert set(vanished_terms(storage, whole, RECORDS).to_pylist()) == {"b", "d"}
+    assert set(vanished_index_keys(storage, whole, RIDERS).to_pylist()) == {"x$a", "\0$b", "z$d"}
+    assert set(vanished_index_keys(storage, whole, RECORDS).to_pylist()) == {"b", "d"}
     bare = FileSlice(GROUP, T0, BASE)
-    assert vanished_terms(storage, bare, RIDERS).to_pylist() == []
-    assert [some.commit_times for some in live_terms(storage, bare, RECORDS)] == [None]
+    assert vanished_index_keys(storage, bare, RIDERS).to_pylist() == []
+    assert [some.commit_times for some in live_index_keys(storage, bare, RECORDS)] == [None]
 
 
 def test_a_partial_row_has_no_term_for_a_column_that_it_lacks(storage: MemoryStorage) -> None:
     partial = rows(T1, ("a", "y", 5)).select([*META_COLUMNS, "s"])
     log = log_file(storage, T1, data_block(partial, T1, is_partial=True))
-    assert terms_of_logs(storage, [log], RIDERS) == []
-    (numbers,) = terms_of_logs(storage, [log], TermRule(RULE, SCHEMA, "s.n"))
+    assert index_keys_of_logs(storage, [log], RIDERS) == []
+    (numbers,) = index_keys_of_logs(storage, [log], IndexKeyRule(RULE, SCHEMA, "s.n"))
     assert numbers.to_pylist() == ["5$a"]
     older = rows(T2, ("a", "y", 5)).select([*META_COLUMNS, "id"])
     log = log_file(storage, T2, data_block(older, T2))
-    (nulls,) = terms_of_logs(storage, [log], RIDERS)
+    (nulls,) = index_keys_of_logs(storage, [log], RIDERS)
     assert nulls.to_pylist() == ["\0$a"]
 
 
@@ -155,11 +159,11 @@ def test_columns_that_cannot_have_a_secondary_index() -> None:
         secondary_text(pa.array([1.5]), "c")
     assert got.value.kind is ErrorKind.INVALID_INDEX
     with pytest.raises(InvalidInputError, match="no column other"):
-        term_rule(RULE, SCHEMA, column="other", has_meta_fields=True)
+        index_key_rule(RULE, SCHEMA, column="other", has_meta_fields=True)
     custom = MergeRule(mode=MergeMode.CUSTOM)
     with pytest.raises(UnsupportedError, match="CUSTOM"):
-        term_rule(custom, SCHEMA, column="rider", has_meta_fields=True)
-    assert term_rule(custom, SCHEMA, column=None, has_meta_fields=True).column is None
+        index_key_rule(custom, SCHEMA, column="rider", has_meta_fields=True)
+    assert index_key_rule(custom, SCHEMA, column=None, has_meta_fields=True).column is None
 
 
 def test_times_of_record_locations() -> None:
@@ -167,9 +171,9 @@ def test_times_of_record_locations() -> None:
     assert epoch_ms(InstantTime("00000000000000002"), is_utc=True) == 0
 
 
-def located(*places: tuple[str, FileGroupId, InstantTime]) -> Entries:
-    placed = [PlacedTerms(group, pa.array([key]), time) for key, group, time in places]
-    return record_entries(placed, pa.array([], pa.string()), is_utc=True)
+def located(*places: tuple[str, FileGroupId, InstantTime]) -> MetadataRecords:
+    placed = [LocatedKeys(group, pa.array([key]), time) for key, group, time in places]
+    return record_index_records(placed, pa.array([], pa.string()), is_utc=True)
 
 
 def test_of_terms_in_several_places_the_last_counts() -> None:
@@ -206,6 +210,6 @@ def test_what_is_elsewhere_or_was_told_since_stays() -> None:
 @given(st.lists(st.sampled_from("abcd")), st.lists(st.lists(st.sampled_from("abcdef"))))
 def test_without_terms_is_a_difference_of_sets(held: list[str], others: list[list[str]]) -> None:
     arrays = [pa.array(some, pa.string()) for some in others]
-    found = without_terms(pa.array(held, pa.string()), arrays).to_pylist()
-    known = {term for some in others for term in some}
-    assert found == [term for term in held if term not in known]
+    found = without_keys(pa.array(held, pa.string()), arrays).to_pylist()
+    known = {index_key for some in others for index_key in some}
+    assert found == [index_key for index_key in held if index_key not in known]

@@ -13,7 +13,7 @@ from headwater.kernel.layout import ATTEMPTS, heartbeat_path
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.txn.steps import Claim
 from headwater.kernel.txn.transaction import LockTransaction
-from headwater.kernel.txn.writes import StartedWrite, start_write
+from headwater.kernel.txn.writes import StartedWrite, request_write
 from headwater.model.instant import Action, InstantTime
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string())])
@@ -28,7 +28,7 @@ def begin_write(table: hw.Table) -> StartedWrite:
     components = table.context.components
     txn = LockTransaction(components, table_layout(table.config))
     claim = Claim(owner=components.ids.owner, token="token", interval_ms=60_000, tolerable_misses=2)
-    return start_write(components, txn, Action.COMMIT, claim)
+    return request_write(components, txn, Action.COMMIT, claim)
 
 
 def test_a_new_table_has_nothing_to_show(table: hw.Table) -> None:

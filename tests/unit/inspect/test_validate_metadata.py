@@ -16,9 +16,9 @@ from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.inspect.validate_metadata import SCHEMA as PROBLEM_SCHEMA
 from headwater.kernel.view.table_view import load_listed_view
 from headwater.metadata.column_ranges import ColumnRange
-from headwater.metadata.column_stats import column_stats_entries, partition_stats_entries
+from headwater.metadata.column_stats import column_stats_records, partition_stats_records
 from headwater.metadata.log_files import encode_metadata_log, read_metadata_log
-from headwater.metadata.records import Entries
+from headwater.metadata.records import MetadataRecords
 from headwater.model.files import DataFile, parse_data_file
 from headwater.table import Table
 
@@ -68,7 +68,9 @@ def logs_of(table: Table, partition: str) -> list[str]:
     return [path for path, file in files if file is not None and file.instant_time == newest]
 
 
-def tell(table: Table, partition: str, change: Callable[[Entries], Entries]) -> None:
+def tell(
+    table: Table, partition: str, change: Callable[[MetadataRecords], MetadataRecords]
+) -> None:
     """Change what the newest commit told one index."""
     storage = table.context.components.storage
     for path in logs_of(table, partition):
@@ -103,7 +105,7 @@ def test_a_table_without_indexes_has_no_problems(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_what_was_not_told_is_missing(table: Table, partition: str) -> None:
-    tell(table, partition, lambda _: Entries.none())
+    tell(table, partition, lambda _: MetadataRecords.none())
     found = problems(table)
     assert {row["partition"] for row in found} == {partition}
     assert {row["problem"] for row in found} <= {"missing", "wrong"}
@@ -133,9 +135,9 @@ def test_a_damaged_log_is_told_and_the_others_are_validated(table: Table, partit
 def test_a_record_in_another_place_is_wrong(table: Table) -> None:
     sf, ny = (base_files(table)[f"city={city}"].file_id for city in ("sf", "ny"))
 
-    def moved(said: Entries) -> Entries:
+    def moved(said: MetadataRecords) -> MetadataRecords:
         values = encode_record_locations("city=ny", ny, pa.array([1] * len(said.keys)))
-        return Entries(said.keys, values, said.removed)
+        return MetadataRecords(said.keys, values, said.removed)
 
     tell(table, "record_index", moved)
     (row,) = problems(table)
@@ -148,12 +150,12 @@ def test_an_entry_of_nothing_is_stale(table: Table) -> None:
     (path, *_) = logs_of(table, "record_index")
     (said,) = read_metadata_log(table.context.components.storage.read(path), path=path)
 
-    def more(told: Entries) -> Entries:
+    def more(told: MetadataRecords) -> MetadataRecords:
         if told.keys.to_pylist() != said.keys.to_pylist():
             return told
         keys = pa.concat_arrays([told.keys, pa.array(["zz"])])
         values = pa.concat_arrays([told.values, told.values[:1]])
-        return Entries(*sort_entries(keys, values), told.removed)
+        return MetadataRecords(*sort_entries(keys, values), told.removed)
 
     tell(table, "record_index", more)
     found = [(row["key"], row["problem"]) for row in problems(table)]
@@ -170,18 +172,18 @@ def test_bounds_that_are_too_narrow_are_wrong_and_wider_ones_stale(
     file = base_files(table)["city=sf"]
     fare = ColumnRange("fare", pa.int64(), low, high, 1, 0)
     told = (
-        column_stats_entries([(file, [fare])])
+        column_stats_records([(file, [fare])])
         if partition == "column_stats"
-        else partition_stats_entries({"city=sf": [fare]}, is_tight=False)
+        else partition_stats_records({"city=sf": [fare]}, is_tight=False)
     )
 
-    def narrowed(said: Entries) -> Entries:
+    def narrowed(said: MetadataRecords) -> MetadataRecords:
         keys = said.keys.to_pylist()
         values = said.values.to_pylist()
         for key, value in zip(told.keys.to_pylist(), told.values.to_pylist(), strict=True):
             if key in keys:
                 values[keys.index(key)] = value
-        return Entries(said.keys, pa.array(values, pa.binary()), said.removed)
+        return MetadataRecords(said.keys, pa.array(values, pa.binary()), said.removed)
 
     tell(table, partition, narrowed)
     found = problems(table)

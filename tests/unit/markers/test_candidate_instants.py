@@ -11,7 +11,7 @@ from headwater.errors import StorageError
 from headwater.kernel.layout import attempt_path, heartbeat_path
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
-from headwater.markers.candidate_instants import Rival, RivalWatch, load_rivals
+from headwater.markers.candidate_instants import Candidate, CandidateWatch, load_candidates
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.counting import CountingStorage
 from headwater.seams.ids import Owner, SystemIds
@@ -52,14 +52,16 @@ class Bench:
     def put(self, attempt: Attempt) -> None:
         self.inner.put(attempt.path, encode_attempt(attempt))
 
-    def rivals(self, *times: InstantTime, action: Action = Action.COMMIT) -> tuple[Rival, ...]:
+    def candidates(
+        self, *times: InstantTime, action: Action = Action.COMMIT
+    ) -> tuple[Candidate, ...]:
         self.put(self.mine)
         instants = [Instant(time, action, State.INFLIGHT) for time in sorted({*times, MINE})]
         self.storage.reset()
-        return load_rivals(self.storage, self.ids, self.mine, Timeline(instants))
+        return load_candidates(self.storage, self.ids, self.mine, Timeline(instants))
 
-    def watch(self) -> RivalWatch:
-        return RivalWatch(self.storage, self.clock, self.ids)
+    def watch(self) -> CandidateWatch:
+        return CandidateWatch(self.storage, self.clock, self.ids)
 
 
 @pytest.fixture
@@ -68,48 +70,48 @@ def bench() -> Bench:
 
 
 def test_a_lone_writer_asks_nothing(bench: Bench) -> None:
-    assert bench.rivals() == ()
-    assert bench.rivals(LATER) == ()
+    assert bench.candidates() == ()
+    assert bench.candidates(LATER) == ()
     assert bench.storage.count() == 0
 
 
 def test_a_clustering_is_no_rival_for_its_plan_says_what_it_replaces(bench: Bench) -> None:
     bench.put(attempt_of(EARLIER))
-    assert bench.rivals(EARLIER, action=Action.CLUSTERING) == ()
+    assert bench.candidates(EARLIER, action=Action.CLUSTERING) == ()
     assert bench.storage.count() == 0
 
 
 def test_a_writer_that_began_first_and_beats_is_a_rival(bench: Bench) -> None:
     bench.put(attempt_of(EARLIER))
-    [rival] = bench.rivals(EARLIER)
-    assert rival.time == EARLIER
-    assert rival.owner == str(ELSEWHERE)
-    assert rival.remaining_ms == EXPIRY_MS
-    assert bench.watch().is_active(rival)
+    [candidate] = bench.candidates(EARLIER)
+    assert candidate.time == EARLIER
+    assert candidate.owner == str(ELSEWHERE)
+    assert candidate.remaining_ms == EXPIRY_MS
+    assert bench.watch().is_active(candidate)
 
 
 def test_many_rivals_cost_two_listings_and_a_read_each(bench: Bench) -> None:
     times = [InstantTime(f"202601010000000{n:02d}") for n in range(5)]
     for time in times[:4]:
         bench.put(attempt_of(time))
-    assert len(bench.rivals(*times)) == 4
+    assert len(bench.candidates(*times)) == 4
     assert bench.storage.counts == {"list_tree": 2, "read_many": 4}
 
 
 def test_time_that_passed_before_the_write_began_counts(bench: Bench) -> None:
-    """By the store's clock alone: this process has seen nothing of the rival yet."""
+    """By the store's clock alone: this process has seen nothing of the candidate yet."""
     bench.put(attempt_of(EARLIER))
     bench.clock.advance_ms(1_500)
-    [rival] = bench.rivals(EARLIER)
-    assert rival.remaining_ms == 500
+    [candidate] = bench.candidates(EARLIER)
+    assert candidate.remaining_ms == 500
     bench.clock.advance_ms(500)
-    assert bench.rivals(EARLIER) == ()
+    assert bench.candidates(EARLIER) == ()
 
 
 def test_wall_clocks_of_writers_do_not_matter(bench: Bench) -> None:
     bench.put(replace(attempt_of(EARLIER), started_ms=-(10**12)))
     bench.mine = replace(bench.mine, started_ms=10**12)
-    assert len(bench.rivals(EARLIER)) == 1
+    assert len(bench.candidates(EARLIER)) == 1
 
 
 @pytest.mark.parametrize(
@@ -124,24 +126,24 @@ def test_who_is_known_to_have_ended_is_none(
     bench: Bench, change: Callable[[Attempt], Attempt]
 ) -> None:
     bench.put(change(attempt_of(EARLIER)))
-    assert bench.rivals(EARLIER) == ()
+    assert bench.candidates(EARLIER) == ()
 
 
 @pytest.mark.parametrize("action", [Action.CLEAN, Action.ROLLBACK, Action.INDEXING])
 def test_what_writes_no_data_files_is_none(bench: Bench, action: Action) -> None:
     bench.put(attempt_of(EARLIER))
-    assert bench.rivals(EARLIER, action=action) == ()
+    assert bench.candidates(EARLIER, action=action) == ()
 
 
 def test_the_newest_attempt_counts(bench: Bench) -> None:
     bench.put(replace(attempt_of(EARLIER), is_released=True))
     bench.put(attempt_of(EARLIER, 2))
-    [rival] = bench.rivals(EARLIER)
-    assert rival.attempt == attempt_of(EARLIER, 2)
+    [candidate] = bench.candidates(EARLIER)
+    assert candidate.attempt == attempt_of(EARLIER, 2)
 
 
 def test_a_pending_plan_that_nobody_executes_is_none(bench: Bench) -> None:
-    assert bench.rivals(EARLIER, action=Action.COMPACTION) == ()
+    assert bench.candidates(EARLIER, action=Action.COMPACTION) == ()
 
 
 def test_storage_that_fails_shows_no_rivals(bench: Bench) -> None:
@@ -150,9 +152,9 @@ def test_storage_that_fails_shows_no_rivals(bench: Bench) -> None:
             raise StorageError("no")
 
     timeline = Timeline([Instant(EARLIER, Action.COMMIT, State.INFLIGHT)])
-    assert load_rivals(Broken(), bench.ids, bench.mine, timeline) == ()
+    assert load_candidates(Broken(), bench.ids, bench.mine, timeline) == ()
     bench.inner.put(attempt_path(EARLIER, 1), b"no attempt")
-    assert bench.rivals(EARLIER) == ()
+    assert bench.candidates(EARLIER) == ()
 
 
 # Watching --------------------------------------------------------------------------------------
@@ -160,58 +162,58 @@ def test_storage_that_fails_shows_no_rivals(bench: Bench) -> None:
 
 def test_a_heartbeat_that_stands_still_runs_out(bench: Bench) -> None:
     bench.put(attempt_of(EARLIER))
-    [rival] = bench.rivals(EARLIER)
+    [candidate] = bench.candidates(EARLIER)
     watch = bench.watch()
     bench.clock.advance_ms(EXPIRY_MS - 1)
-    assert watch.is_active(rival)
+    assert watch.is_active(candidate)
     bench.clock.advance_ms(1)
-    assert not watch.is_active(rival)
+    assert not watch.is_active(candidate)
 
 
 def test_each_beat_gives_it_the_whole_time_again(bench: Bench) -> None:
     bench.put(attempt_of(EARLIER))
-    [rival] = bench.rivals(EARLIER)
+    [candidate] = bench.candidates(EARLIER)
     watch = bench.watch()
     beaten = attempt_of(EARLIER)
     for _ in range(3):
         bench.clock.advance_ms(5 * EXPIRY_MS)
         beaten = beaten.next_beat()
         bench.put(beaten)
-        assert watch.is_active(rival)
+        assert watch.is_active(candidate)
     bench.clock.advance_ms(EXPIRY_MS)
-    assert not watch.is_active(rival)
+    assert not watch.is_active(candidate)
 
 
 def test_who_is_gone_taken_over_or_released_is_dead_at_once(bench: Bench) -> None:
     bench.put(attempt_of(EARLIER))
-    [rival] = bench.rivals(EARLIER)
+    [candidate] = bench.candidates(EARLIER)
     watch = bench.watch()
     bench.put(attempt_of(EARLIER).released())
-    assert not watch.is_active(rival)
+    assert not watch.is_active(candidate)
     bench.put(attempt_of(EARLIER))
-    assert watch.is_active(rival)
+    assert watch.is_active(candidate)
     bench.put(replace(attempt_of(EARLIER), token="somebody else's"))
-    assert not watch.is_active(rival)
+    assert not watch.is_active(candidate)
     bench.put(attempt_of(EARLIER))
     bench.put(attempt_of(EARLIER, 2))
-    assert not watch.is_active(rival)
+    assert not watch.is_active(candidate)
     bench.inner.delete(attempt_path(EARLIER, 2))
     bench.inner.delete(attempt_path(EARLIER, 1))
-    assert not watch.is_active(rival)
+    assert not watch.is_active(candidate)
 
 
 def test_another_engine_is_judged_by_its_plain_file(bench: Bench) -> None:
     path = heartbeat_path(EARLIER)
     bench.inner.put(path, b"")
     bench.clock.advance_ms(500)
-    [rival] = bench.rivals(EARLIER)
-    assert rival.attempt is None
-    assert rival.owner is None
-    assert rival.remaining_ms == EXPIRY_MS - 500
+    [candidate] = bench.candidates(EARLIER)
+    assert candidate.attempt is None
+    assert candidate.owner is None
+    assert candidate.remaining_ms == EXPIRY_MS - 500
     watch = bench.watch()
     bench.clock.advance_ms(EXPIRY_MS)
-    assert not watch.is_active(rival)
+    assert not watch.is_active(candidate)
     bench.inner.put(path, b"")
-    assert watch.is_active(rival)
+    assert watch.is_active(candidate)
     bench.inner.delete(path)
-    assert not watch.is_active(rival)
+    assert not watch.is_active(candidate)

@@ -9,7 +9,11 @@ from headwater.kernel.layout import marker_folder
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker
 from headwater.markers.batches import BatchFile, batch_path, put_marker_type
 from headwater.markers.bloom_markers import AskedKeys, FilterFile, RivalFilters, filter_folder
-from headwater.markers.candidate_markers import FilteredSight, GroupSight, RivalIndex
+from headwater.markers.candidate_markers import (
+    CandidateIndex,
+    FilteredMarkerReader,
+    GroupMarkerReader,
+)
 from headwater.markers.conflict_keys import conflict_key
 from headwater.model.files import BaseFile, FileGroupId
 from headwater.model.instant import InstantTime
@@ -43,7 +47,7 @@ def test_direct_markers_are_listed_in_the_partition_alone(storage: MemoryStorage
     create_marker(storage, T, marker(G))
     create_marker(storage, T, marker(ELSEWHERE))
     counting = CountingStorage(storage, keep_trace=True)
-    sight = GroupSight(counting, is_bucketed=False)
+    sight = GroupMarkerReader(counting, is_bucketed=False)
     assert sight.markers_on(T, G) == [marker(G)]
     assert sight.markers_on(T, H) == []
     folder = marker_folder(T)
@@ -58,7 +62,7 @@ def test_a_table_without_partitions_needs_one_listing(storage: MemoryStorage) ->
     here = FileGroupId("", "a-0")
     create_marker(storage, T, marker(here))
     counting = CountingStorage(storage)
-    sight = GroupSight(counting, is_bucketed=False)
+    sight = GroupMarkerReader(counting, is_bucketed=False)
     assert sight.markers_on(T, here) == [marker(here)]
     assert sight.markers_on(T, FileGroupId("", "a-00")) == []
     assert counting.counts == {"list_names": 2}
@@ -70,7 +74,7 @@ def test_files_of_markers_are_read_when_they_have_grown(storage: MemoryStorage) 
     first.add([marker(ELSEWHERE)])
     second.add([marker(ELSEWHERE)])
     counting = CountingStorage(storage, keep_trace=True)
-    sight = GroupSight(counting, is_bucketed=False)
+    sight = GroupMarkerReader(counting, is_bucketed=False)
     assert sight.markers_on(T, G) == []
     counting.reset()
     second.add([marker(G)])
@@ -82,7 +86,7 @@ def test_files_of_markers_are_read_when_they_have_grown(storage: MemoryStorage) 
 def test_an_index_knows_both_kinds(storage: MemoryStorage) -> None:
     create_marker(storage, T, marker(G))
     BatchFile(storage, T, 0).add([marker(H)])
-    index = RivalIndex(storage, T, is_bucketed=False)
+    index = CandidateIndex(storage, T, is_bucketed=False)
     wanted = frozenset({key(G), key(H), key(ELSEWHERE)})
     index.refresh(wanted)
     assert index.meeting(wanted) == {key(G), key(H)}
@@ -105,7 +109,7 @@ def test_one_unreadable_file_does_not_hide_the_others() -> None:
     storage = OneUnreadable()
     BatchFile(storage, T, 0).add([marker(H)])
     BatchFile(storage, T, 1).add([marker(G)])
-    index = RivalIndex(storage, T, is_bucketed=False)
+    index = CandidateIndex(storage, T, is_bucketed=False)
     index.refresh(frozenset())
     assert index.meeting({key(G), key(H)}) == {key(G)}
     assert index.markers({key(G), key(H)}) == [marker(G)]
@@ -114,7 +118,7 @@ def test_one_unreadable_file_does_not_hide_the_others() -> None:
 def test_lines_that_only_look_alike_are_no_markers(storage: MemoryStorage) -> None:
     lines = f"city=sf/a-0_no marker\n{marker(G).data_path}\ncity=sf/a-0_x.marker.WRITE\n"
     storage.put(batch_path(T, 0), lines.encode())
-    index = RivalIndex(storage, T, is_bucketed=False)
+    index = CandidateIndex(storage, T, is_bucketed=False)
     index.refresh(frozenset({key(G)}))
     assert index.meeting({key(G)}) == {key(G)}
     assert index.markers({key(G)}) == []
@@ -140,7 +144,9 @@ def test_a_filter_says_which_writers_need_no_look(storage: MemoryStorage) -> Non
     new_filter(storage, "0-1-0").add([marker(G)])
     create_marker(storage, T, marker(G))
     counting = CountingStorage(storage)
-    sight = FilteredSight(GroupSight(counting, is_bucketed=False), counting, is_bucketed=False)
+    sight = FilteredMarkerReader(
+        GroupMarkerReader(counting, is_bucketed=False), counting, is_bucketed=False
+    )
     assert sight.markers_on(T, H) == []
     assert counting.counts == {"list_tree": 1, "read_many": 1}
     assert sight.markers_on(T, G) == [marker(G)]
@@ -160,7 +166,9 @@ def test_without_filters_or_with_a_damaged_one_markers_are_looked_at(
 ) -> None:
     create_marker(storage, T, marker(G))
     assert RivalFilters(storage, T).load() is None
-    sight = FilteredSight(GroupSight(storage, is_bucketed=False), storage, is_bucketed=False)
+    sight = FilteredMarkerReader(
+        GroupMarkerReader(storage, is_bucketed=False), storage, is_bucketed=False
+    )
     assert sight.markers_on(T, G) == [marker(G)]
     new_filter(storage, "0-1-0").add([marker(H)])
     storage.put(f"{filter_folder(T)}/1-1-0", b"no filter")
@@ -172,7 +180,7 @@ def test_filters_spare_the_reading_of_files(storage: MemoryStorage) -> None:
     files[0].add([marker(H)])
     files[1].add([marker(ELSEWHERE)])
     counting = CountingStorage(storage, keep_trace=True)
-    index = RivalIndex(counting, T, is_bucketed=False, has_filters=True)
+    index = CandidateIndex(counting, T, is_bucketed=False, has_filters=True)
     index.refresh(frozenset({key(G)}))
     reads = [path for name, path in counting.trace if name == "read_many"]
     assert reads == [f"{filter_folder(T)}/MARKERS0", f"{filter_folder(T)}/MARKERS1"]

@@ -270,7 +270,7 @@ def test_a_heartbeat_that_has_run_out_stops_nobody(
     first = begin(strategy)
     second = begin(strategy, clock=clock)
     assert second.detection is not None
-    [rival] = second.detection.rivals
+    [rival] = second.detection.candidates
     first.mark(A)
     assert second.is_stopped_at(B) is None
     clock.advance_ms(rival.remaining_ms)
@@ -343,7 +343,7 @@ def test_a_writer_that_gave_up_before_is_no_rival(
     first.abandon()
     second = begin(strategy)
     assert second.detection is not None
-    assert second.detection.rivals == ()
+    assert second.detection.candidates == ()
     assert second.is_stopped_at(A) is None
 
 
@@ -381,7 +381,7 @@ def test_a_heartbeat_that_beats_on_stops_the_second(
     clock = ManualClock()
     first, second = begin(strategy), begin(strategy, clock=clock)
     assert second.detection is not None
-    [rival] = second.detection.rivals
+    [rival] = second.detection.candidates
     first.mark(A)
     assert second.is_stopped_at(B) is None
     clock.advance_ms(10 * rival.expiry_ms)
@@ -403,7 +403,7 @@ def test_another_engine_counts_while_its_heartbeat_file_is_there(
     create_marker(table.storage, other, Marker(log.path, MarkerKind.APPEND))
     second = begin(strategy)
     assert second.detection is not None
-    [rival] = second.detection.rivals
+    [rival] = second.detection.candidates
     assert rival.instant == Instant(other, Action.DELTA_COMMIT, State.INFLIGHT)
     assert second.is_stopped_at(A) == other
     third = begin(strategy)
@@ -445,7 +445,7 @@ def test_a_writer_alone_is_not_slowed_by_looks_at_markers(
 ) -> None:
     writer = begin(strategy)
     assert writer.detection is not None
-    assert writer.detection.rivals == ()
+    assert writer.detection.candidates == ()
     writer.mark(A)
     writer.commit()
 

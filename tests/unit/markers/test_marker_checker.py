@@ -12,9 +12,9 @@ from headwater.kernel.layout import TableLayout
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
 from headwater.kernel.txn.conflicts import Snapshot
 from headwater.kernel.txn.markers import Marker, MarkerKind
-from headwater.markers.abort_signal import stop_note_path
+from headwater.markers.abort_signal import abort_signal_path
 from headwater.markers.batches import BatchFile
-from headwater.markers.candidate_instants import Rival
+from headwater.markers.candidate_instants import Candidate
 from headwater.markers.checker import MarkerChecker
 from headwater.markers.detection import Detection
 from headwater.markers.early_conflict import EarlyCheck
@@ -54,7 +54,7 @@ class Bench:
         )
         self.inner.put(attempt.path, encode_attempt(attempt))
         self.attempt = attempt
-        rival = Rival(
+        rival = Candidate(
             instant=Instant(EARLIER, Action.COMMIT, State.INFLIGHT),
             attempt=attempt,
             beaten_ms=self.clock.now_ms(),
@@ -71,7 +71,7 @@ class Bench:
                 snapshot=Snapshot(pending=frozenset({EARLIER})),
                 is_bucketed=False,
             ),
-            rivals=(rival,),
+            candidates=(rival,),
             layout=TableLayout(),
         )
         settings = DetectionConfig(period_ms=PERIOD_MS, delay_ms=delay_ms)
@@ -84,7 +84,7 @@ class Bench:
         self.theirs.add([marker(EARLIER, group) for group in groups])
 
     def has_note(self) -> bool:
-        return stop_note_path(MINE) in {info.path for info in self.inner.list_tree(".hoodie")}
+        return abort_signal_path(MINE) in {info.path for info in self.inner.list_tree(".hoodie")}
 
 
 def test_the_first_marker_waits_for_a_look() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from headwater.seams.batched_puts import GatheredPuts
+from headwater.seams.batched_puts import BatchedPuts
 from headwater.seams.counting import CountingStorage
 from headwater.seams.memory import MemoryStorage
 
 
 def test_objects_wait_for_each_other_up_to_a_number_of_bytes() -> None:
     storage = CountingStorage(MemoryStorage())
-    puts = GatheredPuts(storage, bytes_max=3)
+    puts = BatchedPuts(storage, bytes_max=3)
     puts.add("a", b"1")
     puts.add("b", b"2")
     assert storage.list_names("") == []

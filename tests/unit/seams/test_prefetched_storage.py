@@ -7,7 +7,7 @@ import pytest
 from headwater.errors import NotFoundError
 from headwater.seams.counting import CountingStorage
 from headwater.seams.memory import MemoryStorage
-from headwater.seams.prefetched_storage import FetchedStorage
+from headwater.seams.prefetched_storage import PrefetchedStorage
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def counting() -> CountingStorage:
 
 
 def test_the_first_read_fetches_all_and_no_other_reads_again(counting: CountingStorage) -> None:
-    storage = FetchedStorage(counting, ["a", "b"])
+    storage = PrefetchedStorage(counting, ["a", "b"])
     assert counting.trace == []
     assert storage.read("b") == b"2"
     assert counting.trace == [("read_many", "a"), ("read_many", "b")]
@@ -29,7 +29,7 @@ def test_the_first_read_fetches_all_and_no_other_reads_again(counting: CountingS
 
 
 def test_other_objects_fetch_nothing(counting: CountingStorage) -> None:
-    storage = FetchedStorage(counting, ["a", "b"])
+    storage = PrefetchedStorage(counting, ["a", "b"])
     assert storage.read("other") == b"3"
     assert storage.read_many(["other", "absent"]) == [b"3", None]
     with storage.open_input("other") as source:
@@ -39,7 +39,7 @@ def test_other_objects_fetch_nothing(counting: CountingStorage) -> None:
 
 
 def test_an_absent_object_is_absent(counting: CountingStorage) -> None:
-    storage = FetchedStorage(counting, ["a", "gone"])
+    storage = PrefetchedStorage(counting, ["a", "gone"])
     assert storage.read_many(["gone", "a"]) == [None, b"1"]
     with pytest.raises(NotFoundError):
         storage.read("gone")

@@ -23,7 +23,7 @@ from headwater.kernel.table_config import table_layout
 from headwater.kernel.txn.attempts import Purpose
 from headwater.kernel.txn.steps import Claim, StartExecution
 from headwater.kernel.txn.transaction import LockTransaction
-from headwater.kernel.view.commits import Commit, CommitReader
+from headwater.kernel.view.commits import CommitReader, CompletedCommit
 from headwater.metadata.view import load_view
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
@@ -78,7 +78,7 @@ def values(table: Table, **asked: Any) -> dict[str, int]:
     return {row["id"]: row["value"] for row in table.read_arrow(**asked).to_pylist()}
 
 
-def commit_of(table: Table, time: str | None) -> Commit:
+def commit_of(table: Table, time: str | None) -> CompletedCommit:
     view = load_view(table.storage, table.config)
     return next(one for one in view.commits if one.requested_time == time)
 
@@ -154,17 +154,19 @@ def test_deletes_that_the_last_compaction_kept_are_no_reason_for_another() -> No
 # When one is due.
 
 
-def delta(completed: int) -> Commit:
+def delta(completed: int) -> CompletedCommit:
     instant = Instant(at(completed - 1), Action.DELTA_COMMIT, State.COMPLETED, at(completed))
-    return Commit(instant, CommitMetadata(operation_type="UPSERT"))
+    return CompletedCommit(instant, CommitMetadata(operation_type="UPSERT"))
 
 
-def compaction(requested: int, completed: int) -> Commit:
+def compaction(requested: int, completed: int) -> CompletedCommit:
     instant = Instant(at(requested), Action.COMPACTION, State.COMPLETED, at(completed))
-    return Commit(instant, CommitMetadata(operation_type="COMPACT"))
+    return CompletedCommit(instant, CommitMetadata(operation_type="COMPACT"))
 
 
-def is_due(commits: list[Commit], now: int = 0, pending: int | None = None, **config: Any) -> bool:
+def is_due(
+    commits: list[CompletedCommit], now: int = 0, pending: int | None = None, **config: Any
+) -> bool:
     plans = [] if pending is None else [Instant(at(pending), Action.COMPACTION, State.REQUESTED)]
     return is_compaction_due(commits, plans, CompactionConfig(**config), at(now))
 

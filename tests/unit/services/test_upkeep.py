@@ -10,7 +10,7 @@ import pytest
 
 import headwater as hw
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError, StorageError
-from headwater.services.table_services import Service, UpkeepReport, run_round, run_until
+from headwater.services.table_services import Service, TableServicesReport, run_round, run_until
 
 
 def rows(value: int) -> pa.Table:
@@ -110,14 +110,14 @@ def test_a_loop_makes_rounds_until_it_is_told_to_stop(tmp_path: Path) -> None:
 def test_a_loop_that_is_told_before_it_begins_does_nothing(tmp_path: Path) -> None:
     stop = threading.Event()
     stop.set()
-    assert run_until({}, list(Service), stop, pause_s=60) == UpkeepReport()
+    assert run_until({}, list(Service), stop, pause_s=60) == TableServicesReport()
 
 
 def test_a_service_that_another_process_runs_counts_neither_way() -> None:
     def is_running() -> None:
         raise ConflictError("already running", kind=ErrorKind.ALREADY_RUNNING)
 
-    report = UpkeepReport()
+    report = TableServicesReport()
     run_round({Service.CLEAN: is_running}, [Service.CLEAN], report)
     assert (report.rounds, dict(report.done), dict(report.failed)) == (1, {}, {})
 

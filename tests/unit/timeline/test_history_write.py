@@ -232,7 +232,7 @@ def test_an_instant_that_is_not_aborted_is_not_deleted_as_such(
         delete_archived(storage, LAYOUT, [claimed], HistoryTimeline(storage, LAYOUT.history))
 
 
-class Rival(MemoryStorage):
+class Candidate(MemoryStorage):
     """Lets a rival act once, right before the first write to a path that contains `trigger`."""
 
     def __init__(self, trigger: str) -> None:
@@ -259,7 +259,7 @@ def test_of_two_archivers_the_slower_starts_over(
     trigger: str,
     rivals: slice,
 ) -> None:
-    storage = Rival(trigger)
+    storage = Candidate(trigger)
     put_instants(storage, terminal + staying)
     storage.act = lambda: archive_instants(storage, LAYOUT, terminal[rivals])
     archive_instants(storage, LAYOUT, terminal)
@@ -272,7 +272,7 @@ def test_of_two_archivers_the_slower_starts_over(
 def test_no_instant_is_archived_twice(
     put_instants: PutInstants, terminal: list[Instant], staying: list[Instant]
 ) -> None:
-    storage = Rival("manifest_")
+    storage = Candidate("manifest_")
     put_instants(storage, terminal + staying)
     storage.act = lambda: archive_instants(storage, LAYOUT, terminal[:4])
     archive_instants(storage, LAYOUT, terminal)

@@ -25,7 +25,7 @@ from headwater.kernel.txn.locks.file_system import FileSystemLockProvider
 from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
 from headwater.kernel.txn.steps import Claim, Complete, StartWrite
 from headwater.kernel.txn.transaction import LockTransaction
-from headwater.kernel.txn.writes import CommittedWrite, start_write
+from headwater.kernel.txn.writes import CommittedWrite, request_write
 from headwater.model.instant import Action, InstantTime, State
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
@@ -64,7 +64,7 @@ class Site:
 
     def commit(self, name: str = "w", clock: Clock | None = None) -> CommittedWrite:
         components, txn = self.process(name, clock)
-        started = start_write(components, txn, Action.DELTA_COMMIT, self.claim(components))
+        started = request_write(components, txn, Action.DELTA_COMMIT, self.claim(components))
         return started.enter_inflight().commit(b"content of " + name.encode())
 
     def names(self) -> list[str]:
@@ -113,7 +113,7 @@ def test_a_stepped_clock_never_repeats_a_time_a_dead_writer_claimed() -> None:
 def test_a_refused_write_leaves_storage_unchanged_and_the_lock_free() -> None:
     site = Site()
     components, txn = site.process("first")
-    start_write(components, txn, Action.COMMIT, site.claim(components), is_single_writer=True)
+    request_write(components, txn, Action.COMMIT, site.claim(components), is_single_writer=True)
     second, second_txn = site.process("second")
 
     def contents() -> dict[str, bytes]:
@@ -127,7 +127,7 @@ def test_a_refused_write_leaves_storage_unchanged_and_the_lock_free() -> None:
 
     before = contents()
     with pytest.raises(ConflictError, match="host/1/first") as raised:
-        start_write(second, second_txn, Action.COMMIT, site.claim(second), is_single_writer=True)
+        request_write(second, second_txn, Action.COMMIT, site.claim(second), is_single_writer=True)
     assert raised.value.kind is ErrorKind.LIVE_WRITER
     assert contents() == before
     assert second.locks.inspect() is None
@@ -137,12 +137,12 @@ def test_a_killed_writer_blocks_the_next_job_only_until_its_heartbeat_has_run_ou
     """The next job is a new process, which has never seen the heartbeat before."""
     site = Site()
     dead, dead_txn = site.process("dead")
-    start_write(dead, dead_txn, Action.COMMIT, site.claim(dead), is_single_writer=True)
+    request_write(dead, dead_txn, Action.COMMIT, site.claim(dead), is_single_writer=True)
     with site.clock.timers_stalled():
         began_ms = site.clock.monotonic_ms()
         next_job, next_txn = site.process("next")
         claim = site.claim(next_job)
-        start_write(next_job, next_txn, Action.COMMIT, claim, is_single_writer=True)
+        request_write(next_job, next_txn, Action.COMMIT, claim, is_single_writer=True)
         assert site.clock.monotonic_ms() - began_ms >= claim.interval_ms * claim.tolerable_misses
 
 
@@ -194,7 +194,7 @@ def test_m4_an_unknown_commit_is_left_alone() -> None:
     site = Site(FlakyStorage(*["_2"] * 20, is_applied=False))
     components, txn = site.process("w")
     claim = site.claim(components)
-    inflight = start_write(components, txn, Action.COMMIT, claim).enter_inflight()
+    inflight = request_write(components, txn, Action.COMMIT, claim).enter_inflight()
     with pytest.raises(CommitUnknownError):
         inflight.commit(b"content")
     assert site.storage.read(attempt_path(inflight.instant_time, 1))
@@ -222,9 +222,11 @@ def test_a_commit_on_thirty_instants_makes_at_most_12_calls(
     txn = LockTransaction(components, LAYOUT)
     site = Site(storage)
     for _ in range(30):
-        started = start_write(components, txn, Action.COMMIT, site.claim(components))
+        started = request_write(components, txn, Action.COMMIT, site.claim(components))
         started.enter_inflight().commit(b"content")
-    inflight = start_write(components, txn, Action.COMMIT, site.claim(components)).enter_inflight()
+    inflight = request_write(
+        components, txn, Action.COMMIT, site.claim(components)
+    ).enter_inflight()
     assert len(load_active(storage, LAYOUT.timeline)) == 31
     storage.reset()
     txn.run(Complete(inflight.attempt, b"content"))

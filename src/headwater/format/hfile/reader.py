@@ -6,7 +6,7 @@ An entry is `int key length | int value length | key | value | 00`, and a key `s
 row | 10 bytes that are always the same`. What we call keys are the rows. The index has the first
 key of each data block, or one between it and the block before.
 
-Entries have no fixed size, so where one begins is known when the one before it was measured. With
+Records have no fixed size, so where one begins is known when the one before it was measured. With
 many blocks all of them are walked at once; what is in the entries is then read for all at once.
 """
 

@@ -15,7 +15,12 @@ from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import instant_path
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.timeline.history.read import HistoryTimeline
-from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit, CommitReader, decode_commit
+from headwater.kernel.view.commits import (
+    COMMIT_ACTIONS,
+    CommitReader,
+    CompletedCommit,
+    decode_commit,
+)
 from headwater.model.files import BaseFile, FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plan_flags import says_cancellable
@@ -57,7 +62,7 @@ class Change:
         return (group for group, touch in self.touches.items() if touch is not Touch.REPLACE)
 
 
-def change_of(commit: Commit) -> Change:
+def change_of(commit: CompletedCommit) -> Change:
     """Return what a commit did."""
     touches: dict[FileGroupId, Touch] = {}
     for file in commit.files:

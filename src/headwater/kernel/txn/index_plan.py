@@ -127,7 +127,7 @@ def base_instant(timeline: Timeline) -> InstantTime:
     return max((time for time in done if end is None or time < end), default=_BEGINNING)
 
 
-def tells_indexes(instant: Instant) -> bool:
+def changes_data_files(instant: Instant) -> bool:
     """Whether an instant changes files, so that indexes must hear of it."""
     return instant.action in _TELLING
 
@@ -143,7 +143,7 @@ def completed_since(timeline: Timeline, plan: InstantTime) -> tuple[Instant, ...
     Each of these must have told the planned partitions, or have been told for.
     """
     later = timeline.completed_within_open_closed(plan, None)
-    return tuple(instant for instant in later if tells_indexes(instant))
+    return tuple(instant for instant in later if changes_data_files(instant))
 
 
 def catch_up_runs(
@@ -182,7 +182,7 @@ def pending_before(
     return tuple(
         instant
         for instant in timeline.pending
-        if tells_indexes(instant)
+        if changes_data_files(instant)
         and (instant.requested_time < plan or instant.requested_time in also)
     )
 

@@ -48,7 +48,7 @@ is a fault."""
 
 @dataclass(frozen=True, slots=True)
 class MetadataCommit:
-    """Entries that lie ready in log files, for exactly these partitions of the metadata table."""
+    """Records that lie ready in log files, for exactly these partitions of the metadata table."""
 
     partitions: frozenset[str]
     content: bytes = b""

@@ -1,6 +1,6 @@
 """One ingestion instant from request to commit, as stages that offer only the next step.
 
-    start_write -> StartedWrite.enter_inflight -> InflightWrite.commit -> CommittedWrite
+    request_write -> StartedWrite.enter_inflight -> InflightWrite.commit -> CommittedWrite
     start_inflight_write                       -> InflightWrite.commit -> CommittedWrite
 
 The second is for writes that have no workload profile to publish before they write: one
@@ -59,7 +59,7 @@ class CommittedWrite:
     lock_held_ms: int  # Over all transactions of the write.
 
 
-def start_write(
+def request_write(
     components: Components,
     txn: Transaction,
     action: Action,

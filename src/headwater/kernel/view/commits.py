@@ -34,7 +34,7 @@ _SERVICE_OPERATIONS = (_COMPACT, _LOG_COMPACT, "CLUSTER", "INDEX")
 
 
 @dataclass(frozen=True)
-class Commit:
+class CompletedCommit:
     """A completed commit, delta commit or replace commit."""
 
     instant: Instant
@@ -127,11 +127,11 @@ class CommitReader:
         self._storage = storage
         self._layout = layout
         self._contents = contents or TimelineContents(storage, layout.timeline)
-        self._commits: dict[InstantTime, Commit] = {}
+        self._commits: dict[InstantTime, CompletedCommit] = {}
         # Lazy, so that it is looked at after the active timeline was listed.
         self.history = HistoryTimeline(storage, layout.history)
 
-    def load(self, instants: Iterable[Instant]) -> list[Commit]:
+    def load(self, instants: Iterable[Instant]) -> list[CompletedCommit]:
         """Return the commits of completed instants that the active timeline listed."""
         wanted = list(instants)
         unread = [instant for instant in wanted if instant.requested_time not in self._commits]
@@ -142,7 +142,7 @@ class CommitReader:
                 self._commits[instant.requested_time] = decode_commit(instant, data, path)
         return [self._commits[instant.requested_time] for instant in wanted]
 
-    def load_archived(self, times: Iterable[InstantTime]) -> list[Commit]:
+    def load_archived(self, times: Iterable[InstantTime]) -> list[CompletedCommit]:
         """Return those of the commits requested at `times` that are archived."""
         wanted = sorted(times)
         unread = [time for time in wanted if time not in self._commits]
@@ -155,7 +155,9 @@ class CommitReader:
             with collector_paused():
                 for time, found in self.history.iter_metadata(instants):
                     instant = instants[time]
-                    self._commits[time] = Commit(instant, found.decode(_record_of(instant)))
+                    self._commits[time] = CompletedCommit(
+                        instant, found.decode(_record_of(instant))
+                    )
         return [self._commits[time] for time in wanted if time in self._commits]
 
     def load_plan(self, instant: Instant) -> CompactionPlan:
@@ -215,9 +217,9 @@ def _archived_part(archived: ArchivedContents, state: State | None) -> bytes:
     return archived.plan if state is State.REQUESTED else archived.metadata
 
 
-def decode_commit(instant: Instant, data: bytes, path: str) -> Commit:
+def decode_commit(instant: Instant, data: bytes, path: str) -> CompletedCommit:
     """Return the commit that the completed file of an instant describes."""
-    return Commit(instant, decode_record(_record_of(instant), data, path=path))
+    return CompletedCommit(instant, decode_record(_record_of(instant), data, path=path))
 
 
 def _record_of(instant: Instant) -> type[CommitMetadata]:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
-from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.group_history import GroupHistory
 from headwater.kernel.view.slicing import NO_LOG_COMPACTIONS, build_slices, merge_latest
 from headwater.model.files import BaseFile, DataFile, FileGroupId, FileSlice, LogFile
@@ -55,7 +55,7 @@ class CommittedFiles:
         """Return when the commit of a file that was gathered completed."""
         return self._completions[requested_time]
 
-    def add_commit(self, commit: Commit, plan: CompactionPlan | None = None) -> None:
+    def add_commit(self, commit: CompletedCommit, plan: CompactionPlan | None = None) -> None:
         """Take note of a commit; `plan` is that of a log compaction. Its files are added apart."""
         if commit.requested_time in self._completions:
             return
@@ -74,7 +74,7 @@ class CommittedFiles:
         # Which replaces the content of its files takes into account.
         self._knowledge[requested_time] = requested_time if is_compaction else completion_time
 
-    def add_replaced(self, commit: Commit) -> None:
+    def add_replaced(self, commit: CompletedCommit) -> None:
         """Take note of the file groups that a commit replaced, once for each commit."""
         for group in commit.replaced_groups():
             insort(self._replaced.setdefault(group, []), commit.completion_time)

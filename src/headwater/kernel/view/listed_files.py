@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
 from headwater.kernel.timeline.active import Timeline
-from headwater.kernel.view.commits import Commit, CommitReader
+from headwater.kernel.view.commits import CommitReader, CompletedCommit
 from headwater.kernel.view.committed_files import CommittedFiles
 from headwater.kernel.view.file_index import FileIndex
 from headwater.model.files import DataFile
@@ -72,7 +72,7 @@ class ListedFiles:
             files.add_files(found[file.path] for file in commit.files if file.path in found)
 
     @cached_property
-    def _commits(self) -> list[Commit]:
+    def _commits(self) -> list[CompletedCommit]:
         return self._reader.load(self._instants)
 
     @cached_property
@@ -88,5 +88,5 @@ class ListedFiles:
                 listed.setdefault(file.partition, []).append(file)
         return listed
 
-    def _plan_of(self, commit: Commit) -> CompactionPlan | None:
+    def _plan_of(self, commit: CompletedCommit) -> CompactionPlan | None:
         return self._reader.load_plan(commit.instant) if commit.is_log_compaction else None

@@ -31,7 +31,7 @@ from headwater.format.avro.schema import parse_avro_schema
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import TimelineContents
-from headwater.kernel.view.commits import COMMIT_ACTIONS, Commit, CommitReader
+from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader, CompletedCommit
 from headwater.kernel.view.committed_files import CommittedFiles
 from headwater.kernel.view.file_index import ListingFileIndex
 from headwater.kernel.view.file_source import FileSource
@@ -238,12 +238,12 @@ class TableView:
             )
 
     @cached_property
-    def commits(self) -> tuple[Commit, ...]:
+    def commits(self) -> tuple[CompletedCommit, ...]:
         """The commits of the active timeline up to the time of the view, by completion time."""
         return tuple(self._reader.load(self._start.commit_instants))
 
     @cached_property
-    def replaces(self) -> tuple[Commit, ...]:
+    def replaces(self) -> tuple[CompletedCommit, ...]:
         """Those of `commits` that replaced file groups. No other commit is read."""
         return tuple(
             self._reader.load(
@@ -253,7 +253,7 @@ class TableView:
             )
         )
 
-    def newest_commits(self) -> Iterator[Commit]:
+    def newest_commits(self) -> Iterator[CompletedCommit]:
         """Give `commits`, newest first. They are read a few at a time, as they are asked for."""
         instants = self._start.commit_instants[::-1]
         start, count = 0, 1
@@ -297,7 +297,7 @@ class TableView:
 
     def instants_within_open_closed(
         self, after: InstantTime | None, until: InstantTime | None = None
-    ) -> list[Commit]:
+    ) -> list[CompletedCommit]:
         """Return the writes with `after` < completion time <= `until`, by completion time.
 
         None leaves an end open; no end lies beyond the time of the view. Table services bring no

@@ -23,7 +23,7 @@ Found = Sequence[tuple[int, Positions]]
 """Numbers of slices, with the positions of the keys that they hold."""
 
 
-def without_ghosts(
+def without_deleted_keys(
     storage: Storage,
     plan: WritePlan,
     keys: pa.StringArray,

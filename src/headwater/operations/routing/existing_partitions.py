@@ -20,7 +20,7 @@ from headwater.operations.plan import WritePlan
 Numbers = npt.NDArray[np.signedinteger[Any]]
 
 
-def home_partitions(
+def existing_partitions(
     plan: WritePlan, keys: KeyGenerator, rows: pa.RecordBatch, tags: Numbers
 ) -> pa.DictionaryArray:
     """Return the partition that each row is written to: that of its slice, else its own."""
@@ -40,7 +40,7 @@ def home_partitions(
     )
 
 
-def with_home_columns(
+def with_existing_partitions(
     keys: KeyGenerator, rows: pa.RecordBatch, homes: pa.DictionaryArray
 ) -> pa.RecordBatch:
     """Return the rows with the partition columns that the paths of their homes tell.

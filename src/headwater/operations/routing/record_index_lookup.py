@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
-from headwater.metadata.record_lookup import find_locations, find_locations_apart
+from headwater.metadata.record_lookup import find_locations, find_locations_by_partition
 from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.operations.plan import WritePlan
 from headwater.operations.routing.partition_rows import rows_by_partition
@@ -67,7 +67,7 @@ class RecordIndexLookup:
             found = (
                 find_locations(self._table, keys)
                 if paths is None
-                else find_locations_apart(self._table, keys_by_partition(keys, paths))
+                else find_locations_by_partition(self._table, keys_by_partition(keys, paths))
             )
         known_keys = found["key"]
         if paths is not None:

@@ -27,7 +27,7 @@ from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import GROUP_NUMBER
 from headwater.model.files import FileSlice
 from headwater.operations.plan import Operation, WritePlan
-from headwater.operations.routing.deleted_keys import without_ghosts
+from headwater.operations.routing.deleted_keys import without_deleted_keys
 from headwater.operations.routing.indexed_summaries import IndexedSummaries
 from headwater.operations.routing.key_lookup import KeyLookup
 from headwater.operations.routing.partition_rows import rows_by_partition
@@ -99,7 +99,9 @@ def tag_batch(
         owners = np.full(len(encoded.dictionary), -1, np.int64)
         found: Iterable[tuple[int, _Numbers]] = lookup.find(encoded.dictionary, slices)
         if plan.is_global and plan.operation is not Operation.DELETE:
-            found = without_ghosts(lookup.storage, plan, encoded.dictionary, slices, list(found))
+            found = without_deleted_keys(
+                lookup.storage, plan, encoded.dictionary, slices, list(found)
+            )
         for number, positions in found:
             is_owned = owners[positions] >= 0
             owners[positions[~is_owned]] = number

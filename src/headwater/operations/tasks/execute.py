@@ -17,7 +17,7 @@ import pyarrow as pa
 from headwater.arrow.keys import KeyGenerator
 from headwater.engine.engine import TaskContext
 from headwater.kernel.txn.markers import DirectMarkers, Markers
-from headwater.markers.abort_signal import StopNote
+from headwater.markers.abort_signal import AbortSignal
 from headwater.markers.client import MarkerClient
 from headwater.markers.detection import detecting_markers
 from headwater.model.commit_metadata import WriteStat
@@ -26,7 +26,7 @@ from headwater.operations.plan import WritePlan
 from headwater.operations.routing.route import GroupKey, assign_groups
 from headwater.operations.tasks.group_buffer import GroupBuffer
 from headwater.operations.tasks.group_writer import GroupWriter
-from headwater.operations.tasks.partition_update import Settler
+from headwater.operations.tasks.partition_update import PartitionUpdate
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import SystemIds
 from headwater.seams.open_storage import open_storage
@@ -47,7 +47,9 @@ def execute_write(
     storage = open_storage(plan.storage_uri, plan.storage_options)
     keys = KeyGenerator.from_config(plan.config)
     stats: list[WriteStat] = []
-    stop = None if plan.detection is None else StopNote(storage, SystemClock(), plan.instant_time)
+    stop = (
+        None if plan.detection is None else AbortSignal(storage, SystemClock(), plan.instant_time)
+    )
     if stop is not None:
         stop.check()
         batches = stop.watched(batches)
@@ -70,7 +72,7 @@ def _settled(
     plan: WritePlan, storage: Storage, keys: KeyGenerator, buffer: GroupBuffer[GroupKey]
 ) -> Iterator[GroupBuffer[GroupKey]]:
     """Give the rows of a buffer by the groups that they are written to; see `settle`."""
-    settler = Settler(plan, storage, keys)
+    settler = PartitionUpdate(plan, storage, keys)
     with GroupBuffer[GroupKey](plan.files.task_memory_bytes) as settled:
         for unsettled, rows in buffer.drain():
             for group, some in settler.settle(unsettled, rows):

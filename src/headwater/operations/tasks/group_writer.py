@@ -49,7 +49,7 @@ from headwater.format.partition_metadata import (
     partition_metadata_path,
 )
 from headwater.kernel.txn.markers import Marker, MarkerKind, Markers
-from headwater.markers.abort_signal import StopNote
+from headwater.markers.abort_signal import AbortSignal
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile, write_token
 from headwater.operations.plan import INSERTS, Operation, WritePlan, has_room
@@ -72,7 +72,7 @@ class GroupWriter:
         storage: Storage,
         markers: Markers,
         keys: KeyGenerator,
-        stop: StopNote | None = None,
+        stop: AbortSignal | None = None,
     ) -> None:
         self._plan = plan
         self._context = context

@@ -36,7 +36,7 @@ from headwater.arrow.record_marks import deleted_rows
 from headwater.arrow.reduce import reduce_batch
 from headwater.arrow.schema_evolution import project_batch
 from headwater.operations.plan import INSERTS, WritePlan
-from headwater.operations.routing.existing_partitions import with_home_columns
+from headwater.operations.routing.existing_partitions import with_existing_partitions
 from headwater.operations.routing.partition_rows import rows_by_partition
 from headwater.operations.routing.route import GroupKey
 from headwater.seams.storage import Storage
@@ -45,7 +45,7 @@ IS_LEAVING = "__headwater_leaving"
 """The column that says which rows of a slice are there for their keys alone, to be deleted."""
 
 
-class Settler:
+class PartitionUpdate:
     """Settles the rows of one task."""
 
     def __init__(self, plan: WritePlan, storage: Storage, keys: KeyGenerator) -> None:
@@ -104,7 +104,9 @@ class Settler:
         home = pa.DictionaryArray.from_arrays(
             pa.array(np.zeros(rows.num_rows, np.int32)), pa.array([group.partition])
         )
-        batches = [with_home_columns(self._keys, batch, home) for batch in whole.to_batches()]
+        batches = [
+            with_existing_partitions(self._keys, batch, home) for batch in whole.to_batches()
+        ]
         return _marked(pa.Table.from_batches(batches, rows.schema), is_leaving=False)
 
     def _records(self, group: GroupKey, keys: pa.StringArray) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.config.detection import DetectionStrategy
-from headwater.markers.candidate_instants import Rival, RivalWatch
+from headwater.markers.candidate_instants import Candidate, CandidateWatch
 from headwater.model.instant import InstantTime
 from headwater.testing.faults import Faults
 from headwater.testing.mutants.mutant import Mutant
@@ -15,7 +15,7 @@ def _anybody_else(other: InstantTime, mine: InstantTime) -> bool:
     return other != mine
 
 
-def _is_always_active(watch: RivalWatch, rival: Rival) -> bool:
+def _is_always_active(watch: CandidateWatch, rival: Candidate) -> bool:
     return True
 
 
@@ -49,7 +49,9 @@ MUTANTS = (
     Mutant(
         name="markers count without an active heartbeat",
         scenario=_three_writers,
-        patches=(("headwater.markers.candidate_instants.RivalWatch.is_active", _is_always_active),),
+        patches=(
+            ("headwater.markers.candidate_instants.CandidateWatch.is_active", _is_always_active),
+        ),
         must_violate=("INV-70",),
     ),
 )

@@ -46,7 +46,7 @@ from headwater.kernel.txn.markers import (
 )
 from headwater.kernel.txn.transaction import LockTransaction, load_cancelled
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
-from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import load_view
 from headwater.model.commit_metadata import CommitMetadata
@@ -462,7 +462,7 @@ def _ingest(process: Process, publish: MakeCheck) -> tuple[str, InstantTime]:
         process.note(PLANNED, time, view.instant or "")
         metadata = _rewrite(process, write, view)
         instant = Instant(time, Action.COMMIT, State.INFLIGHT)
-        mine = change_of(Commit(instant, metadata))
+        mine = change_of(CompletedCommit(instant, metadata))
         check = ConflictCheck(mine=mine, snapshot=Snapshot.of(view.timeline))
         check = publish(write, storage, check)
         process.note(PUBLISHED, time)

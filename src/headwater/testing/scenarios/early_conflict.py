@@ -30,7 +30,7 @@ from headwater.kernel.txn.changes import change_of, load_changes
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
 from headwater.kernel.txn.markers import DirectMarkers, Marker, MarkerKind, Markers, delete_markers
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
-from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.commits import CompletedCommit
 from headwater.markers.batches import BatchFile, put_marker_type
 from headwater.markers.checker import MarkerChecker
 from headwater.markers.detection import Detection, detecting_markers, plan_detection
@@ -103,7 +103,7 @@ class Writer:
                 locks=LockConfig(acquire_timeout_ms=LOCK_TIMEOUT_MS),
             )
             metadata = self._write_files(process, inflight, detection)
-            check = self._final_check(process, Commit(instant, metadata), snapshot)
+            check = self._final_check(process, CompletedCommit(instant, metadata), snapshot)
             inflight.commit(encode_record(metadata), check)
         except CommitUnknownError:
             return _ended(process, UNKNOWN, time)
@@ -146,7 +146,7 @@ class Writer:
         )
 
     def _final_check(
-        self, process: Process, mine: Commit, snapshot: Snapshot
+        self, process: Process, mine: CompletedCommit, snapshot: Snapshot
     ) -> ConflictCheck | None:
         if not self.has_final_check:
             return None

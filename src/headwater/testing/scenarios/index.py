@@ -58,9 +58,9 @@ from headwater.kernel.view.commits import CommitReader
 from headwater.kernel.view.retention import earliest_to_retain
 from headwater.kernel.view.table_view import load_listed_view
 from headwater.metadata.indexing import Indexing, log_progress
-from headwater.metadata.partition_files import is_told_log
+from headwater.metadata.partition_files import is_catchup_log
 from headwater.metadata.partition_kinds import file_id
-from headwater.metadata.services import MetadataUpkeep
+from headwater.metadata.services import MetadataServices
 from headwater.metadata.services import _schedule as schedule_metadata_compaction
 from headwater.model.files import (
     BaseFile,
@@ -671,7 +671,7 @@ def _clean_update(process: Process, attempt: Attempt) -> IndexUpdate:
 
 def compactor(process: Process) -> str:
     """Plan a compaction of the metadata table as the product does, and fold toy entries."""
-    upkeep = MetadataUpkeep(
+    upkeep = MetadataServices(
         components=components_of(process),
         config=load_table_config(process.storage, process.clock),
         commits=1,
@@ -714,7 +714,7 @@ def _is_told_by_builder(step: Step, simulation: Simulation) -> bool:
     if step.actor != "X" or step.after is None:
         return False
     file = parse_data_file(step.path)
-    return file is not None and is_told_log(file)
+    return file is not None and is_catchup_log(file)
 
 
 def _is_cleaned_meanwhile(step: Step, simulation: Simulation) -> bool:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from headwater.errors import CommitUnknownError, FencedError, HeadwaterError
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.transaction import Transaction
-from headwater.kernel.txn.writes import start_write
+from headwater.kernel.txn.writes import request_write
 from headwater.model.instant import Action, InstantTime
 from headwater.seams.components import Components
 from headwater.testing.actor import Body, Process
@@ -55,7 +55,7 @@ def _ingest(process: Process, components: Components, txn: Transaction) -> tuple
     time, path = InstantTime(""), ""
     started = None
     try:
-        started = start_write(components, txn, Action.COMMIT, claim_of(process))
+        started = request_write(components, txn, Action.COMMIT, claim_of(process))
         time = started.instant_time
         inflight = started.enter_inflight(b"the workload profile")
         path = data_path(time, started.attempt.attempt, file_id=f"fg-{process.name}")

@@ -22,7 +22,7 @@ from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.changes import change_of, load_changes
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
-from headwater.kernel.view.commits import Commit
+from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import load_view
 from headwater.model.commit_metadata import CommitMetadata
@@ -93,7 +93,7 @@ class Write:
     ) -> ConflictCheck:
         instant = Instant(time, self.action, State.INFLIGHT)
         check = ConflictCheck(
-            mine=change_of(Commit(instant, metadata)),
+            mine=change_of(CompletedCommit(instant, metadata)),
             snapshot=self.snapshot(storage, planned_on),
             is_bucketed=self.is_bucketed,
             is_non_blocking=self.is_non_blocking,
