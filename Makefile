@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  || { echo "headwater needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1,<27"
-	@$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --group dev --editable ".[zookeeper,testing]"
+	@$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --group dev --editable ".[zookeeper]"
 	@touch $(STAMP)
 
 java:
@@ -88,11 +88,11 @@ demo: install java ## a table on local Spark, from its first batch to a picture 
 BENCHMARKS := $(filter-out benchmarks/hudi_% benchmarks/index_% benchmarks/spark_bench.py,$(wildcard benchmarks/*.py))
 
 bench: install java ## the benchmarks, each beside its floor
-	@for file in $(BENCHMARKS); do $(BIN)/python $$file || exit 1; done
+	@for file in $(BENCHMARKS); do PYTHONPATH=. $(BIN)/python $$file || exit 1; done
 
 bench-hudi: install java ## the same jobs in Headwater and Apache Hudi; ARGS="--rows 100000" for a short one
 	-@PYTHON=$(PYTHON) scripts/get-hudi.sh
-	@$(BIN)/python benchmarks/hudi_bench.py --json docs/benchmarks/hudi.json --plot docs/benchmarks/hudi.svg $(ARGS)
+	@PYTHONPATH=. $(BIN)/python benchmarks/hudi_bench.py --json docs/benchmarks/hudi.json --plot docs/benchmarks/hudi.svg $(ARGS)
 
 docs: install ## regenerate the reference pages
 	@$(BIN)/python -m headwater.config.reference > docs/reference/options.md

@@ -43,8 +43,7 @@ from hudi_figures import HUDI, OURS, Measured, Report, compare, text_of, write_j
 from hudi_jobs import BUCKETS, COPY_ON_WRITE, HUDI_OPTIONS, MERGE_ON_READ
 from hudi_ours import SMALL_COMMITS, SMALL_ROWS, OurSession
 from spark_bench import PeakMemory, bytes_below, session_settings
-
-from headwater.testing.hudi_peer import Bundle, HudiPeer, NoHudiError, find_bundle
+from tests.support.hudi_peer import Bundle, HudiPeer, NoHudiError, find_bundle
 
 CORES = 2
 ROWS_MIN = SMALL_COMMITS * SMALL_ROWS

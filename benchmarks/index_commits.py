@@ -24,10 +24,10 @@ from index_tables import (
     small_rows,
     timed,
 )
+from tests.support.counting_storage import CountingStorage
 
 import headwater as hw
 from headwater.metadata.view import load_view
-from headwater.seams.counting import CountingStorage
 
 COLUMN_STATS = {"hoodie.metadata.index.column.stats.enable": "true"}
 RECORD_INDEX = {"hoodie.metadata.global.record.level.index.enable": "true"}

@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.support.counting_storage import CountingStorage
 
 import headwater as hw
 from headwater.arrow.buckets import bucket_ids
@@ -25,7 +26,6 @@ from headwater.engine.inline import InlineRows
 from headwater.model.commit_metadata import WriteStat
 from headwater.operations.plan import Operation
 from headwater.operations.write import WriteRequest, run_write
-from headwater.seams.counting import CountingStorage
 from headwater.seams.storage import ObjectInfo, Storage
 
 R = TypeVar("R")

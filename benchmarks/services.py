@@ -28,6 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 from spark_bench import Figure, bytes_below, new_session, rows_of, show
+from tests.support.counting_storage import CountingStorage
 
 import headwater as hw
 from headwater.config.write import HEARTBEAT_INTERVAL
@@ -36,7 +37,6 @@ from headwater.errors import ConflictError
 from headwater.kernel.timeline.active import load_active
 from headwater.metadata.view import load_view
 from headwater.model.instant import State
-from headwater.seams.counting import CountingStorage
 from headwater.seams.ids import Owner, SystemIds
 from headwater.services import Services
 

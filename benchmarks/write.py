@@ -20,10 +20,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from spark_bench import Figure, best_of, bytes_below, new_session, rows_of, show
+from tests.support.counting_storage import CountingStorage
 
 import headwater as hw
 from headwater.metadata.view import load_view
-from headwater.seams.counting import CountingStorage
 
 BUCKETS = 8
 SMALL_ROWS = 1_000

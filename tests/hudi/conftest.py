@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from headwater.testing.hudi_peer import HudiPeer, NoHudiError, find_bundle
+from tests.support.hudi_peer import HudiPeer, NoHudiError, find_bundle
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.hudi_peer import HudiPeer
 
 import headwater as hw
 from headwater.kernel.timeline.active import load_active
 from headwater.metadata.partition_kinds import RECORD_INDEX
 from headwater.metadata.table import load_metadata_table
 from headwater.table import Table
-from headwater.testing.hudi_peer import HudiPeer
 
 SCHEMA = pa.schema(
     [

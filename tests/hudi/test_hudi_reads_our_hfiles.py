@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.hudi_peer import HudiPeer
+from tests.support.hudi_tables import HudiTable
 
 from headwater.format.bloom import parse_bloom_filter
 from headwater.format.hfile.reader import HFile
@@ -44,8 +46,6 @@ from headwater.metadata.partition_kinds import (
 )
 from headwater.metadata.records import MetadataRecords
 from headwater.model.files import BaseFile, LogFile, parse_data_file
-from headwater.testing.hudi_peer import HudiPeer
-from headwater.testing.hudi_tables import HudiTable
 
 PREFIX = "hoodie.metadata"
 SCHEMA = pa.schema(

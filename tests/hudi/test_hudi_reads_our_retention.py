@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.hudi_peer import HudiPeer
+from tests.support.two_readers import NO_METADATA_TABLE, TwoReaders
 
 import headwater as hw
 from headwater.config.table_options import TableType
@@ -18,8 +20,6 @@ from headwater.format.timeline.records import decode_record
 from headwater.model.plans import CleanerPlan
 from headwater.model.service_metadata import CleanMetadata
 from headwater.table import Table
-from headwater.testing.hudi_peer import HudiPeer
-from headwater.testing.two_readers import NO_METADATA_TABLE, TwoReaders
 
 pytestmark = pytest.mark.timeout(900)
 

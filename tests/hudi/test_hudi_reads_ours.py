@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from tests.support.hudi_peer import HudiError, HudiPeer
+from tests.support.two_readers import META, Row, TwoReaders, without
 
 import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.kernel.table_config import update_table_config
 from headwater.table import Table
-from headwater.testing.hudi_peer import HudiError, HudiPeer
-from headwater.testing.two_readers import META, Row, TwoReaders, without
 
 SCHEMA = pa.schema(
     [

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.hudi_peer import HudiPeer
+from tests.support.two_readers import TwoReaders
 
 import headwater as hw
 from headwater.table import Table
-from headwater.testing.hudi_peer import HudiPeer
-from headwater.testing.two_readers import TwoReaders
 
 SCHEMA = pa.schema(
     [

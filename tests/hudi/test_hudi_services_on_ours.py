@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.hudi_peer import HudiPeer
+from tests.support.two_readers import NO_METADATA_TABLE, Row, TwoReaders
 
 import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.table import Table
-from headwater.testing.hudi_peer import HudiPeer
-from headwater.testing.two_readers import NO_METADATA_TABLE, Row, TwoReaders
 
 SCHEMA = pa.schema(
     [

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from tests.support.hudi_peer import HudiPeer
+from tests.support.two_readers import META, NO_METADATA_TABLE, Row, TwoReaders, without
 
 import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.table import Table
-from headwater.testing.hudi_peer import HudiPeer
-from headwater.testing.two_readers import META, NO_METADATA_TABLE, Row, TwoReaders, without
 
 SCHEMA = pa.schema(
     [

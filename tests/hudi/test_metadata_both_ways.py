@@ -17,13 +17,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.hudi_peer import HudiError, HudiPeer
+from tests.support.two_readers import META, Row, in_order
 
 import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.metadata.view import load_view
 from headwater.table import Table
-from headwater.testing.hudi_peer import HudiError, HudiPeer
-from headwater.testing.two_readers import META, Row, in_order
 
 pytestmark = pytest.mark.timeout(900)
 

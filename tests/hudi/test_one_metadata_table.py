@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.hudi_peer import HudiPeer
 
 import headwater as hw
 from headwater.kernel.timeline.active import load_active
@@ -14,7 +15,6 @@ from headwater.kernel.view.file_index import ListingFileIndex
 from headwater.metadata.files_partition import MetadataFiles
 from headwater.metadata.table import load_metadata_table
 from headwater.table import Table
-from headwater.testing.hudi_peer import HudiPeer
 
 SCHEMA = pa.schema(
     [

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.hudi_peer import HudiError, HudiPeer
+from tests.support.hudi_tables import HudiTable, Row
 
 from headwater.arrow.meta_columns import COMMIT_TIME
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
-from headwater.testing.hudi_peer import HudiError, HudiPeer
-from headwater.testing.hudi_tables import HudiTable, Row
 
 SCHEMA = pa.schema(
     [

@@ -13,6 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.hudi_bytes import (
+    check_log_bytes,
+    check_timeline_bytes,
+    log_blocks,
+    record_bytes_checked,
+    record_positions,
+    row_count,
+)
+from tests.support.hudi_peer import HudiError, HudiPeer
+from tests.support.hudi_tables import HudiTable
 
 from headwater.arrow.log_parts import DeletePart
 from headwater.config.lock import STORAGE_RENEW_INTERVAL
@@ -24,16 +34,6 @@ from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.txn.locks.lease import CLOCK_DRIFT_MS
 from headwater.model.instant import Action, State
 from headwater.seams.local import LocalStorage
-from headwater.testing.hudi_bytes import (
-    check_log_bytes,
-    check_timeline_bytes,
-    log_blocks,
-    record_bytes_checked,
-    record_positions,
-    row_count,
-)
-from headwater.testing.hudi_peer import HudiError, HudiPeer
-from headwater.testing.hudi_tables import HudiTable
 
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 SIMPLE = {"hoodie.index.type": "SIMPLE"}

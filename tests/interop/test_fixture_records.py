@@ -12,9 +12,9 @@ from zipfile import ZipFile
 
 import fastavro
 import pytest
+from tests.support.record_types import record_type
 
 from headwater.format.timeline.commit_json import decode_commit_json
-from headwater.format.timeline.record_types import record_type
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.format.timeline.schemas import RECORD_SCHEMAS, schema_text
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from tests.support.hudi_rs import location_for_hudi_rs
 
 import headwater as hw
 from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
@@ -22,7 +23,6 @@ from headwater.config.table_options import TableType
 from headwater.kernel.table_config import update_table_config
 from headwater.metadata.view import load_view
 from headwater.table import Table
-from headwater.testing.hudi_rs import location_for_hudi_rs
 
 hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")
 

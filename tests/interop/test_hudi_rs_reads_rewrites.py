@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.hudi_rs import location_for_hudi_rs
 
 import headwater as hw
 from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.table import Table
-from headwater.testing.hudi_rs import location_for_hudi_rs
 
 hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")
 

@@ -19,11 +19,11 @@ from types import ModuleType
 
 import pytest
 from hudi import HudiTableBuilder
+from tests.support.hudi_rs import location_for_hudi_rs
 
 import headwater as hw
 from headwater.kernel.layout import CANCELS
 from headwater.model.instant import State
-from headwater.testing.hudi_rs import location_for_hudi_rs
 
 SECONDS = float(os.environ.get("HEADWATER_CHAOS_SECONDS", "20"))
 KILLED_EVERY_S = 4.0

@@ -27,10 +27,10 @@ from typing import Any
 
 import pytest
 from hudi import HudiTableBuilder
+from tests.support.hudi_rs import location_for_hudi_rs
 
 import headwater as hw
 from headwater.model.instant import State
-from headwater.testing.hudi_rs import location_for_hudi_rs
 
 FILES = int(os.environ.get("HEADWATER_TEST_INDEXED_FILES", "60"))
 IS_FULL = FILES >= 2_000

@@ -19,9 +19,9 @@ from types import ModuleType
 
 import pytest
 from hudi import HudiTableBuilder
+from tests.support.hudi_rs import location_for_hudi_rs
 
 import headwater as hw
-from headwater.testing.hudi_rs import location_for_hudi_rs
 
 WRITERS = int(os.environ.get("HEADWATER_TEST_WRITERS", "4"))
 COMMITS = int(os.environ.get("HEADWATER_TEST_COMMITS", "4"))

@@ -13,9 +13,9 @@ import pytest
 from hudi import HudiTableBuilder
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from tests.support.hudi_rs import location_for_hudi_rs
 
 import headwater as hw
-from headwater.testing.hudi_rs import location_for_hudi_rs
 
 FORMAT = "headwater"
 COLUMNS = ["id", "city", "ts", "amount"]

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from tests.support.answers import answers_of
 
 import headwater as hw
 from headwater.config.files import FileConfig
@@ -20,7 +21,6 @@ from headwater.seams.clock import SystemClock
 from headwater.seams.ids import SystemIds
 from headwater.spark.tasks import SparkEngine, engine_for
 from headwater.table import Table
-from headwater.testing.answers import answers_of
 
 SCHEMA = pa.schema(
     [

@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 import headwater as hw
 from headwater.config.option import OptionAliasWarning, UnknownOptionWarning
@@ -27,9 +29,7 @@ from headwater.format.properties import encode_properties, parse_properties
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.opening import Place
 from headwater.seams.ids import SystemIds
-from headwater.seams.memory import MemoryStorage
 from headwater.table import Table
-from headwater.testing.manual_clock import ManualClock
 
 SCHEMA = pa.schema(
     [

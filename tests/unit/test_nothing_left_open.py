@@ -30,6 +30,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support.left_open import outcome_of
+from tests.support.memory_storage import MemoryStorage
 
 import headwater as hw
 from headwater.cli.commands.fsck import find_problems
@@ -59,14 +61,12 @@ from headwater.seams.clock import SystemClock
 from headwater.seams.http_server import HttpServer
 from headwater.seams.ids import SystemIds
 from headwater.seams.local import LocalStorage
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.parallel_map import parallel_map
 from headwater.seams.prefetch import prefetched
 from headwater.seams.storage import Storage
 from headwater.spark import source_writer
 from headwater.spark.schemas import frame_schema_of
 from headwater.table import Table
-from headwater.testing.left_open import outcome_of
 
 SCHEMA = pa.schema(
     [

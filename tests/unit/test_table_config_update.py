@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.config.table import TableConfig
 from headwater.errors import (
@@ -34,11 +37,8 @@ from headwater.kernel.table_config import (
 )
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
 from headwater.seams.clock import SystemClock
-from headwater.seams.counting import CountingStorage
 from headwater.seams.ids import SystemIds
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import StoredObject
-from headwater.testing.manual_clock import ManualClock
 
 CLOCK = ManualClock()
 PARTITIONS = "hoodie.table.metadata.partitions"

@@ -18,11 +18,11 @@ from moto.moto_server.werkzeug_app import (
     create_backend_app,
 )
 from obstore.store import MemoryStore
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 from werkzeug.serving import make_server
 
-from headwater.seams.counting import CountingStorage
 from headwater.seams.local import LocalStorage
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.object_store import ObjectStorage
 from headwater.seams.open_storage import open_storage
 from headwater.seams.prefetched_storage import PrefetchedStorage

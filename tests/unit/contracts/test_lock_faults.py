@@ -13,6 +13,8 @@ from functools import partial
 from typing import TypeVar
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import (
     AlreadyExistsError,
@@ -27,9 +29,7 @@ from headwater.kernel.txn.locks.lease import Lease
 from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
 from headwater.seams.ids import SystemIds
 from headwater.seams.lock import LockProvider
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import ObjectInfo
-from headwater.testing.manual_clock import ManualClock
 
 LEASE_MS = 30_000
 RENEW_MS = 3_000

@@ -19,6 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
+from tests.support.zookeeper_server import (
+    CannotRunZookeeper,
+    find_java,
+    find_spark_jars,
+    run_zookeeper,
+)
 
 from headwater.errors import (
     ConflictError,
@@ -36,15 +44,7 @@ from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.ids import SystemIds
 from headwater.seams.local import LocalStorage
 from headwater.seams.lock import TABLE, HeldLock, LockProvider
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.open_storage import open_storage
-from headwater.testing.manual_clock import ManualClock
-from headwater.testing.zookeeper_server import (
-    CannotRunZookeeper,
-    find_java,
-    find_spark_jars,
-    run_zookeeper,
-)
 
 LEASE_MS = 30_000
 RENEW_MS = 3_000

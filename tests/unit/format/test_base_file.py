@@ -9,6 +9,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.config.files import Compression
 from headwater.errors import AlreadyExistsError, CorruptTableError, ErrorKind, InvalidInputError
@@ -18,7 +19,6 @@ from headwater.format.bloom import BloomFilterBuilder
 from headwater.format.parquet.base_file import BaseFileStats, write_base_file
 from headwater.model.files import BaseFile
 from headwater.model.instant import InstantTime
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import Storage
 
 FILE = BaseFile("region=eu", "group-0", "0-1-0", InstantTime("20260101000000000"))

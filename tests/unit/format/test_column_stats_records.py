@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.statistics import encode_typed_stats
 
 from headwater.errors import InvalidInputError
 from headwater.format.avro.binary import MalformedAvroError
@@ -25,7 +26,6 @@ from headwater.format.metadata.column_stats import (
 )
 from headwater.format.metadata.schema import METADATA_SCHEMA, RecordType
 from headwater.format.metadata.wrapped_values import ValueType, value_kind
-from headwater.testing.statistics import encode_typed_stats
 
 AVRO = fastavro.parse_schema(json.loads(METADATA_SCHEMA))
 NOON = datetime(2024, 1, 15, 12, 30, 1, 250_000)

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
 from headwater.files.hfiles import open_hfile
@@ -39,8 +41,6 @@ from headwater.format.hfile.writer import (
     encode_hfile,
     sort_entries,
 )
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 
 SCHEMA = '{"type":"bytes"}'
 PATH = "files/files-0000-0_0-0-0_00000000000000000.hfile"

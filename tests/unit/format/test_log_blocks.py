@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.config.files import Compression, LogBlockFormat
@@ -24,7 +25,6 @@ from headwater.format.log.blocks import (
 from headwater.format.log.frames import BlockType, HeaderKey, encode_block, iter_blocks
 from headwater.model.files import LogFile
 from headwater.model.instant import InstantTime
-from headwater.seams.memory import MemoryStorage
 
 META = [
     "_hoodie_commit_time",

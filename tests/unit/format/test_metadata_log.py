@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.format.log.frames import BlockType, HeaderKey, encode_block, iter_blocks
@@ -20,7 +21,6 @@ from headwater.metadata.log_files import (
 from headwater.metadata.records import MetadataRecords
 from headwater.model.files import LogFile, parse_data_file
 from headwater.model.instant import InstantTime
-from headwater.seams.memory import MemoryStorage
 
 PATH = "secondary_index_a/.secondary-index-a-0000-0_20240101000000000.log.1_0-0-0"
 INSTANT = InstantTime("20240101000000000")

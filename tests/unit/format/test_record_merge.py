@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.statistics import encode_typed_stats
 
 from headwater.format.metadata.column_stats import (
     decode_column_stats,
@@ -26,7 +27,6 @@ from headwater.format.metadata.records import (
 )
 from headwater.format.metadata.schema import RecordType, Wrapper, read_record_types
 from headwater.format.metadata.wrapped_values import ValueType
-from headwater.testing.statistics import encode_typed_stats
 
 # Arrow type, smaller value, larger value.
 TYPES: list[tuple[pa.DataType, Any, Any]] = [

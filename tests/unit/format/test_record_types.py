@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.record_types import record_type
 
 from headwater.errors import ErrorKind, InvalidInputError
-from headwater.format.timeline.record_types import record_type
 from headwater.format.timeline.schemas import RECORD_SCHEMAS
 from headwater.model.instant import Action, State
 

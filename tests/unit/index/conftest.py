@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.config.table import TableConfig
 from headwater.format.metadata.index_definitions import IndexDefinition
@@ -34,9 +36,7 @@ from headwater.model.instant import Action, Instant, InstantTime
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import Storage
-from headwater.testing.manual_clock import ManualClock
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("city", pa.string())])
 PARTITIONS = (("files", 1), ("record_index", 3))

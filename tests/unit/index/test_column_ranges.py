@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.arrow.log_parts import DataPart
 from headwater.arrow.meta_columns import META_COLUMNS
@@ -28,7 +29,6 @@ from headwater.metadata.column_ranges import (
 from headwater.metadata.column_stats import column_stats_records
 from headwater.model.files import BaseFile
 from headwater.model.instant import InstantTime
-from headwater.seams.memory import MemoryStorage
 
 T = InstantTime("20260101000000000")
 FILE = BaseFile("", "f-0", "0-0-0", T)

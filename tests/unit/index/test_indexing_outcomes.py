@@ -13,6 +13,9 @@ from itertools import count
 from typing import Any
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
+from tests.support.plan_site import DyingStorage, Killed
 
 from headwater.errors import (
     AlreadyExistsError,
@@ -50,12 +53,9 @@ from headwater.model.files import FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CleanerPlan, CompactionPlan
 from headwater.seams.ids import Owner, SystemIds
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import Storage
 from headwater.testing.actor import Process
-from headwater.testing.manual_clock import ManualClock
 from headwater.testing.operation import Op
-from headwater.testing.plan_site import DyingStorage, Killed
 from headwater.testing.rows import PARTITION, Row, base_file, metadata_of, put_rows
 from headwater.testing.scenarios.index import (
     PLANNED,

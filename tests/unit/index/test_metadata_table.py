@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.format.metadata.records import record_start
@@ -31,8 +33,6 @@ from headwater.metadata.table_change import TableChange
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Action, InstantTime
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 
 MetadataBench = Any  # In conftest.py, which cannot be imported.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.counting_storage import CountingStorage
 
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError
 from headwater.format.metadata.index_definitions import IndexDefinition
@@ -21,7 +22,6 @@ from headwater.metadata.table_change import TableChange
 from headwater.metadata.update import MetadataUpdate
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.instant import Action
-from headwater.seams.counting import CountingStorage
 
 MetadataBench = Any  # In conftest.py, which cannot be imported.
 

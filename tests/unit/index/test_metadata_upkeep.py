@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.counting_storage import CountingStorage
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import ConflictError, ErrorKind
 from headwater.format.timeline.records import decode_record
@@ -31,10 +34,7 @@ from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.sub_storage import SubStorage
-from headwater.testing.manual_clock import ManualClock
 
 MetadataBench = Any  # In conftest.py, which cannot be imported.
 

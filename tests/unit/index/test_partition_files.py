@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.support.memory_storage import MemoryStorage
+
 from headwater.kernel.layout import METADATA
 from headwater.metadata.partition_files import list_groups
 from headwater.metadata.partition_kinds import file_id
-from headwater.seams.memory import MemoryStorage
 
 T = "20260101000000000"
 

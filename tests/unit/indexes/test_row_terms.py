@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.arrow.merge_rule import MergeMode, MergeRule
 from headwater.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
@@ -36,7 +37,6 @@ from headwater.metadata.row_keys import (
 )
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime
-from headwater.seams.memory import MemoryStorage
 
 T0, T1, T2 = (InstantTime(f"2026010100000000{n}") for n in range(3))
 GROUP = FileGroupId("p", "f-0")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import EarlyConflictError, StorageError
 from headwater.kernel.txn.markers import delete_markers, load_markers
@@ -13,9 +16,6 @@ from headwater.markers.abort_signal import (
     leave_abort_signal,
 )
 from headwater.model.instant import InstantTime
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
-from headwater.testing.manual_clock import ManualClock
 
 T = InstantTime("20260101000000000")
 CONFLICT = EarlyConflictError("Stop", instant=T, other="1", owner="host/1/w", group="a/b")

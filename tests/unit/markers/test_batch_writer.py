@@ -9,6 +9,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import StorageError
 from headwater.kernel.txn.markers import Marker, MarkerKind
@@ -16,8 +18,6 @@ from headwater.markers import batch_writer
 from headwater.markers.batch_writer import Added, BatchWriter
 from headwater.markers.batches import batch_path, load_every_marker, marker_type_path
 from headwater.model.instant import InstantTime
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 
 T = InstantTime("20260101000000000")
 WRITERS = batch_writer._WRITERS_MAX

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import StorageError
 from headwater.kernel.layout import attempt_path, heartbeat_path
@@ -13,11 +16,8 @@ from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
 from headwater.markers.candidate_instants import Candidate, CandidateWatch, load_candidates
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.seams.counting import CountingStorage
 from headwater.seams.ids import Owner, SystemIds
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import ObjectInfo
-from headwater.testing.manual_clock import ManualClock
 
 EARLIER = InstantTime("20260101000000001")
 MINE = InstantTime("20260101000000005")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import StorageError
 from headwater.kernel.layout import marker_folder
@@ -17,8 +19,6 @@ from headwater.markers.candidate_markers import (
 from headwater.markers.conflict_keys import conflict_key
 from headwater.model.files import BaseFile, FileGroupId
 from headwater.model.instant import InstantTime
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 
 T = InstantTime("20260101000000000")
 G = FileGroupId("city=sf", "a-0")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.manual_clock import ManualClock
 
 import headwater as hw
 from headwater.config.detection import (
@@ -37,7 +38,6 @@ from headwater.seams.ids import SystemIds
 from headwater.seams.local import LocalStorage
 from headwater.seams.storage import ObjectInfo, Storage
 from headwater.table import Table
-from headwater.testing.manual_clock import ManualClock
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64())])
 STRATEGY = "hoodie.write.concurrency.early.conflict.detection.strategy"

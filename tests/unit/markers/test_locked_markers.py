@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import EarlyConflictError, StorageError
 from headwater.kernel.txn.locks.file_system import FileSystemLockProvider
@@ -12,8 +14,6 @@ from headwater.kernel.txn.markers import Marker, MarkerKind
 from headwater.markers.locked_markers import WAIT_MS_MAX, LockedMarkers
 from headwater.seams.ids import SystemIds
 from headwater.seams.lock import LockInfo
-from headwater.seams.memory import MemoryStorage
-from headwater.testing.manual_clock import ManualClock
 
 M = Marker("city=sf/a-0_0-1-0_20260101000000000.parquet", MarkerKind.MERGE)
 KEY = "city=sf/a-0"

@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import (
     AlreadyExistsError,
@@ -32,7 +33,6 @@ from headwater.markers.batches import (
 from headwater.markers.data_path import DATA_PATH_BYTES_MAX, check_data_path, check_marker_of
 from headwater.model.files import FileGroupId
 from headwater.model.instant import InstantTime
-from headwater.seams.memory import MemoryStorage
 
 T = InstantTime("20260101000000000")
 LATER = InstantTime("20260101000000001")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.config.detection import DetectionConfig, DetectionStrategy
 from headwater.errors import EarlyConflictError
@@ -20,10 +23,7 @@ from headwater.markers.detection import Detection
 from headwater.markers.early_conflict import EarlyCheck
 from headwater.model.files import BaseFile, FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.seams.counting import CountingStorage
 from headwater.seams.ids import Owner, SystemIds
-from headwater.seams.memory import MemoryStorage
-from headwater.testing.manual_clock import ManualClock
 
 EARLIER = InstantTime("20260101000000001")
 MINE = InstantTime("20260101000000005")

@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.config.markers import MarkerConfig
 from headwater.errors import (
@@ -33,11 +36,8 @@ from headwater.markers.service import NoConflictWatch
 from headwater.model.files import FileGroupId
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock
-from headwater.seams.counting import CountingStorage
 from headwater.seams.ids import SystemIds
 from headwater.seams.local import LocalStorage
-from headwater.seams.memory import MemoryStorage
-from headwater.testing.manual_clock import ManualClock
 
 Serve = Callable[..., MarkerServiceAddress]
 

@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.support.counting_storage import CountingStorage
 
 from headwater.config.markers import MarkerConfig
 from headwater.kernel.txn.markers import Marker, MarkerKind
 from headwater.markers.batches import load_every_marker
 from headwater.markers.running import start_marker_service
 from headwater.model.instant import InstantTime
-from headwater.seams.counting import CountingStorage
 from headwater.seams.ids import SystemIds
 from headwater.seams.local import LocalStorage
 

@@ -9,6 +9,8 @@ from http.client import HTTPConnection
 from typing import Any, NamedTuple
 
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import EarlyConflictError
 from headwater.kernel.txn.markers import Marker, MarkerKind
@@ -16,8 +18,6 @@ from headwater.markers.batches import load_every_marker
 from headwater.markers.client import MarkerServiceAddress
 from headwater.markers.limits import MARKERS_PER_REQUEST_MAX, REQUEST_BYTES_MAX
 from headwater.markers.service import NoConflictWatch
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 
 Serve = Callable[..., MarkerServiceAddress]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.counting_storage import CountingStorage
 
 import headwater as hw
 from headwater.config.metadata import METADATA_COMPACTION_COMMITS
-from headwater.seams.counting import CountingStorage
 from headwater.seams.open_storage import open_storage
 from headwater.table import Table
 

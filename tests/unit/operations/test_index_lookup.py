@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.counting_storage import CountingStorage
 
 import headwater as hw
 from headwater.arrow.meta_columns import RECORD_KEY
@@ -16,7 +17,6 @@ from headwater.metadata.view import load_view
 from headwater.model.files import FileSlice
 from headwater.operations.routing.byte_cache import ByteCache
 from headwater.operations.routing.key_lookup import KeyLookup
-from headwater.seams.counting import CountingStorage
 from headwater.table import Table
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("value", pa.int64())])

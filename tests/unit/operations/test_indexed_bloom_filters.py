@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.counting_storage import CountingStorage
 
 import headwater as hw
 from headwater.context import TableContext
@@ -14,7 +15,6 @@ from headwater.operations.plan import Operation, WritePlan
 from headwater.operations.routing.indexed_summaries import IndexedSummaries
 from headwater.operations.routing.key_lookup import KeyLookup
 from headwater.operations.write import WriteRequest, start_write
-from headwater.seams.counting import CountingStorage
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("fare", pa.int64())])

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.counting_storage import CountingStorage
 
 import headwater as hw
 from headwater.config.table_options import TableType
@@ -22,7 +23,6 @@ from headwater.model.files import write_token
 from headwater.operations.plan import Operation
 from headwater.operations.tasks import execute
 from headwater.operations.write import WriteRequest, run_write, start_write
-from headwater.seams.counting import CountingStorage
 from headwater.seams.local import LocalStorage
 from headwater.table import Table
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.plan_site import CANCELLABLE, clustering_request
 
 from headwater import Table, create_table
 from headwater.context import TableContext
@@ -20,8 +22,6 @@ from headwater.model.instant import Action, InstantTime, State, instant_time_aft
 from headwater.model.plan_flags import PlanFlags
 from headwater.operations.plan import Operation
 from headwater.operations.write import RunningWrite, WriteRequest, start_write
-from headwater.seams.counting import CountingStorage
-from headwater.testing.plan_site import CANCELLABLE, clustering_request
 from headwater.testing.table import TIMELINE
 
 OPTIMISTIC = "optimistic_concurrency_control"

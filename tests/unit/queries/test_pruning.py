@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.memory_storage import MemoryStorage
 
 import headwater as hw
 from headwater.arrow.meta_columns import META_COLUMNS
@@ -27,7 +28,6 @@ from headwater.queries.predicate import parse_predicate
 from headwater.queries.pruning import matching_row_groups, prune_slices
 from headwater.queries.row_filter import bind_predicate
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
-from headwater.seams.memory import MemoryStorage
 from headwater.table import Table
 
 TIME = InstantTime("20260101000000000")

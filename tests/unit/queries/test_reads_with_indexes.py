@@ -18,13 +18,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.support.counting_storage import CountingStorage
 
 import headwater as hw
 from headwater.kernel.view.table_view import load_listed_view
 from headwater.metadata.partition_kinds import COLUMN_STATS, PARTITION_STATS, RECORD_INDEX
 from headwater.metadata.view import load_view
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
-from headwater.seams.counting import CountingStorage
 from headwater.table import Table
 
 SCHEMA = pa.schema(

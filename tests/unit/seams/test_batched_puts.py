@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
+
 from headwater.seams.batched_puts import BatchedPuts
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 
 
 def test_objects_wait_for_each_other_up_to_a_number_of_bytes() -> None:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from tests.support.memory_storage import MemoryStorage
+
 from headwater.seams.clock import SystemClock
-from headwater.seams.memory import MemoryStorage
 
 
 class StoppedClock(SystemClock):

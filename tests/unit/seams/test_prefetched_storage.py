@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import NotFoundError
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.prefetched_storage import PrefetchedStorage
 
 

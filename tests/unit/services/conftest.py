@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.manual_clock import ManualClock
 
 import headwater as hw
 from headwater.config.table_options import TableType
@@ -29,7 +30,6 @@ from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.storage import Storage
 from headwater.table import Table
-from headwater.testing.manual_clock import ManualClock
 
 SCHEMA = pa.schema(
     [

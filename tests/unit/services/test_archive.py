@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.retained_answers import ask_all, check_unchanged, completion_times
 
 import headwater as hw
 from headwater.config.archive import ArchiveConfig
@@ -29,8 +31,6 @@ from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.storage import Storage
 from headwater.services.archive import Bounds, plan_archive, run_archive
 from headwater.table import Table
-from headwater.testing.manual_clock import ManualClock
-from headwater.testing.retained_answers import ask_all, check_unchanged, completion_times
 
 Bench = Any  # In conftest.py, which cannot be imported.
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.plan_site import PLAN, PlanSite, clustering_request
 
 from headwater.errors import ConflictError, CorruptTableError, ErrorKind, HeadwaterError
 from headwater.kernel.layout import attempt_path, cancel_path
@@ -19,7 +20,6 @@ from headwater.model.instant import Action, InstantTime, State, instant_time_aft
 from headwater.model.plan_flags import CancellationPolicy, PlanFlags
 from headwater.services.cancel_by_policy import cancel_and_abort_by_policy
 from headwater.table import Table
-from headwater.testing.plan_site import PLAN, PlanSite, clustering_request
 from headwater.testing.table import LAYOUT, TIMELINE
 
 HOUR_MS = 3_600_000

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.retained_answers import ask_all, check_unchanged, completion_times
 
 import headwater as hw
 from headwater.config.clean import CleanConfig
@@ -38,8 +40,6 @@ from headwater.seams.lock import TABLE, HeldLock, LockProvider
 from headwater.seams.storage import Storage
 from headwater.services.clean import CleanTask, run_clean
 from headwater.table import Table
-from headwater.testing.manual_clock import ManualClock
-from headwater.testing.retained_answers import ask_all, check_unchanged, completion_times
 
 Bench = Any  # In conftest.py, which cannot be imported.
 

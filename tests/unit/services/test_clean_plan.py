@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.config.clean import CleanConfig, CleanPolicy
 from headwater.context import TableContext
@@ -28,9 +30,7 @@ from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
-from headwater.seams.memory import MemoryStorage
 from headwater.services.clean import run_clean
-from headwater.testing.manual_clock import ManualClock
 
 QUICK_TO_DIE = {
     "hoodie.client.heartbeat.interval_in_ms": "1000",

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.answers import answers_of
 
 import headwater as hw
 from headwater.config.clustering import ClusteringConfig, RowOrder
@@ -21,7 +22,6 @@ from headwater.model.instant import InstantTime
 from headwater.model.plan_flags import PlanFlags
 from headwater.services.clustering.plan import order_text, plan_clustering
 from headwater.table import Table
-from headwater.testing.answers import answers_of
 
 SCHEMA = pa.schema(
     [

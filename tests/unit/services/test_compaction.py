@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.answers import answers_of
 
 import headwater as hw
 from headwater.config.compaction import CompactionConfig, CompactionTrigger
@@ -31,7 +32,6 @@ from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.ids import Owner
 from headwater.services.compaction import is_compaction_due, plan_compaction
 from headwater.table import Table
-from headwater.testing.answers import answers_of
 
 SCHEMA = pa.schema(
     [

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.answers import answers_of
 
 import headwater as hw
 from headwater.config.compaction import CompactionConfig
@@ -18,7 +19,6 @@ from headwater.model.instant import Action, InstantTime
 from headwater.model.plan_flags import PlanFlags
 from headwater.services.log_compaction import plan_log_compaction
 from headwater.table import Table
-from headwater.testing.answers import answers_of
 
 SCHEMA = pa.schema(
     [

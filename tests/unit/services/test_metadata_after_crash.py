@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.manual_clock import ManualClock
 
 import headwater as hw
 from headwater.config.registry import check_options
@@ -22,7 +23,6 @@ from headwater.metadata.table import load_metadata_table
 from headwater.model.files import parse_data_file
 from headwater.seams.ids import Owner, SystemIds
 from headwater.table import Table
-from headwater.testing.manual_clock import ManualClock
 
 Dying = Callable[..., Any]
 Copies = Callable[[Table], Iterator[Table]]

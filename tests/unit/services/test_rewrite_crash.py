@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.answers import answers_of
+from tests.support.manual_clock import ManualClock
 
 import headwater as hw
 from headwater.context import TableContext
@@ -28,8 +30,6 @@ from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
 from headwater.services import Services
 from headwater.table import Table
-from headwater.testing.answers import answers_of
-from headwater.testing.manual_clock import ManualClock
 
 Dying = Callable[..., Any]
 Copies = Callable[[Table], Iterator[Table]]

@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.retained_answers import completion_times
 
 import headwater as hw
 from headwater.config.table_options import TableType
@@ -41,8 +43,6 @@ from headwater.services.restore import finish_restores, run_restore
 from headwater.services.rollback import rollback_failed_writes
 from headwater.services.undo import rollback_commit
 from headwater.table import Table
-from headwater.testing.manual_clock import ManualClock
-from headwater.testing.retained_answers import completion_times
 
 QUICK_TO_DIE = {
     "hoodie.client.heartbeat.interval_in_ms": "1000",

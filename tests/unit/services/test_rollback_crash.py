@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from headwater.config.table_options import TableType
 from headwater.kernel.layout import ATTEMPTS
@@ -14,7 +15,6 @@ from headwater.kernel.timeline.active import load_active
 from headwater.model.instant import Action, InstantTime
 from headwater.services.rollback import rollback_failed_writes
 from headwater.table import Table
-from headwater.testing.manual_clock import ManualClock
 
 Bench = Any  # All are in conftest.py, which cannot be imported.
 CleanerOf = Callable[..., Any]

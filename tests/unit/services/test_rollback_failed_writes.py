@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from headwater.config.table_options import TableType
 from headwater.errors import (
@@ -31,7 +32,6 @@ from headwater.model.plans import RollbackPlan
 from headwater.model.service_metadata import RollbackMetadata
 from headwater.operations.plan import Operation
 from headwater.services.rollback import rollback_failed_writes, rollback_write
-from headwater.testing.manual_clock import ManualClock
 
 Bench = Any  # Both are in conftest.py, which cannot be imported.
 CleanerOf = Callable[..., Any]

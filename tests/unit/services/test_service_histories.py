@@ -16,11 +16,11 @@ import pytest
 from hudi import HudiTableBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.answers import answers_of
+from tests.support.hudi_rs import location_for_hudi_rs
 
 import headwater as hw
 from headwater.table import Table
-from headwater.testing.answers import answers_of
-from headwater.testing.hudi_rs import location_for_hudi_rs
 
 SCHEMA = pa.schema(
     [

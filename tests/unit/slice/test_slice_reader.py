@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate
@@ -22,7 +23,6 @@ from headwater.format.parquet.base_file import BaseFileReader, write_base_file
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime
-from headwater.seams.memory import MemoryStorage
 from headwater.slice.merged_slice import open_merged
 from headwater.slice.reader import SliceReader
 

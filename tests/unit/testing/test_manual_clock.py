@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.testing.manual_clock import EPOCH_MS, ManualClock
+from tests.support.manual_clock import EPOCH_MS, ManualClock
 
 
 def test_sleeping_moves_both_clocks() -> None:

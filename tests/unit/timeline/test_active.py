@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
 from headwater.kernel.timeline.active import (
@@ -17,7 +18,6 @@ from headwater.kernel.timeline.active import (
 )
 from headwater.kernel.timeline.names import TimelineFile, file_name, parse_file_name
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.seams.memory import MemoryStorage
 
 T1 = InstantTime("20240101000000001")
 T2 = InstantTime("20240101000000002")

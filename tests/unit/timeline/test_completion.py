@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import pytest
+from tests.support.completion_times import load_completion_times
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.kernel.layout import TableLayout
-from headwater.kernel.timeline.completion import load_completion_times
 from headwater.kernel.timeline.history.write import archive_instants
 from headwater.model.instant import Instant, InstantTime
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import Storage
 
 LAYOUT = TableLayout()

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import ErrorKind, NotFoundError, Retry
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.contents import TimelineContents, load_contents
 from headwater.model.instant import Instant, State
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import Storage
 
 FOLDER = TableLayout().timeline

@@ -9,6 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import CorruptTableError, InvalidInputError
 from headwater.kernel.layout import TableLayout
@@ -30,8 +32,6 @@ from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.rows import HistoryRow, encode_rows
 from headwater.kernel.timeline.history.write import archive_instants
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import Storage
 
 LAYOUT = TableLayout()

@@ -9,11 +9,12 @@ import greenlet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.completion_times import load_completion_times
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import ConflictError, NotFoundError
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import instant_path, load_active
-from headwater.kernel.timeline.completion import load_completion_times
 from headwater.kernel.timeline.history.archived_files import (
     load_pointer,
     manifest_path,
@@ -25,7 +26,6 @@ from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.rows import INSTANT_COLUMNS, decode_instants, decode_table
 from headwater.kernel.timeline.history.write import archive_instants
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import ObjectInfo, Storage
 
 LAYOUT = TableLayout()

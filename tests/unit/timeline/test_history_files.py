@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import ConflictError, CorruptTableError, ErrorKind
 from headwater.kernel.timeline.history.archived_files import (
@@ -23,7 +24,6 @@ from headwater.kernel.timeline.history.archived_files import (
     parse_manifest,
 )
 from headwater.model.instant import InstantTime
-from headwater.seams.memory import MemoryStorage
 
 T1, T2, T3 = (InstantTime(f"2024010100000000{digit}") for digit in "123")
 A = HistoryFile(T1, T2, 0, 10)

@@ -8,6 +8,8 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError, Retry
 from headwater.kernel.timeline.history.archived_files import (
@@ -19,8 +21,6 @@ from headwater.kernel.timeline.history.columns import WHOLE_READ_BYTES_MAX
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.rows import HistoryRow, encode_rows
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import Storage
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import (
     ConflictError,
@@ -25,8 +27,6 @@ from headwater.kernel.timeline.history.write import (
     write_history,
 )
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import Storage
 
 LAYOUT = TableLayout()

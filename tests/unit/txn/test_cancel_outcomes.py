@@ -6,6 +6,15 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from tests.support.plan_site import (
+    CANCELLABLE,
+    CLUSTERED,
+    GROUP,
+    PLAN,
+    Killed,
+    PlanSite,
+    clustering_request,
+)
 
 from headwater.errors import (
     ConflictError,
@@ -30,15 +39,6 @@ from headwater.kernel.txn.markers import Marker, load_markers
 from headwater.model.instant import Action, InstantTime, State
 from headwater.model.plan_flags import PlanFlags
 from headwater.seams.storage import Storage
-from headwater.testing.plan_site import (
-    CANCELLABLE,
-    CLUSTERED,
-    GROUP,
-    PLAN,
-    Killed,
-    PlanSite,
-    clustering_request,
-)
 from headwater.testing.rows import base_file, files_of
 from headwater.testing.table import TIMELINE
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import TableLayout
@@ -12,7 +13,6 @@ from headwater.kernel.txn.changes import Touch, load_changes
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.seams.memory import MemoryStorage
 
 LAYOUT = TableLayout()
 

@@ -6,6 +6,14 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from tests.support.plan_site import (
+    PLAN,
+    REMOVABLE,
+    FileWork,
+    Killed,
+    PlanSite,
+    SiteProcess,
+)
 
 from headwater.errors import ConflictError, ErrorKind, FencedError, NotFoundError, UnsupportedError
 from headwater.kernel.timeline.active import load_active
@@ -16,14 +24,6 @@ from headwater.kernel.txn.rollback import RolledBackWrite
 from headwater.model.instant import Action, State
 from headwater.model.plan_flags import PlanFlags
 from headwater.services.removable import removable_plans, rollback_removable_plans
-from headwater.testing.plan_site import (
-    PLAN,
-    REMOVABLE,
-    FileWork,
-    Killed,
-    PlanSite,
-    SiteProcess,
-)
 from headwater.testing.rows import files_of
 from headwater.testing.table import TIMELINE
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import CorruptTableError, ErrorKind, FencedError, StorageError
 from headwater.kernel.layout import heartbeat_path
@@ -18,8 +20,6 @@ from headwater.kernel.txn.attempts import (
 from headwater.kernel.txn.heartbeat import Heartbeat, HeartbeatWatch
 from headwater.model.instant import InstantTime
 from headwater.seams.ids import Owner
-from headwater.seams.memory import MemoryStorage
-from headwater.testing.manual_clock import ManualClock
 
 TIME = InstantTime("20260101000000000")
 CLAIMED = Attempt(

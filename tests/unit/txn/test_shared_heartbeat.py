@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.kernel.layout import heartbeat_path
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt, load_attempt
@@ -14,9 +16,7 @@ from headwater.kernel.txn.heartbeat import (
 )
 from headwater.model.instant import parse_instant_time
 from headwater.seams.ids import Owner
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import Storage
-from headwater.testing.manual_clock import ManualClock
 
 TIME = parse_instant_time("20260101000000000")
 ATTEMPT = Attempt(

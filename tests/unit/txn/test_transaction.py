@@ -7,6 +7,9 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import (
     CommitUnknownError,
@@ -29,12 +32,9 @@ from headwater.kernel.txn.writes import CommittedWrite, request_write
 from headwater.model.instant import Action, InstantTime, State
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
-from headwater.seams.counting import CountingStorage
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.local import LocalStorage
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import Storage
-from headwater.testing.manual_clock import ManualClock
 
 LAYOUT = TableLayout()
 

@@ -5,6 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.plan_site import (
+    CANCELLABLE,
+    GROUP,
+    OTHER_GROUP,
+    PLAN,
+    Killed,
+    PlanSite,
+)
 
 from headwater.errors import CommitUnknownError, ConflictError, ErrorKind, StorageError
 from headwater.kernel.layout import cancel_path
@@ -17,15 +26,6 @@ from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import InflightWrite
 from headwater.model.instant import Action, InstantTime, State
 from headwater.model.plan_flags import PlanFlags
-from headwater.seams.counting import CountingStorage
-from headwater.testing.plan_site import (
-    CANCELLABLE,
-    GROUP,
-    OTHER_GROUP,
-    PLAN,
-    Killed,
-    PlanSite,
-)
 from headwater.testing.table import TIMELINE
 
 SECOND = InstantTime("20251231235959500")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import (
     CommitUnknownError,
@@ -14,8 +16,6 @@ from headwater.errors import (
     StorageError,
 )
 from headwater.kernel.write_once import put_if_missing, put_once
-from headwater.seams.memory import MemoryStorage
-from headwater.testing.manual_clock import ManualClock
 
 
 class FaultyStorage(MemoryStorage):

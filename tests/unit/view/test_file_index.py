@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.kernel.view.file_index import FileIndex, ListingFileIndex
 from headwater.model.files import BaseFile, LogFile
 from headwater.model.instant import InstantTime
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 
 TIME = InstantTime("20260307162548096")
 BASE = BaseFile("p", "f", "0-0-0", TIME, size_bytes=3)

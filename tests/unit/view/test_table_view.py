@@ -10,6 +10,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
 from headwater.format.avro.schema import encode_avro_schema
@@ -35,8 +37,6 @@ from headwater.model.plans import (
     CompactionPlan,
 )
 from headwater.model.service_metadata import CleanMetadata
-from headwater.seams.counting import CountingStorage
-from headwater.seams.memory import MemoryStorage
 
 LAYOUT = TableLayout()
 COLUMNS = pa.schema([("id", pa.string()), ("v", pa.int64())])

@@ -8,6 +8,8 @@ import sys
 from dataclasses import replace
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import (
     ConflictError,
@@ -25,8 +27,6 @@ from headwater.kernel.txn.locks.file_system import (
 from headwater.kernel.txn.locks.lock_file import LockFile, parse_lock_file
 from headwater.seams.clock import Clock
 from headwater.seams.ids import SystemIds
-from headwater.seams.memory import MemoryStorage
-from headwater.testing.manual_clock import ManualClock
 
 LOCK = ".hoodie/lock"
 EXPIRE_MS = 60_000

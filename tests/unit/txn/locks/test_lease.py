@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from headwater.errors import ErrorKind, FencedError, StorageError
 from headwater.kernel.txn.locks.lease import Lease
 from headwater.seams.lock import LockInfo
-from headwater.testing.manual_clock import ManualClock
 
 LEASE_MS = 1_000
 RENEW_MS = 300

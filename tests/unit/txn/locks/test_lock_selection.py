@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.config.lock import LockConfig
 from headwater.config.write import ConcurrencyMode
@@ -15,8 +17,6 @@ from headwater.kernel.txn.locks.select import DEFAULT_FILE_LEASE_MS, lock_provid
 from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
 from headwater.seams.ids import SystemIds
 from headwater.seams.lock import LockProvider
-from headwater.seams.memory import MemoryStorage
-from headwater.testing.manual_clock import ManualClock
 
 HUDI = "org.apache.hudi.client.transaction.lock"
 MULTI_WRITER = [mode for mode in ConcurrencyMode if mode.is_multi_writer]

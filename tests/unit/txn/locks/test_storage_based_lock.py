@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import ConflictError, CorruptTableError, ErrorKind, InvalidInputError
 from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
 from headwater.seams.ids import SystemIds
-from headwater.seams.memory import MemoryStorage
-from headwater.testing.manual_clock import ManualClock
 
 LOCK = ".hoodie/.locks/table_lock.json"
 VALIDITY_MS = 300_000

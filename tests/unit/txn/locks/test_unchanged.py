@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tests.support.manual_clock import ManualClock
+
 from headwater.kernel.txn.locks.unchanged import Unchanged
-from headwater.testing.manual_clock import ManualClock
 
 
 def test_it_counts_from_the_first_look() -> None:

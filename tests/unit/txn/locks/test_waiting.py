@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.manual_clock import ManualClock
 
 from headwater.errors import InternalError, StorageError
 from headwater.kernel.txn.locks.waiting import wait_for_lock
 from headwater.seams.ids import SystemIds
 from headwater.seams.lock import HeldLock, LockInfo
-from headwater.testing.manual_clock import ManualClock
 
 
 class Queue:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from tests.support.hudi_peer import HudiPeer
 
 from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
-from headwater.testing.hudi_peer import HudiPeer
 
 if TYPE_CHECKING:
     from headwater.table import Table

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
+
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import attempt_path
 from headwater.kernel.timeline.active import load_active
@@ -40,9 +43,7 @@ from headwater.model.plans import (
 )
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
-from headwater.seams.memory import MemoryStorage
 from headwater.seams.storage import Storage
-from headwater.testing.manual_clock import ManualClock
 from headwater.testing.rows import PARTITION, base_file, metadata_of, stat_of
 from headwater.testing.table import LAYOUT, TIMELINE
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from tests.support.hudi_peer import HudiPeer
 
 import headwater as hw
 from headwater.arrow.meta_columns import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
-from headwater.testing.hudi_peer import HudiPeer
 
 if TYPE_CHECKING:
     from headwater.table import Table

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.record_types import record_type
+
 from headwater.arrow.log_parts import DataPart, DeletePart
 from headwater.format.avro.columns import encode_records
 from headwater.format.log.blocks import decode_part, decode_rows
@@ -24,7 +26,6 @@ from headwater.format.log.frames import (
     encode_block,
     iter_blocks,
 )
-from headwater.format.timeline.record_types import record_type
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.model.instant import Action, State
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from tests.support.two_readers import Row, in_order
 
 from headwater.arrow.meta_columns import FILE_NAME, META_COLUMNS
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.metadata.view import load_view
-from headwater.testing.two_readers import Row, in_order
 
 if TYPE_CHECKING:
     from headwater.table import Table

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from tests.support.two_readers import in_order
 
 from headwater.errors import ErrorKind, NotFoundError
 from headwater.kernel.table_config import table_layout
@@ -18,7 +19,6 @@ from headwater.kernel.timeline.active import load_active
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.model.instant import InstantTime
-from headwater.testing.two_readers import in_order
 
 if TYPE_CHECKING:
     from headwater.table import Table
