@@ -21,8 +21,6 @@ from headwater.table import Table
 from headwater.testing.hudi_peer import HudiPeer
 from headwater.testing.two_readers import NO_METADATA_TABLE, TwoReaders
 
-pytestmark = pytest.mark.timeout(900)
-
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),

@@ -25,8 +25,6 @@ from headwater.table import Table
 from headwater.testing.hudi_peer import HudiError, HudiPeer
 from headwater.testing.two_readers import META, Row, in_order
 
-pytestmark = pytest.mark.timeout(900)
-
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
