@@ -6,13 +6,19 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-spark test-cluster test-long test-writers test-indexing chaos hudi test-hudi sim check demo bench bench-hudi docs clean
+.PHONY: help install java fmt lint types layers test unit test-spark test-cluster test-long test-more test-writers test-indexing chaos hudi test-hudi test-all sim check demo bench bench-hudi docs clean
 
 # Tests start many processes, which would each compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Runs targets side by side; what each has to say comes in one piece when it is done.
 BESIDE := --no-print-directory --jobs=2 --output-sync=target
+
+# Unbuffered, because progress is to show when it is made; the slowest tests come at the end.
+PYTEST := $(BIN)/python -u -m pytest --durations=10
+SUITES := $(BIN)/python scripts/suites.py
+# RECORD=1 makes a suite that passes write down that it did, in docs/suites.json and docs/suites.md.
+RECORDED = $(if $(RECORD),$(SUITES) record $@)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -45,39 +51,47 @@ layers: install ## imports point down only
 	@$(BIN)/lint-imports
 
 unit: install java ## the tests that need no session of Spark, the short simulation among them
-	@$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/spark --ignore=tests/hudi
+	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal --ignore=tests/spark --ignore=tests/hudi
 
 test-spark: install java ## the tests that share one session of Spark, in one process
-	@$(BIN)/python -m pytest tests/spark
+	@$(RECORDED) $(PYTEST) tests/spark
 
 test-cluster: install java ## the Spark tests on a standalone cluster of two workers
-	@HEADWATER_TEST_SPARK=standalone $(BIN)/python -m pytest tests/spark
+	@HEADWATER_TEST_SPARK=standalone $(RECORDED) $(PYTEST) tests/spark
 
-test-long: test-writers test-indexing chaos ## what takes minutes: those three, more rows, shapes and examples
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi
+test-long: test-writers test-indexing chaos test-more ## what takes minutes: those four
+
+test-more: install java ## tests with more rows, shapes and examples than make test takes
+	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi --ignore=tests/processes
 
 test-writers: install ## eight writer processes, fifty commits each, some of them killed
-	@HEADWATER_TEST_WRITERS=8 HEADWATER_TEST_COMMITS=50 $(BIN)/python -m pytest -m "" tests/processes/test_writer_processes.py
+	@HEADWATER_TEST_WRITERS=8 HEADWATER_TEST_COMMITS=50 $(RECORDED) $(PYTEST) -m "" tests/processes/test_writer_processes.py
 
 test-indexing: install ## indexes of 2,000 files built beside four writers, killed and resumed; minutes
-	@HEADWATER_TEST_INDEXED_FILES=2000 $(BIN)/python -m pytest tests/processes/test_indexing_processes.py
+	@HEADWATER_TEST_INDEXED_FILES=2000 $(RECORDED) $(PYTEST) tests/processes/test_indexing_processes.py
 
 chaos: install ## five minutes of ingestion and table services while processes are killed
-	@HEADWATER_CHAOS_SECONDS=300 $(BIN)/python -m pytest tests/processes/test_chaos.py
+	@HEADWATER_CHAOS_SECONDS=300 $(RECORDED) $(PYTEST) tests/processes/test_chaos.py
 
 hudi: install java ## fetch Apache Hudi's bundle for Spark into a cache outside the project
 	@PYTHON=$(PYTHON) scripts/get-hudi.sh
 
 test-hudi: install java ## both directions against Apache Hudi itself; skips where it cannot be had
 	-@PYTHON=$(PYTHON) scripts/get-hudi.sh
-	@$(BIN)/python -m pytest tests/hudi
+	@$(RECORDED) $(PYTEST) tests/hudi
 
 test: install java ## all that CI runs; under ten minutes on two cores
 	@$(MAKE) $(BESIDE) lint types layers
-	@$(MAKE) $(BESIDE) unit test-spark
+	@$(SUITES) beside "$(MAKE)" unit test-spark
+
+# What is quick and looks everywhere comes first, so that a night that is cut short has said most.
+ALL := test sim test-cluster test-more test-writers chaos test-indexing test-hudi
+
+test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night
+	@$(SUITES) all "$(MAKE)" $(ALL)
 
 sim: install ## every scenario and mutant, exhaustively; under two minutes
-	@$(BIN)/python -m headwater.testing.sim
+	@$(RECORDED) $(BIN)/python -m headwater.testing.sim
 
 check: fmt test ## format, then all that CI runs
 
@@ -96,6 +110,7 @@ bench-hudi: install java ## the same jobs in Headwater and Apache Hudi; ARGS="--
 
 docs: install ## regenerate the reference pages
 	@$(BIN)/python -m headwater.config.reference > docs/reference/options.md
+	@$(SUITES) page
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

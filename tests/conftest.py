@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
+# How long an example takes says nothing of the code: a slow machine is no failure.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Tests of which one example takes long ask for a share of what the profile says.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("long", max_examples=500)
+settings.register_profile("same", PATIENT, derandomize=True)
+settings.register_profile("long", PATIENT, max_examples=500)
 settings.load_profile("same")
 
 # A JVM of the tests runs most of its code a few times: to optimise that takes longer than it saves.

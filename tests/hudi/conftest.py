@@ -14,6 +14,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if folder in item.path.parents:
             item.add_marker("hudi")
+            # Two engines take turns for minutes; this only ends what hangs.
+            item.add_marker(pytest.mark.timeout(7200))
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,6 @@ def places(table: Table) -> set[tuple[str, str]]:
     }
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("index", OF_INDEX)
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_both_find_the_records_of_the_other(

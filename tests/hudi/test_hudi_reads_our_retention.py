@@ -21,8 +21,6 @@ from headwater.model.plans import CleanerPlan
 from headwater.model.service_metadata import CleanMetadata
 from headwater.table import Table
 
-pytestmark = pytest.mark.timeout(900)
-
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),

@@ -28,7 +28,6 @@ OPTIONS = {
     "hoodie.log.compaction.blocks.threshold": "2",
     "headwater.clustering.copy.row.group.rows": "1",
 }
-pytestmark = pytest.mark.timeout(900)
 
 
 def rows(*values: tuple[Any, ...]) -> pa.Table:

@@ -21,7 +21,6 @@ SCHEMA = pa.schema(
         pa.field("fare", pa.int32()),
     ]
 )
-pytestmark = pytest.mark.timeout(900)
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 SMALL = {

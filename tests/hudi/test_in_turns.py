@@ -99,7 +99,6 @@ class Turns:
         }
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_twenty_commits_in_turns(hudi: HudiPeer, tmp_path: Path, shape: Shape) -> None:
     path = tmp_path / "trips"

@@ -25,8 +25,6 @@ from headwater.config.table_options import TableType
 from headwater.metadata.view import load_view
 from headwater.table import Table
 
-pytestmark = pytest.mark.timeout(900)
-
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from tests.support.hudi_peer import HudiPeer
 
 import headwater as hw
@@ -61,7 +60,6 @@ def _values(found: pa.Table) -> dict[str, Any]:
     return {row["id"]: row["ts"] for row in found.select(["id", "ts"]).to_pylist()}
 
 
-@pytest.mark.timeout(900)
 def test_both_keep_one_metadata_table(hudi: HudiPeer, tmp_path: Path) -> None:
     table = hw.create_table(
         tmp_path / "trips",

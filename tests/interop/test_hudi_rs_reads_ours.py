@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from tests.support.hudi_rs import location_for_hudi_rs
+from tests.support.hudi_rs import META, location_for_hudi_rs, read_with_meta_columns
 
 import headwater as hw
-from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.config.table_options import TableType
 from headwater.kernel.table_config import update_table_config
 from headwater.metadata.view import load_view
@@ -38,7 +37,6 @@ SCHEMA = pa.schema(
         pa.field("note", pa.string()),
     ]
 )
-META = [name for name in META_COLUMNS if name != OPERATION]
 
 each_type = pytest.mark.parametrize(
     "table_type", [TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ]
@@ -100,23 +98,28 @@ def in_order(found: Iterable[Row]) -> list[Row]:
     return sorted(found, key=lambda row: repr(sorted(row.items())))
 
 
-def read_by_hudi_rs(table: Table, options: Any = None) -> list[Row]:
-    location = location_for_hudi_rs(table)
-    batches = hudi.HudiTableBuilder.from_base_uri(location).build().read(options)
+def open_by_hudi_rs(table: Table) -> Any:
+    return hudi.HudiTableBuilder.from_base_uri(location_for_hudi_rs(table)).build()
+
+
+def rows_in(batches: Iterable[Any]) -> list[Row]:
     return in_order(row for batch in batches for row in pa.record_batch(batch).to_pylist())
 
 
+def read_by_hudi_rs(table: Table, options: Any = None) -> list[Row]:
+    return rows_in(open_by_hudi_rs(table).read(options))
+
+
 def read_by_us(table: Table, as_of: str | None = None) -> list[Row]:
-    data = table.read_arrow(as_of=as_of).schema.names
-    return in_order(table.read_arrow([*META, *data], as_of=as_of).to_pylist())
+    return in_order(read_with_meta_columns(table, as_of).to_pylist())
 
 
 def check_both_read_the_same(table: Table, step: str, *, skip: Iterable[str] = ()) -> None:
     ours = without(read_by_us(table), skip)
     assert ours, f"the step {step!r} left nothing to compare"
-    theirs = without(read_by_hudi_rs(table), skip)
-    assert theirs == ours, f"the readers differ after the step {step!r}"
-    assert slices_by_hudi_rs(table) == slices_by_us(table), f"other files after {step!r}"
+    theirs = open_by_hudi_rs(table)
+    assert without(rows_in(theirs.read()), skip) == ours, f"the readers differ after {step!r}"
+    assert slices_of(theirs) == slices_by_us(table), f"other files after {step!r}"
 
 
 def without(found: list[Row], columns: Iterable[str]) -> list[Row]:
@@ -126,9 +129,9 @@ def without(found: list[Row], columns: Iterable[str]) -> list[Row]:
     )
 
 
-def slices_by_hudi_rs(table: Table) -> set[tuple[str, str, tuple[str, ...]]]:
-    location = location_for_hudi_rs(table)
-    found = hudi.HudiTableBuilder.from_base_uri(location).build().get_file_slices()
+def slices_of(opened: Any) -> set[tuple[str, str, tuple[str, ...]]]:
+    """Return the file slices that hudi-rs knows of."""
+    found = opened.get_file_slices()
     return {(one.partition_path, one.file_id, tuple(sorted(one.log_file_names))) for one in found}
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.support.hudi_rs import location_for_hudi_rs
+from tests.support.hudi_rs import location_for_hudi_rs, read_with_meta_columns
 
 import headwater as hw
-from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.table import Table
 
 hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")
@@ -28,7 +27,6 @@ SCHEMA = pa.schema(
         pa.field("_hoodie_is_deleted", pa.bool_()),
     ]
 )
-META = [name for name in META_COLUMNS if name != OPERATION]
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.parquet.small.file.limit": "0",
@@ -62,8 +60,7 @@ def check_both_read_the_same(table: Table, step: str) -> None:
     location = location_for_hudi_rs(table)
     batches = hudi.HudiTableBuilder.from_base_uri(location).build().read(None)
     theirs = in_order(row for batch in batches for row in pa.record_batch(batch).to_pylist())
-    data = table.read_arrow().schema.names
-    ours = in_order(table.read_arrow([*META, *data]).to_pylist())
+    ours = in_order(read_with_meta_columns(table).to_pylist())
     assert ours, f"the step {step!r} left nothing to compare"
     assert theirs == ours, f"the readers differ after the step {step!r}"
 

@@ -23,16 +23,17 @@ from tests.support.hudi_rs import location_for_hudi_rs
 
 import headwater as hw
 
-WRITERS = int(os.environ.get("HEADWATER_TEST_WRITERS", "4"))
+WRITERS = int(os.environ.get("HEADWATER_TEST_WRITERS", "3"))
 COMMITS = int(os.environ.get("HEADWATER_TEST_COMMITS", "4"))
-KILLED_EACH_ROUND = WRITERS // 4
+KILLED_EACH_ROUND = max(1, WRITERS // 4)
 ROUNDS = 2
 SCRIPT = Path(__file__).with_name("writer.py")
 MODES = ["non_blocking_concurrency_control", "optimistic_concurrency_control"]
 
 StartProcess = Callable[[Sequence[str]], subprocess.Popen[bytes]]
 
-pytestmark = pytest.mark.timeout(900)
+# Half a second for each commit is plenty; this only ends what hangs.
+pytestmark = pytest.mark.timeout(1800 + 10 * WRITERS * COMMITS)
 
 
 def _load_script() -> ModuleType:
@@ -75,6 +76,14 @@ class Fleet:
             command += [str(writer), str(first), str(first + commits), self._mode]
             processes.append(self._start_process(command))
         return processes
+
+    def wait_for_commits(self, writer: int, count: int, process: subprocess.Popen[bytes]) -> None:
+        """Wait until a writer has made so many commits of this round, or has ended."""
+        begun = self._next[writer] - COMMITS
+        while process.poll() is None:
+            if sum(number >= begun for number in self.acknowledged(writer)) >= count:
+                return
+            time.sleep(0.01)
 
     def acknowledged(self, writer: int) -> set[int]:
         notes = self._notes(writer)
@@ -141,13 +150,14 @@ def test_writers_of_which_some_are_killed_each_round_lose_nothing(
     chance = random.Random(7)
     for _ in range(ROUNDS):
         processes = fleet.start(COMMITS)
-        victims = chance.sample(processes, KILLED_EACH_ROUND)
+        victims = chance.sample(range(WRITERS), KILLED_EACH_ROUND)
         for victim in victims:
-            # Somewhere between its start and its last commit.
-            time.sleep(0.5 + chance.random() * COMMITS * 0.2)
-            victim.send_signal(signal.SIGKILL)
-            victim.communicate()
-        for process in processes:
-            if process not in victims:
+            # Somewhere between its first commit and its last one, and anywhere in between two.
+            fleet.wait_for_commits(victim, chance.randrange(1, COMMITS), processes[victim])
+            time.sleep(chance.random() * 0.2)
+            processes[victim].send_signal(signal.SIGKILL)
+            processes[victim].communicate()
+        for writer, process in enumerate(processes):
+            if writer not in victims:
                 _finish(process)
     fleet.check(killed=True)

@@ -14,13 +14,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyspark
 import pytest
+from pyspark import StatusTracker, cloudpickle
 from pyspark.sql import SparkSession
 
 LOCAL_MASTER = "local[2,2]"
@@ -31,8 +32,9 @@ SESSION_ZONE = "America/New_York"
 
 CONNECT_PACKAGES = ("grpc", "grpc_status", "google.rpc", "pandas", "zstandard")
 CONNECT_PORT = "spark.connect.grpc.binding.port"
-STARTED_WITHIN_S = 120
-STOPPED_WITHIN_S = 10
+STARTED_WITHIN_S = 600
+STOPPED_WITHIN_S = 60
+TOLD_WITHIN_MS = 600_000
 
 _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = re.compile("Successfully registered with master")
@@ -63,9 +65,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        # Workers of a cluster start in folders of their own, where nobody finds the tests by name.
+        tests = sys.modules[__name__.rpartition(".")[0]]
+        cloudpickle.register_pickle_by_value(tests)  # type: ignore[no-untyped-call]
+        stack.callback(cloudpickle.unregister_pickle_by_value, tests)
         session = _session(master, folder)
         stack.callback(session.stop)
         yield session
+
+
+@pytest.fixture
+def job_status(spark: SparkSession) -> Callable[[], StatusTracker]:
+    """Return a function that gives what Spark knows of its jobs, once it knows all."""
+
+    def tell() -> StatusTracker:
+        # Events of jobs reach the tracker some time after the jobs have ended.
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(TOLD_WITHIN_MS)
+        return spark.sparkContext.statusTracker()
+
+    return tell
 
 
 @pytest.fixture(scope="session")

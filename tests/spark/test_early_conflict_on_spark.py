@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark import StatusTracker
 from pyspark.sql import SparkSession
 
 import headwater as hw
@@ -49,8 +50,7 @@ def first(table: hw.Table) -> Iterator[RunningWrite]:
     running.abandon()
 
 
-def failed_task_count(spark: SparkSession) -> int:
-    tracker = spark.sparkContext.statusTracker()
+def failed_task_count(tracker: StatusTracker) -> int:
     stages = [
         stage
         for job in tracker.getJobIdsForGroup(JOBS)
@@ -67,7 +67,11 @@ def data_files(table: hw.Table) -> set[str]:
 
 @pytest.mark.parametrize("markers", ["DIRECT", "TIMELINE_SERVER_BASED"])
 def test_the_job_ends_with_the_conflict_and_without_another_try(
-    spark: SparkSession, table: hw.Table, first: RunningWrite, markers: str
+    spark: SparkSession,
+    job_status: Callable[[], StatusTracker],
+    table: hw.Table,
+    first: RunningWrite,
+    markers: str,
 ) -> None:
     before = data_files(table)
     second = hw.open_table(table.uri, {**OPTIONS, "hoodie.write.markers.type": markers})
@@ -81,5 +85,5 @@ def test_the_job_ends_with_the_conflict_and_without_another_try(
     assert caught.value.context["other"] == first.plan.instant_time
     assert caught.value.context["owner"] == str(table.context.ids.owner)
     assert "group" in caught.value.context
-    assert failed_task_count(spark) == 0
+    assert failed_task_count(job_status()) == 0
     assert data_files(table) == before, "no task has written a file"

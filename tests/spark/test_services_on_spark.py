@@ -130,10 +130,10 @@ def test_the_error_of_a_task_is_raised_as_it_was(engine: SparkEngine) -> None:
 
 
 def _work_until_stopped(context: TaskContext, note: str) -> None:
-    """Go on for longer than a test may take, and note that it has begun."""
+    """Go on for longer than it takes to stop it, and note that it has begun."""
     Path(note).touch()
     clock = SystemClock()
-    for _ in range(600):
+    for _ in range(6_000):
         clock.sleep_ms(100)
     Path(f"{note}.ended").touch()
 
@@ -148,7 +148,7 @@ def check_that_a_poll_stops_the_job(spark: SparkSession, folder: Path) -> None:
 
     with pytest.raises(FencedError, match="taken over") as caught:
         engine.run(_work_until_stopped, [str(note)], poll=poll)
-    # A job that was not stopped would have come to its end, after a minute.
+    # A job that was not stopped would have come to its end, after ten minutes.
     assert caught.value.__cause__ is not None
     assert not (folder / "begun.ended").exists()
     # The session is fit for the next job.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import StatusTracker
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -278,7 +279,7 @@ def test_a_missing_file_is_an_error_whatever_the_session_says(
 
 
 def test_many_files_are_planned_without_a_job_and_settings_come_back(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, job_status: Callable[[], StatusTracker]
 ) -> None:
     table = a_table(tmp_path, buckets=40)
     table.bulk_insert(rows(range(400), n=1))
@@ -288,7 +289,7 @@ def test_many_files_are_planned_without_a_job_and_settings_come_back(
         df = table.read()
     finally:
         context.setJobGroup("others", "")
-    assert context.statusTracker().getJobIdsForGroup("planning") == []
+    assert job_status().getJobIdsForGroup("planning") == []
     assert spark.conf.get(DISCOVERY_THRESHOLD, None) is None
     assert len(df.inputFiles()) > 32
     assert df.count() == 400

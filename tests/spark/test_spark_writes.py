@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import StatusTracker
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -350,7 +351,9 @@ def job_group(spark: SparkSession, name: str) -> Iterator[None]:
         spark.sparkContext.setJobGroup("others", "")
 
 
-def test_one_shuffle_for_a_write(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_shuffle_for_a_write(
+    spark: SparkSession, tmp_path: Path, job_status: Callable[[], StatusTracker]
+) -> None:
     table = hw.create_table(
         tmp_path / "t",
         schema=SCHEMA,
@@ -358,10 +361,9 @@ def test_one_shuffle_for_a_write(spark: SparkSession, tmp_path: Path) -> None:
         partition_by="city",
         options=DISTRIBUTED,
     )
-    context = spark.sparkContext
     with job_group(spark, "one-shuffle"):
         table.upsert(frame_of(spark, some_rows(range(50), ts=1)))
-    tracker = context.statusTracker()
+    tracker = job_status()
     infos = [
         tracker.getStageInfo(stage)
         for job in tracker.getJobIdsForGroup("one-shuffle")
@@ -466,7 +468,6 @@ def failing_after_its_work(
 ) -> Callable[[RowsTask[Any]], RowsTask[Any]]:
     """Let each task fail once, or always, after it has written its files."""
 
-    # Nested functions travel to the workers whole; this module cannot be imported there.
     def wrap(task: RowsTask[Any]) -> RowsTask[Any]:
         def run(context: TaskContext, batches: Iterator[pa.RecordBatch]) -> list[Any]:
             results = task(context, batches)

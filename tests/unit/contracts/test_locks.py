@@ -48,6 +48,7 @@ from headwater.seams.open_storage import open_storage
 
 LEASE_MS = 30_000
 RENEW_MS = 3_000
+SOON_MS = 600_000  # How long to wait for what comes at once; reached only by a failure.
 FILE_GROUP = "city=san francisco/00000003-1f2e-4c5d-8a9b-0123456789ab-0"
 KEYS = [TABLE, FILE_GROUP]
 
@@ -306,7 +307,7 @@ def test_threads_exclude_each_other(bench: Bench) -> None:
     def add(provider: LockProvider) -> None:
         nonlocal counter
         for _ in range(5):
-            held = provider.acquire(timeout_ms=60_000)
+            held = provider.acquire(timeout_ms=SOON_MS)
             seen = counter
             time.sleep(0.0005)
             counter = seen + 1
@@ -336,7 +337,7 @@ provider_class = StorageBasedLockProvider if kind == "storage" else FileSystemLo
 provider = provider_class(storage, SystemClock(), SystemIds())
 counter = Path(base) / "counter"
 for _ in range(count):
-    held = provider.acquire(timeout_ms=60_000)
+    held = provider.acquire(timeout_ms=600_000)
     seen = int(counter.read_text())
     time.sleep(0.001)
     counter.write_text(str(seen + 1))
@@ -352,7 +353,7 @@ def test_processes_exclude_each_other_on_local_disk(kind: str, tmp_path: Path) -
         processes = [stack.enter_context(subprocess.Popen(command)) for _ in range(3)]
         for process in processes:
             stack.callback(process.kill)  # Before it is waited for, in case one took too long.
-        assert [process.wait(120) for process in processes] == [0, 0, 0]
+        assert [process.wait() for process in processes] == [0, 0, 0]
     assert (tmp_path / "counter").read_text() == "36"
 
 
@@ -484,7 +485,7 @@ def test_the_timer_of_the_real_clock_renews() -> None:
         Watched(), SystemClock(), SystemIds(), expire_ms=60_000, renew_ms=10
     )
     held = provider.acquire(timeout_ms=0)
-    assert renewed.wait(30)
+    assert renewed.wait(SOON_MS / 1_000)
     held.check()
     held.release()
     assert_free(provider)
@@ -612,6 +613,14 @@ class TestZookeeper:
         twin.stop()
         twin.close()
 
+    def hold_for_a_moment(self, provider: ZookeeperLockProvider) -> HeldLock:
+        """Take the lock, again if a machine is too busy to keep a short session alive."""
+        while True:
+            held = provider.acquire(timeout_ms=SOON_MS)
+            with suppress(FencedError):
+                held.check()
+                return held
+
     def test_a_holder_is_told_that_its_session_ended(self, zookeeper: Bench) -> None:
         reports: list[FencedError] = []
         told = threading.Event()
@@ -623,9 +632,9 @@ class TestZookeeper:
         holder = self.provider(zookeeper, on_lost)
         held = holder.acquire(timeout_ms=0)
         self.end_session_of(holder)
-        assert told.wait(30)
+        assert told.wait(SOON_MS / 1_000)
         assert held.is_lost
-        successor = self.provider(zookeeper).acquire(timeout_ms=30_000)
+        successor = self.provider(zookeeper).acquire(timeout_ms=SOON_MS)
         assert successor.token > held.token
         assert_fenced(held)
         held.release()
@@ -636,7 +645,7 @@ class TestZookeeper:
         provider = self.provider(zookeeper)
         first = provider.acquire(timeout_ms=0)
         self.end_session_of(provider)
-        second = provider.acquire(timeout_ms=30_000)
+        second = provider.acquire(timeout_ms=SOON_MS)
         second.check()
         assert second.token > first.token
 
@@ -650,14 +659,13 @@ class TestZookeeper:
             url=cable.url,
             base_path=tmp_path.name,
             lock_key="t",
-            session_timeout_ms=500,
+            session_timeout_ms=2_000,
         )
         zookeeper.providers.append(provider)
-        held = provider.acquire(timeout_ms=0)
-        held.check()
+        held = self.hold_for_a_moment(provider)
         cable.cut()
         assert_fenced(held)
-        successor = self.provider(zookeeper).acquire(timeout_ms=30_000)
+        successor = self.provider(zookeeper).acquire(timeout_ms=SOON_MS)
         assert successor.token > held.token
         assert_fenced(held)
 
@@ -683,11 +691,11 @@ class TestZookeeper:
         hudi = CuratorContender(zookeeper_url, provider.folder_of(TABLE), tmp_path)
         try:
             for _ in range(3):  # Curator sorts a wrong name right by chance, now and then.
-                assert hudi.order("10000") == "held"
+                assert hudi.order(str(SOON_MS)) == "held"
                 with pytest.raises(ConflictError):
                     provider.acquire(timeout_ms=0)
                 assert hudi.order("release") == "released"
-                held = provider.acquire(timeout_ms=10_000)
+                held = provider.acquire(timeout_ms=SOON_MS)
                 assert hudi.order("50") == "refused"
                 held.check()
                 held.release()

@@ -182,7 +182,7 @@ def test_the_whole_table_is_read_through_its_indexes(
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
 def test_flipped_bits_of_base_files_and_logs(trips: Trips, data: st.DataObject) -> None:
@@ -202,7 +202,7 @@ def test_flipped_bits_of_base_files_and_logs(trips: Trips, data: st.DataObject) 
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
 def test_files_that_were_cut(trips: Trips, data: st.DataObject) -> None:
@@ -215,7 +215,7 @@ def test_files_that_were_cut(trips: Trips, data: st.DataObject) -> None:
 @settings(
     max_examples=EXAMPLES // 2,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
 def test_files_with_the_content_of_others(trips: Trips, data: st.DataObject) -> None:

@@ -47,7 +47,7 @@ class SlowStorage(MemoryStorage):
     def _wait(self, path: str, data: bytes) -> None:
         if path == marker_type_path(T):
             return
-        assert self.gate.wait(30)
+        assert self.gate.wait(300)
         if b"bad" in data:
             self.lost.append((path, data))
             raise StorageError(f"{path}: the disk is full")

@@ -42,6 +42,7 @@ from headwater.seams.local import LocalStorage
 Serve = Callable[..., MarkerServiceAddress]
 
 T = InstantTime("20260101000000000")
+SOON_S = 300  # How long to wait for what comes at once; reached only by a failure.
 
 
 def marker(name: object) -> Marker:
@@ -109,7 +110,7 @@ class CountedConnections:
             except OSError:
                 return
             self.count += 1
-            outside = socket.create_connection(self._target, timeout=30)
+            outside = socket.create_connection(self._target, timeout=SOON_S)
             self._open += [inside, outside]
             for source, sink in ((inside, outside), (outside, inside)):
                 thread = threading.Thread(target=self._pass_on, args=(source, sink))
@@ -137,7 +138,7 @@ class CountedConnections:
         self._listener.close()
         self.cut()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(SOON_S)
         for each in self._open:
             each.close()
 
@@ -235,7 +236,7 @@ def test_a_port_that_was_given_to_another_program() -> None:
         address = MarkerServiceAddress("127.0.0.1", listener.getsockname()[1], T, "a-token")
         with client_of(address) as markers, pytest.raises(StorageError, match="hello") as caught:
             markers.create(marker("a"))
-        other.join(30)
+        other.join(SOON_S)
     assert_says_what_to_do(caught.value, address)
 
 
@@ -327,7 +328,7 @@ class SlowStorage(MemoryStorage):
         self.gate = threading.Event()
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        assert self.gate.wait(30)
+        assert self.gate.wait(SOON_S)
         super().put_if_absent(path, data)
 
 
@@ -343,7 +344,7 @@ class PatientClock(ManualClock):
     def sleep_ms(self, duration_ms: int) -> None:
         self.slept_ms.append(duration_ms)
         self._asleep.release()
-        assert self._gate.wait(30)
+        assert self._gate.wait(SOON_S)
         super().sleep_ms(duration_ms)
 
 
@@ -362,10 +363,10 @@ def test_tasks_wait_for_a_service_that_has_too_much_to_do(serve: Serve) -> None:
     with ThreadPoolExecutor(tasks) as pool:
         slept = [pool.submit(create, number) for number in range(tasks)]
         for _ in range(tasks - taken):
-            assert asleep.acquire(timeout=30)
+            assert asleep.acquire(timeout=SOON_S)
         assert load_every_marker(storage, T) == []
         storage.gate.set()
-        pauses = [task.result(30) for task in slept]
+        pauses = [task.result(SOON_S) for task in slept]
     assert sum(1 for each in pauses if each) == tasks - taken
     assert all(pause >= 1_000 for each in pauses for pause in each)  # As the service asked for.
     assert set(load_every_marker(storage, T)) == {marker(number) for number in range(tasks)}
@@ -389,7 +390,7 @@ def test_a_service_that_stays_busy_is_given_up() -> None:
         with client_of(address, clock) as markers, pytest.raises(StorageError) as caught:
             markers.create(marker("a"))
         stop.set()
-        busy.join(30)
+        busy.join(SOON_S)
     assert_says_what_to_do(caught.value, address)
     assert clock.monotonic_ms() >= client.BUSY_MS_MAX
 
@@ -459,7 +460,7 @@ def test_what_a_killed_driver_had_answered_is_in_storage(tmp_path: Path) -> None
             for number in range(50):
                 markers.create(marker(number))
             driver.send_signal(signal.SIGKILL)
-            driver.wait(30)
+            driver.wait(SOON_S)
             with pytest.raises(StorageError) as caught:
                 markers.create(marker("late"))
     assert_says_what_to_do(caught.value, address)

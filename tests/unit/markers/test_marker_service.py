@@ -46,7 +46,7 @@ def ask(
     data: bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> Answer:
-    connection = HTTPConnection(address.host, address.port, timeout=30)
+    connection = HTTPConnection(address.host, address.port, timeout=300)
     try:
         authorization = {"Authorization": f"Bearer {address.token}"}
         connection.request(method, where, data, authorization if headers is None else headers)
@@ -211,7 +211,7 @@ def test_what_is_not_there_is_refused_in_the_same_form(serve: Serve) -> None:
 
 def raw(address: MarkerServiceAddress, head: str, *chunks: bytes) -> bytes:
     """Send bytes as they are, and return the first line of the answer."""
-    with socket.create_connection((address.host, address.port), timeout=30) as connection:
+    with socket.create_connection((address.host, address.port), timeout=300) as connection:
         lines = [f"POST {MARKERS} HTTP/1.1", "Host: x", f"Authorization: Bearer {address.token}"]
         connection.sendall("\r\n".join([*lines, head, "", ""]).encode())
         for chunk in chunks:
@@ -242,7 +242,7 @@ def test_too_many_markers_in_one_request(serve: Serve) -> None:
 
 def test_a_client_that_goes_away_in_the_middle_disturbs_nobody(serve: Serve) -> None:
     address = serve(MemoryStorage())
-    with socket.create_connection((address.host, address.port), timeout=30) as connection:
+    with socket.create_connection((address.host, address.port), timeout=300) as connection:
         head = f"POST {MARKERS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {address.token}\r\n"
         connection.sendall(f"{head}Content-Length: 100\r\n\r\n".encode() + b"{")
     assert ask(address, "POST", MARKERS, body(path("a"))).status == 200

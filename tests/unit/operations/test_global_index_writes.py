@@ -303,7 +303,10 @@ class SplitRows(InlineRows):
     max_examples=15,
     deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],  # It only makes targets.
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+    ],  # It only makes targets.
 )
 def test_several_tasks_move_records(
     tmp_path_factory: pytest.TempPathFactory,

@@ -96,7 +96,6 @@ def test_a_task_holds_its_bound_and_one_group(tmp_path: Path, table_type: TableT
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     many, one = json.loads(done.stdout)

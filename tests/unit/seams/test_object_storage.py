@@ -263,7 +263,7 @@ def test_read_many_asks_for_several_objects_at_once() -> None:
 
     class WaitingStorage(ObjectStorage):
         def read(self, path: str) -> bytes:
-            together.wait(10)  # Returns only if four reads are under way.
+            together.wait(300)  # Returns only if four reads are under way.
             return path.encode()
 
     storage = WaitingStorage(MemoryStore(), "memory://obstore")
@@ -275,7 +275,7 @@ def test_put_many_writes_several_objects_at_once() -> None:
 
     class WaitingStorage(ObjectStorage):
         def put(self, path: str, data: bytes) -> None:
-            together.wait(10)  # Returns only if four writes are under way.
+            together.wait(300)  # Returns only if four writes are under way.
             super().put(path, data)
 
     storage = WaitingStorage(MemoryStore(), "memory://obstore")

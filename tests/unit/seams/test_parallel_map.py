@@ -6,12 +6,14 @@ import pytest
 
 from headwater.seams.parallel_map import parallel_map
 
+SOON_S = 300  # How long to wait for what comes at once; reached only by a failure.
+
 
 def test_answers_come_in_the_order_of_the_items() -> None:
     together = threading.Barrier(3)
 
     def call(item: int) -> int:
-        together.wait(10)  # Returns only if three calls are under way.
+        together.wait(SOON_S)  # Returns only if three calls are under way.
         return item * 10
 
     assert parallel_map(call, [3, 1, 2], width=3) == [30, 10, 20]
@@ -28,7 +30,7 @@ def test_no_call_is_left_under_way_behind_an_error() -> None:
     ended: list[int] = []
 
     def call(item: int) -> None:
-        together.wait(10)
+        together.wait(SOON_S)
         if item == 0:
             raise ValueError("the first")
         threading.Event().wait(0.02)

@@ -93,15 +93,25 @@ def test_a_service_that_fails_leaves_the_write_and_the_others_alone(
     assert "the store is away" in caplog.text
 
 
+class StopAfterTwo(threading.Event):
+    """Comes in the pause after the second round."""
+
+    pauses = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.pauses += 1
+        if self.pauses == 2:
+            self.set()
+        return super().wait(timeout)
+
+
 def test_a_loop_makes_rounds_until_it_is_told_to_stop(tmp_path: Path) -> None:
     table = new_table(tmp_path, hoodie_compact_inline_max_delta_commits="2")
     for value in range(4):
         table.upsert(rows(value))
-    stop = threading.Event()
-    threading.Timer(0.2, stop.set).start()
-    report = table.services.run_forever(stop, run=["compaction", "archive"], pause_s=0.05)
-    assert report.rounds >= 1
-    assert report.done[Service.COMPACTION] == report.rounds
+    report = table.services.run_forever(StopAfterTwo(), run=["compaction", "archive"], pause_s=0.05)
+    assert report.rounds == 2
+    assert report.done[Service.COMPACTION] == 2
     assert not report.failed
     assert "commit" in actions(table) or "compaction" in actions(table)
     assert table.read_arrow()["value"].to_pylist() == [3, 3]
