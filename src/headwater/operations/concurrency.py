@@ -57,7 +57,7 @@ def check_partial_write(config: TableConfig, rule: MergeRule, write_config: Writ
     if rule.mode is MergeMode.CUSTOM:
         raise UnsupportedError(
             f"Table {config.name} has merge mode CUSTOM, and its merge function takes whole "
-            "records, so a partial write cannot leave columns out. Give the rows all columns",
+            "records. Write rows that have all columns, and not as partial ones",
             kind=ErrorKind.UNSUPPORTED_OPTION,
         )
     if write_config.concurrency_mode is not ConcurrencyMode.NON_BLOCKING:

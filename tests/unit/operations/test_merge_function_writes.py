@@ -86,6 +86,36 @@ def test_a_partial_write_is_refused_before_it_begins(tmp_path: Path, table_type:
     assert content(table) == [("a", "sf", 3)]
 
 
+def change(one: dict[str, Any]) -> tuple[Any, ...]:
+    images = (one[side] and (one[side]["city"], one[side]["fare"]) for side in ("before", "after"))
+    return (one["op"], *images)
+
+
+@pytest.mark.parametrize("index", ["bucket", "simple", "bloom", *GLOBAL_INDEXES])
+def test_services_and_the_change_feed_see_what_the_function_makes(
+    tmp_path: Path, index: str
+) -> None:
+    table = new_table(tmp_path / "t", "MERGE_ON_READ", index)
+    table.upsert(rows(("a", "sf", 1), ("b", "sf", 1)))
+    table.upsert(rows(("a", "sf", 2), ("b", "sf", 2)))
+    since = table.upsert(rows(("b", "sf", 3))).completion_time
+    table.services.log_compact()
+    table.upsert(rows(("a", "sf", 4)))
+    table.services.compact()
+    table.delete(rows(("b", "sf", 0)))
+    table.upsert(rows(("b", "sf", 8)))
+    table.services.schedule_clustering()
+    table.services.cluster()
+    assert content(table) == [("a", "sf", 7), ("b", "sf", 8)]
+    assert table.read_arrow(["id"], where="fare > 7").to_pylist() == [{"id": "b"}]
+    assert [change(one) for one in table.changes_arrow(since, cdc=True).to_pylist()] == [
+        ("u", ("sf", 3), ("sf", 7)),
+        ("d", ("sf", 6), None),
+        ("i", None, ("sf", 8)),
+    ]
+    assert table.inspect.validate_metadata().num_rows == 0
+
+
 PARTIAL_MODE = "hoodie.table.partial.update.mode"
 
 
