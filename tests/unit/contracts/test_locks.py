@@ -1,7 +1,7 @@
 """The guarantees L1 to L5 of the lock seam, for every provider.
 
 Leases run on virtual time. ZooKeeper is a real server, started from the jars of PySpark. What only
-ZooKeeper does comes last; what only another provider does is in `tests/unit/txn/locks/`.
+ZooKeeper does comes last; what only another provider does is in `tests/unit/kernel/txn/locks/`.
 """
 
 from __future__ import annotations
