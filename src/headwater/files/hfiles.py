@@ -6,8 +6,13 @@ from dataclasses import dataclass
 
 from headwater.errors import NotFoundError
 from headwater.format.hfile.blocks import corrupt
-from headwater.format.hfile.reader import TAIL_BYTES, WHOLE_FILE_BYTES_MAX, HFile
+from headwater.format.hfile.reader import HFile
 from headwater.seams.storage import Storage
+
+WHOLE_FILE_BYTES_MAX = 1024 * 1024
+"""A file up to this size is read in one request, which costs less than a second one would."""
+TAIL_BYTES = 512 * 1024
+"""Holds trailer, file info and the index of some 10,000 blocks: 600 MB of entries."""
 
 
 def open_hfile(storage: Storage, path: str, size_bytes: int | None = None) -> HFile:

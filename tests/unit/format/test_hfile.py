@@ -15,6 +15,7 @@ from tests.support.counting_storage import CountingStorage
 from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
+from headwater.files import hfiles
 from headwater.files.hfiles import open_hfile
 from headwater.format.hfile import reader as hfile_module
 from headwater.format.hfile.blocks import (
@@ -206,9 +207,9 @@ class RangesOf(CountingStorage):
 
 @pytest.fixture
 def large_file(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, bytes], bytes]:
-    """MetadataRecords and a file that counts as large, with a block for each entry."""
-    monkeypatch.setattr(hfile_module, "WHOLE_FILE_BYTES_MAX", 2 * TRAILER_BYTES)
-    monkeypatch.setattr(hfile_module, "TAIL_BYTES", 40_000)
+    """Entries and a file that counts as large, with a block for each entry."""
+    monkeypatch.setattr(hfiles, "WHOLE_FILE_BYTES_MAX", 2 * TRAILER_BYTES)
+    monkeypatch.setattr(hfiles, "TAIL_BYTES", 40_000)
     monkeypatch.setattr(hfile_module, "GAP_BYTES_MAX", 1000)
     monkeypatch.setattr(hfile_module, "RANGES_MAX", 4)
     entries = {f"key-{number:04d}": bytes([number % 256]) * 1000 for number in range(300)}

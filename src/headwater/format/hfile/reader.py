@@ -47,10 +47,6 @@ MAJOR_VERSION = 3
 MINOR_VERSIONS = (0, 3)
 INFO_MAGIC = b"PBUF"
 
-WHOLE_FILE_BYTES_MAX = 1024 * 1024
-"""A file up to this size is read in one request, which costs less than a second one would."""
-TAIL_BYTES = 512 * 1024
-"""Holds trailer, file info and the index of some 10,000 blocks: 600 MB of entries."""
 GAP_BYTES_MAX = 128 * 1024
 """Blocks nearer to each other than this are read in one request."""
 RANGES_MAX = 16
