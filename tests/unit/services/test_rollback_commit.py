@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -638,3 +639,42 @@ def test_rewrites_are_rolled_back_without_readers_noticing(
         assert active(table).pending == ()
         if not has_died:
             return
+
+
+@pytest.mark.parametrize("service", ["compact", "log_compact", "cluster"])
+@pytest.mark.parametrize("undoing", [Action.RESTORE, Action.ROLLBACK])
+def test_n_60_nothing_is_rewritten_that_is_about_to_be_taken_back(
+    make_table: Callable[..., Table],
+    dying: Callable[..., Any],
+    killed: type[BaseException],
+    undoing: Action,
+    service: str,
+) -> None:
+    """A process dies after it has requested a restore, or the rollback of the last commit."""
+    table = make_table(
+        TableType.MERGE_ON_READ, commits=3, **{"hoodie.log.compaction.blocks.threshold": "2"}
+    )
+    saved = table.services.savepoint() if undoing is Action.RESTORE else None
+    before = values(table)
+    last = table.upsert(rows(("a", "sf", 50), ("z", "sf", 1)))
+    clock = ManualClock(table.context.clock.now_ms())
+    victim = as_process(table, "C", clock, dying(table.storage, 3))
+    undo = (
+        partial(rollback_commit, victim, InstantTime(last.instant))
+        if saved is None
+        else partial(run_restore, victim, saved.instant)
+    )
+    with pytest.raises(killed):
+        undo()
+    (pending,) = [i for i in active(table).pending if i.action is undoing]
+    with pytest.raises(ConflictError, match="is taking back commits") as error:
+        getattr(table.services, service)()
+    assert error.value.kind is ErrorKind.ALREADY_RUNNING
+    assert error.value.context["instant"] == pending.requested_time
+    heir = as_process(table, "D", later := ManualClock(clock.now_ms()))
+    rollback_failed_writes(heir.rollbacks, heir.txn.watch, wait=True)
+    _wait_for_restores(table, heir, later)
+    assert active(table).pending == ()
+    assert values(table) == before
+    getattr(table.services, service)()
+    assert values(table) == before

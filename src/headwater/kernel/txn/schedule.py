@@ -16,13 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from headwater.errors import ConflictError
+from headwater.errors import ConflictError, ErrorKind
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Purpose
 from headwater.kernel.txn.events import AttemptStarted, Requested
+from headwater.kernel.txn.rollback_plan import decode_rollback_plan, pending_rollbacks, target_of
 from headwater.kernel.txn.steps import Claim, Started
-from headwater.kernel.txn.transaction import Decision, LockTransaction, Needs, Prefix
+from headwater.kernel.txn.transaction import Decision, LockTransaction, Needs, Prefix, Refusal
 from headwater.model.instant import Action, Instant, State
+
+_REWRITING = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 
 _TIMES_TRIED_MAX = 5
 """A time can be taken only when a lock failed or a clock repeats a time whose owner died right
@@ -35,6 +38,10 @@ class RequestPlan:
 
     The time is claimed first, as it is for a write: a writer may have died over the same one. The
     claim is the first attempt; it is the caller's to execute, or else released at once.
+
+    What a pending restore or rollback is about to take back is still in the view that a plan is
+    made from, and the rewritten files would bring it back for good. So no file group is planned to
+    be rewritten until that has ended (N-60).
     """
 
     action: Action
@@ -43,9 +50,21 @@ class RequestPlan:
     is_executed_later: bool = False
 
     def needs(self, timeline: Timeline) -> Needs:
-        return Needs()
+        if self.action not in _REWRITING:
+            return Needs()
+        return Needs(requests=pending_rollbacks(timeline))
 
-    def decide(self, prefix: Prefix) -> Decision[Started]:
+    def decide(self, prefix: Prefix) -> Decision[Started] | Refusal:
+        if self.action in _REWRITING and (undoing := _undoing(prefix)) is not None:
+            return Refusal(
+                ConflictError(
+                    f"{undoing} is taking back commits that a {self.action} would take in. Nothing "
+                    "was planned; try again when it has ended. If its process died, `clean` "
+                    "finishes it",
+                    kind=ErrorKind.ALREADY_RUNNING,
+                    instant=undoing.requested_time,
+                )
+            )
         time = prefix.next_time
         attempt = self.claim.attempt(time, 1, Purpose.EXECUTE, prefix.now_ms)
         attempt = replace(attempt, is_released=self.is_executed_later)
@@ -54,6 +73,20 @@ class RequestPlan:
             (AttemptStarted(attempt), Requested(time, self.action, self.content)),
             Started(attempt, requested, prefix.monotonic_ms),
         )
+
+
+def _undoing(prefix: Prefix) -> Instant | None:
+    """Return a pending restore, or a rollback of what is completed as long as it is pending."""
+    timeline = prefix.timeline
+    restore = next((i for i in timeline.pending if i.action is Action.RESTORE), None)
+    if restore is not None:
+        return restore
+    for rollback in pending_rollbacks(timeline):
+        plan = decode_rollback_plan(prefix.requests[rollback.requested_time], path=str(rollback))
+        target = timeline.find(target_of(plan))
+        if target is not None and target.is_completed:
+            return rollback
+    return None
 
 
 def schedule_plan(
@@ -71,7 +104,8 @@ def schedule_plan(
         claim: makes a new claim for each try.
 
     Raises:
-        ConflictError: the lock was not to be had in time.
+        ConflictError: the lock was not to be had in time; kind ALREADY_RUNNING, commits are being
+            taken back.
         HeadwaterError: whatever `make` raised; nothing was written.
     """
     with txn.hold():
