@@ -18,7 +18,9 @@ from headwater.operations.write import WriteRequest, run_write
 
 log = logging.getLogger(__name__)
 
-RETRIED = (ErrorKind.WRITE_CONFLICT, ErrorKind.EARLY_CONFLICT)
+RETRIED = (ErrorKind.WRITE_CONFLICT, ErrorKind.EARLY_CONFLICT, ErrorKind.LOCK_TIMEOUT)
+"""A holder that lives may be such a batch, so not to get the lock in time is a loss like another
+(LIV-17)."""
 
 _BACK_OFF_MS = 100
 _BACK_OFF_MAX_MS = 10_000

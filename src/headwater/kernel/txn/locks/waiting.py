@@ -1,4 +1,8 @@
-"""Waiting for a lock: bounded, with back-off and jitter, and an answer that names the holder."""
+"""Waiting for a lock: bounded, with back-off and jitter, and an answer that names the holder.
+
+The bound is on how long one holder is waited for. Somebody who sees the lock go from hand to hand
+waits on: the others make progress, and its own turn comes (LIV-17).
+"""
 
 from __future__ import annotations
 
@@ -48,15 +52,15 @@ def wait_for_lock(
     clock: Clock,
     ids: Ids,
 ) -> H_co:
-    """Try until the lock is taken, at least once, for at most `timeout_ms`.
+    """Try until the lock is taken, at least once; give one and the same holder `timeout_ms`.
 
     `home` says where the lock lives and `remedy` what to do about a holder that is gone.
 
     Raises:
-        ConflictError: kind LOCK_TIMEOUT; somebody else has had the lock all the time.
+        ConflictError: kind LOCK_TIMEOUT; one and the same has had the lock all the time.
         StorageError: the lock's home did not answer, or denied access.
     """
-    deadline_ms = clock.monotonic_ms() + timeout_ms
+    patience = _Patience(clock.monotonic_ms(), timeout_ms)
     backoff_ms = BACKOFF_FIRST_MS
     try:
         while True:
@@ -66,7 +70,7 @@ def wait_for_lock(
                     return held
             except StorageError as error:
                 failure = error
-            left_ms = deadline_ms - clock.monotonic_ms()
+            left_ms = patience.left_ms(clock.monotonic_ms(), attempt)
             if left_ms <= 0 or (failure is not None and failure.retry is Retry.NEVER):
                 break
             pause_ms = backoff_ms // 2 + ids.jitter(backoff_ms // 2 + 1)
@@ -80,6 +84,46 @@ def wait_for_lock(
     if failure is not None:
         raise failure
     raise timeout_error(attempt.holder(), key=key, home=home, remedy=remedy, timeout_ms=timeout_ms)
+
+
+class _Patience:
+    """How long a waiter still waits: it begins anew whenever the lock has gone to another holder.
+
+    To look who that is costs a call, so it is done twice in a period and not at every try.
+    """
+
+    def __init__(self, now_ms: int, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._deadline_ms = now_ms + timeout_ms
+        self._look_ms = now_ms + timeout_ms // 2
+        self._seen: LockInfo | None = None
+        self._has_looked = False
+
+    def left_ms(self, now_ms: int, attempt: LockAttempt[H_co]) -> int:
+        if now_ms < self._look_ms:
+            return self._deadline_ms - now_ms
+        is_over = now_ms >= self._deadline_ms
+        if is_over or not self._has_looked:
+            holder = _holder(attempt)
+            if is_over and self._has_looked and holder is not None and not self._is_same(holder):
+                self._deadline_ms = now_ms + self._timeout_ms
+                self._look_ms = now_ms + self._timeout_ms // 2
+            self._seen, self._has_looked = holder, True
+        return self._deadline_ms - now_ms
+
+    def _is_same(self, holder: LockInfo) -> bool:
+        # Another engine's locks have no tokens.
+        return self._seen is not None and (
+            (self._seen.owner, self._seen.token, self._seen.acquired_ms)
+            == (holder.owner, holder.token, holder.acquired_ms)
+        )
+
+
+def _holder(attempt: LockAttempt[H_co]) -> LockInfo | None:
+    try:
+        return attempt.holder()
+    except StorageError:
+        return None  # The next try says what is wrong.
 
 
 def _abandon(attempt: LockAttempt[H_co], key: str) -> None:

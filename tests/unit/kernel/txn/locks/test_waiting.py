@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.manual_clock import ManualClock
 
-from headwater.errors import InternalError, StorageError
+from headwater.errors import ConflictError, ErrorKind, InternalError, StorageError
 from headwater.kernel.txn.locks.waiting import wait_for_lock
 from headwater.seams.ids import SystemIds
 from headwater.seams.lock import HeldLock, LockInfo
@@ -64,3 +64,60 @@ def test_a_try_that_fails_leaves_the_queue(error: BaseException) -> None:
     with pytest.raises(type(error)):
         wait(queue, ManualClock())
     assert queue.is_abandoned
+
+
+class Handed(Queue):
+    """A lock that goes to somebody else every so often, and is free in the end."""
+
+    def __init__(self, clock: ManualClock, each_ms: int, free_after_ms: int) -> None:
+        super().__init__()
+        self._clock = clock
+        self._began_ms = clock.monotonic_ms()
+        self._each_ms = each_ms
+        self._free_after_ms = free_after_ms
+
+    def take(self) -> HeldLock | None:
+        if self._waited_ms() >= self._free_after_ms:
+            raise Taken
+        return None
+
+    def holder(self) -> LockInfo | None:
+        token = self._waited_ms() // self._each_ms
+        return LockInfo(
+            key="table",
+            provider="test",
+            owner="somebody",
+            token=token,
+            acquired_ms=None,
+            expires_ms=None,
+            is_expired=False,
+        )
+
+    def _waited_ms(self) -> int:
+        return self._clock.monotonic_ms() - self._began_ms
+
+
+class Taken(Exception):
+    """The lock was there to be taken."""
+
+
+class WaitingClock(ManualClock):
+    def sleep_ms(self, duration_ms: int) -> None:
+        self.advance_ms(duration_ms)
+
+
+def test_liv_17_who_sees_the_lock_change_hands_waits_on() -> None:
+    clock = WaitingClock()
+    queue = Handed(clock, each_ms=400, free_after_ms=20_000)
+    with pytest.raises(Taken):
+        wait(queue, clock)
+
+
+def test_one_holder_is_waited_for_as_long_as_was_said() -> None:
+    clock = WaitingClock()
+    began_ms = clock.monotonic_ms()
+    queue = Handed(clock, each_ms=10**6, free_after_ms=20_000)
+    with pytest.raises(ConflictError) as error:
+        wait(queue, clock)
+    assert error.value.kind is ErrorKind.LOCK_TIMEOUT
+    assert clock.monotonic_ms() - began_ms == 1_000
