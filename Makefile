@@ -56,8 +56,8 @@ unit: install java ## the tests that need no session of Spark, the short simulat
 test-spark: install java ## the tests that share one session of Spark, in one process
 	@$(RECORDED) $(PYTEST) tests/spark
 
-test-cluster: install java ## the Spark tests on a standalone cluster of two workers
-	@HEADWATER_TEST_SPARK=standalone $(RECORDED) $(PYTEST) tests/spark
+test-cluster: install java ## all Spark tests on a standalone cluster of two workers
+	@HEADWATER_TEST_SPARK=standalone $(RECORDED) $(PYTEST) -m "" tests/spark
 
 test-long: test-writers test-indexing chaos test-more ## what takes minutes: those four
 

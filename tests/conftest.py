@@ -1,11 +1,12 @@
 """What holds for all tests: how far they go, and how Spark is started.
 
 `make test` tries the same examples every time, so that it says the same of the same code. `make
-test-long` takes `--hypothesis-profile=long`: others every time, and more of them.
+test-more` takes `--hypothesis-profile=long`: others every time, and more of them.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 
 from hypothesis import HealthCheck, settings
@@ -18,8 +19,15 @@ settings.register_profile("long", PATIENT, max_examples=500)
 settings.load_profile("same")
 
 # A JVM of the tests runs most of its code a few times: to optimise that takes longer than it saves.
-# Processes that the tests start get to know it, too.
+# Nobody looks at its pages either. Processes that the tests start get to know it, too.
 os.environ.setdefault(
     "PYSPARK_SUBMIT_ARGS",
-    "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell",
+    "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'"
+    " --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=4 pyspark-shell",
 )
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from going through all that was imported, over and over."""
+    gc.collect()
+    gc.freeze()

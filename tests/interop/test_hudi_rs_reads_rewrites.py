@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.support.hudi_rs import location_for_hudi_rs, read_with_meta_columns
+from tests.support.hudi_rs import location_for_hudi_rs
+from tests.support.two_readers import read_with_meta_columns
 
 import headwater as hw
 from headwater.table import Table

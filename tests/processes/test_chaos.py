@@ -27,6 +27,7 @@ from headwater.model.instant import State
 
 SECONDS = float(os.environ.get("HEADWATER_CHAOS_SECONDS", "10"))
 KILLED_WITHIN_S = 2.0
+KILLS_MIN = 5
 WAITED_S_MAX = 900.0
 JOB = Path(__file__).with_name("chaos_job.py")
 KINDS = ("ingest", "0", "1", "2")
@@ -122,7 +123,9 @@ def test_services_and_ingestion_survive_kills(tmp_path: Path, start_process: Sta
     for kind in KINDS:
         site.start(kind)
     ends = time.monotonic() + SECONDS
-    while time.monotonic() < ends:
+    kills = 0
+    while time.monotonic() < ends or kills < KILLS_MIN:
+        kills += 1
         victim = chance.choice(KINDS)
         site.wait_until(site.has_worked, victim)
         time.sleep(KILLED_WITHIN_S * chance.random())

@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
 SHAPES = [
     pytest.param("COPY_ON_WRITE", ["id"], ["city"], id="cow-simple-partitioned"),
     pytest.param("MERGE_ON_READ", ["id", "part"], ["city"], id="mor-complex-partitioned"),
-    pytest.param("COPY_ON_WRITE", ["id", "part"], None, id="cow-complex"),
+    pytest.param("COPY_ON_WRITE", ["id", "part"], None, id="cow-complex", marks=pytest.mark.long),
     pytest.param("MERGE_ON_READ", ["id"], None, id="mor-simple"),
 ]
 
@@ -133,8 +133,15 @@ def test_rows_without_keys_are_appended_once(spark: SparkSession, tmp_path: Path
     assert len(set(keys)) == 30
 
 
-@pytest.mark.parametrize("index", ["simple", "bloom"])
-@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize(
+    ("table_type", "index"),
+    [
+        ("COPY_ON_WRITE", "simple"),
+        ("MERGE_ON_READ", "bloom"),
+        pytest.param("COPY_ON_WRITE", "bloom", marks=pytest.mark.long),
+        pytest.param("MERGE_ON_READ", "simple", marks=pytest.mark.long),
+    ],
+)
 def test_looked_up_keys_find_their_file_groups(
     spark: SparkSession, tmp_path: Path, index: str, table_type: str
 ) -> None:
@@ -175,7 +182,13 @@ KEY_TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(KEY_TYPES))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] * (name == "int"))  # As a long is.
+        for name in KEY_TYPES
+    ],
+)
 def test_keys_and_partitions_of_any_type(spark: SparkSession, tmp_path: Path, name: str) -> None:
     kind, values = KEY_TYPES[name]
     schema = pa.schema([pa.field("k", kind), pa.field("p", kind), pa.field("v", pa.int32())])

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from tests.support.two_readers import Row, in_order
+from tests.support.two_readers import Row, in_order, read_with_meta_columns
 
 from headwater.arrow.meta_columns import FILE_NAME, META_COLUMNS
-from headwater.kernel.view.as_of import parse_as_of
-from headwater.metadata.view import load_view
 
 if TYPE_CHECKING:
     from headwater.table import Table
@@ -53,10 +51,7 @@ def answers_of(table: Table, times: Sequence[str], *, since: str | None = None) 
 
 
 def _rows(table: Table, as_of: str | None = None) -> list[Row]:
-    view = load_view(
-        table.storage, table.config, as_of=None if as_of is None else parse_as_of(as_of)
-    )
-    return in_order(table.read_arrow([*LASTING_META, *view.schema().names], as_of=as_of))
+    return in_order(read_with_meta_columns(table, LASTING_META, as_of=as_of))
 
 
 def _by_write(feed: pa.Table) -> list[Row]:

@@ -1,31 +1,15 @@
-"""Where hudi-rs finds all of a table of ours, and what we read of it in columns that it has too."""
+"""Where hudi-rs finds all of a table of ours."""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.kernel.layout import METADATA
 from headwater.metadata.view import load_view
-from headwater.queries.slice_reader import read_slices
-from headwater.queries.snapshot import ReadRequest, plan_snapshot
 
 if TYPE_CHECKING:
     from headwater.table import Table
-
-
-META = tuple(name for name in META_COLUMNS if name != OPERATION)
-
-
-def read_with_meta_columns(table: Table, as_of: str | None = None) -> pa.Table:
-    """Read as `Table.read_arrow` does, all columns that there are, whatever they are, at once."""
-    plan = plan_snapshot(table.context, ReadRequest(as_of=as_of))
-    query = replace(plan.query, columns=(*META, *plan.query.columns))
-    return pa.Table.from_batches(read_slices(query, list(plan.slices)), query.result_schema)
 
 
 def location_for_hudi_rs(table: Table) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from tests.support.hudi_peer import HudiPeer
 
 from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
+from headwater.queries.slice_reader import read_slices
+from headwater.queries.snapshot import ReadRequest, plan_snapshot
 
 if TYPE_CHECKING:
     from headwater.table import Table
@@ -63,8 +66,21 @@ class TwoReaders:
         return in_order(self.hudi.read(self.table.uri, {**NO_METADATA_TABLE, **options}))
 
     def read_by_us(self, **arguments: Any) -> list[Row]:
-        columns = self.table.read_arrow(**arguments).schema.names
-        return in_order(self.table.read_arrow([*META, *columns], **arguments))
+        return in_order(read_with_meta_columns(self.table, **arguments))
+
+
+def read_with_meta_columns(
+    table: Table,
+    meta: Sequence[str] = META,
+    *,
+    as_of: str | None = None,
+    read_optimized: bool = False,
+) -> pa.Table:
+    """Read as `Table.read_arrow` does: some meta columns, and all others that there are then."""
+    request = ReadRequest(as_of=as_of, is_read_optimized=read_optimized)
+    plan = plan_snapshot(table.context, request)
+    query = replace(plan.query, columns=(*meta, *plan.query.columns))
+    return pa.Table.from_batches(read_slices(query, list(plan.slices)), query.result_schema)
 
 
 def in_order(rows: pa.Table) -> list[Row]:

@@ -9,22 +9,36 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README = ROOT / "README.md"
+GUIDES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [README, *GUIDES]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-BLOCKS = [
-    pytest.param(block, id=f"{page.relative_to(ROOT)}:{number}")
-    for page in PAGES
-    for number, block in enumerate(BLOCK.findall(page.read_text()), start=1)
-]
+
+
+def blocks_of(*pages: Path) -> list[ParameterSet]:
+    return [
+        pytest.param(block, id=f"{page.relative_to(ROOT)}:{number}")
+        for page in pages
+        for number, block in enumerate(BLOCK.findall(page.read_text()), start=1)
+    ]
 
 
 def test_there_are_blocks_to_run() -> None:
-    assert any(page.name == "README.md" and BLOCK.search(page.read_text()) for page in PAGES)
+    assert blocks_of(README)
+    assert blocks_of(*GUIDES)
 
 
-@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("block", blocks_of(*GUIDES))
+def test_block_of_a_guide_runs(block: str) -> None:
+    """Here, because to start Python and to import all of it takes longer than the block."""
+    assert "spark" not in block, "a session needs a process of its own"
+    exec(compile(block, "block", "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("block", blocks_of(README))
 def test_block_runs(block: str) -> None:
     """In a process of its own: a reader's first lines start and stop Spark as they please."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
