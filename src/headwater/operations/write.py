@@ -450,13 +450,14 @@ def _action_of(config: TableConfig, operation: Operation) -> Action:
     return Action.COMMIT
 
 
-def _schema_after(view: TableView, request: WriteRequest) -> pa.Schema:
+def _schema_after(view: TableView, request: WriteRequest, files: FileConfig) -> pa.Schema:
     """Return the table's data columns after the write."""
     before = view.schema()
     if request.columns is None or request.operation is Operation.DELETE:
         return before
     data = pa.schema([column for column in request.columns if column.name not in META_COLUMNS])
-    after = evolve_schema(before, stored_schema(data, before))
+    written = stored_schema(data, before)
+    after = evolve_schema(before, written, allows_loss=files.allows_lossy_widening)
     _check_deciding_columns(view.config, data)
     return after
 
@@ -485,7 +486,7 @@ def _plan_write(
     view: TableView,
 ) -> WritePlan:
     storage, config = table.components.storage, table.config
-    schema = _schema_after(view, request)
+    schema = _schema_after(view, request, table.file_config)
     _check_sort_columns(table.file_config, request, schema)
     columns = schema
     if request.is_partial and request.columns is not None:
