@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Self
 
@@ -156,7 +157,11 @@ class Table:
         return self._write(Operation.OVERWRITE_PARTITIONS, rows)
 
     def delete_partitions(self, partitions: Sequence[str]) -> Commit:
-        """Delete all rows of partitions, given as partition paths such as `city=sf`."""
+        """Delete all rows of partitions, given as partition paths such as `city=sf`.
+
+        Raises:
+            InvalidInputError: the table has no such partition.
+        """
         return self._write(Operation.DELETE_PARTITIONS, None, partitions=tuple(partitions))
 
     def read(
@@ -164,7 +169,7 @@ class Table:
         columns: Sequence[str] | None = None,
         where: str | Column | None = None,
         *,
-        as_of: str | None = None,
+        as_of: str | datetime | None = None,
         read_optimized: bool = False,
         spark: SparkSession | None = None,
     ) -> DataFrame:
@@ -175,7 +180,9 @@ class Table:
                 them here is faster than selecting them later where log files are to be merged.
             where: a condition in SQL, or a column expression. Text lets partitions, file groups
                 and row groups that cannot satisfy it be left out, by the table's indexes too.
-            as_of: a time to read the table as of, inclusive.
+            as_of: what to read the table as of, inclusive: a completion time, an instant such as
+                rows carry as `_hoodie_commit_time` (the table right after it completed), a
+                `datetime`, or text such as `2024-01-31 09:30:00` or `2024-01-31T09:30:00Z`.
             read_optimized: whether to read base files only, without what is in log files.
             spark: the session to use; the active one unless given.
 
@@ -198,7 +205,7 @@ class Table:
         columns: Sequence[str] | None = None,
         *,
         where: str | pc.Expression | None = None,
-        as_of: str | None = None,
+        as_of: str | datetime | None = None,
         read_optimized: bool = False,
     ) -> pa.Table:
         """Read into this process, without Spark; for small tables and tests.
@@ -243,7 +250,7 @@ class Table:
         Raises: see `queries.incremental.plan_incremental` and `queries.cdc.plan_change_feed`.
         """
         session = session_of(spark)
-        window = parse_window(after, until)
+        window = parse_window(after, until, is_utc=self.config.is_utc)
         if cdc:
             return read_change_feed(
                 session, plan_change_feed(self.context, window), self._spark_config
@@ -257,7 +264,7 @@ class Table:
 
         Raises: see `queries.incremental.plan_incremental` and `queries.cdc.plan_change_feed`.
         """
-        window = parse_window(after, until)
+        window = parse_window(after, until, is_utc=self.config.is_utc)
         if cdc:
             feed = plan_change_feed(self.context, window)
             return _read_all(read_changes(feed.query, feed.tasks), feed.result_schema)

@@ -367,3 +367,28 @@ def test_schema_evolves(spark: SparkSession, tmp_path: Path) -> None:
     # Columns that exist cannot change their meaning.
     with pytest.raises(PySparkException, match="ts"):
         save(wider.selectExpr("id", "city", "'x' AS ts", "amount"), tmp_path, KEYED)
+
+
+@pytest.mark.parametrize("table_type", TABLE_TYPES)
+def test_a_column_of_integers_stays_one(
+    spark: SparkSession, tmp_path: Path, table_type: str
+) -> None:
+    large = 2**53 + 1
+    options = {
+        "hoodie.table.name": "accounts",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.table.type": table_type,
+    }
+    save(spark.createDataFrame([("a", large)], "id string, n long"), tmp_path, options)
+    whole = spark.createDataFrame([("b", 5.0), ("c", None)], "id string, n double")
+    save(whole, tmp_path, options)
+    table = hw.open_table(tmp_path)
+    assert table.read_arrow().sort_by("id")["n"].to_pylist() == [large, 5, None]
+    broken = spark.createDataFrame([("d", 1.5)], "id string, n double")
+    with pytest.raises(PySparkException, match=r"Column n is int64 .* the value 1\.5"):
+        save(broken, tmp_path, options)
+    unbounded = hw.open_table(tmp_path, {"headwater.write.inline.bytes": "0"})
+    unbounded.upsert(whole)
+    with pytest.raises(hw.errors.InvalidInputError, match=r"Column n is int64 .* the value 1\.5"):
+        unbounded.upsert(broken)
+    assert table.read_arrow().sort_by("id")["n"].to_pylist() == [large, 5, None]

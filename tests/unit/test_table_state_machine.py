@@ -28,6 +28,8 @@ from hypothesis.stateful import (
 
 import headwater as hw
 from headwater.config.table_options import TableType
+from headwater.errors import InvalidInputError
+from headwater.metadata.view import load_view
 from headwater.model.commit import Commit
 from headwater.table import Table
 
@@ -158,6 +160,10 @@ class TableMachine(RuleBasedStateMachine):
     @rule(some=st.lists(cities, min_size=1, max_size=2))
     def delete_partitions(self, some: list[str | None]) -> None:
         paths = {self.key("", city)[0] for city in some}
+        if not paths <= set(load_view(self.table.storage, self.table.config).partitions()):
+            with pytest.raises(InvalidInputError, match="has no partition"):
+                self.table.delete_partitions(sorted(paths))
+            return
         self.note(
             self.table.delete_partitions(sorted(paths)),
             lambda: self.remove([key for key in self.model if key[0] in paths]),

@@ -6,15 +6,23 @@ cast fills or renames fields only in some of the nestings that Avro has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.config.files import ALLOW_LOSSY_WIDENING
 from headwater.errors import InvalidInputError
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+
+_EXACT_MAX: Mapping[pa.DataType, int] = {
+    pa.float16(): 2**11 - 1,
+    pa.float32(): 2**24 - 1,
+    pa.float64(): 2**53 - 1,
+}
+"""The largest integer that shares its floating point number with no other."""
 
 
 def convert_rows(
@@ -42,20 +50,28 @@ def convert_rows(
     return type(rows).from_arrays(columns, schema=schema)
 
 
-def convert_array(array: pa.Array, field: pa.Field, path: tuple[str, ...]) -> pa.Array:
+def convert_array(
+    array: pa.Array, field: pa.Field, path: tuple[str, ...], *, rounds: bool = True
+) -> pa.Array:
     """Return an array as the type of `field`; fields that a struct lacks become null.
+
+    Args:
+        rounds: whether an integer that a floating point number cannot hold becomes the nearest one,
+            as Avro reads it. Floating point numbers never become other integers than they are.
 
     Raises:
         InvalidInputError: a value does not fit the type, or is null where it must not be; the
             message has the column's path.
     """
-    converted = _converted(array, field.type, path)
+    converted = _converted(array, field.type, path, rounds)
     if not field.nullable and converted.null_count:
         _raise_null(converted, path)
     return converted
 
 
-def _converted(array: pa.Array, target: pa.DataType, path: tuple[str, ...]) -> pa.Array:
+def _converted(
+    array: pa.Array, target: pa.DataType, path: tuple[str, ...], rounds: bool
+) -> pa.Array:
     if array.type == target:
         return array
     if isinstance(array, pa.ExtensionArray):
@@ -68,13 +84,15 @@ def _converted(array: pa.Array, target: pa.DataType, path: tuple[str, ...]) -> p
     if source == target:
         return array
     if pa.types.is_struct(target) and pa.types.is_struct(source):
-        return _struct(array, target, path)
+        return _struct(array, target, path, rounds)
     if pa.types.is_map(target) and pa.types.is_map(source):
-        return _map(array, target, path)
+        return _map(array, target, path, rounds)
     if pa.types.is_list(target) and _is_list(source):
-        return _list(array, target, path)
-    # Avro reads an integer as a floating point number by rounding it.
+        return _list(array, target, path, rounds)
     is_rounded = pa.types.is_integer(source) and pa.types.is_floating(target)
+    is_cut = pa.types.is_floating(source) and pa.types.is_integer(target)
+    if is_cut or (is_rounded and not rounds):
+        _check_exact(array, target, path)
     try:
         return pc.cast(array, target, safe=not is_rounded)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -84,7 +102,31 @@ def _converted(array: pa.Array, target: pa.DataType, path: tuple[str, ...]) -> p
         ) from error
 
 
-def _struct(array: pa.StructArray, target: pa.StructType, path: tuple[str, ...]) -> pa.Array:
+def _check_exact(array: pa.Array, target: pa.DataType, path: tuple[str, ...]) -> None:
+    """Refuse numbers that would become others, or may have become others before they came here.
+
+    Beyond `_EXACT_MAX` neighbouring integers share one floating point number.
+    """
+    is_cut = pa.types.is_floating(array.type)
+    most = _EXACT_MAX[array.type if is_cut else target]
+    bound = pa.scalar(most, array.type)
+    is_lost = pc.or_(pc.greater(array, bound), pc.less(array, pc.negate(bound)))
+    if is_cut:
+        is_lost = pc.or_(is_lost, pc.not_equal(pc.floor(array), array))
+    row = pc.index(is_lost, True).as_py()
+    if row >= 0:
+        raise InvalidInputError(
+            f"Column {'.'.join(path)} is {target} in the table but {array.type} in the rows, where "
+            f"the value {array[row].as_py()} at position {row} is not sure to stay what it is: "
+            f"only whole numbers from -{most} to {most} are the same in both types. Cast the "
+            f"column to {target} before writing, correct the value, or accept that values are "
+            f"rounded with {ALLOW_LOSSY_WIDENING.key}=true"
+        )
+
+
+def _struct(
+    array: pa.StructArray, target: pa.StructType, path: tuple[str, ...], rounds: bool
+) -> pa.Array:
     children = []
     for field in target:
         inner = (*path, field.name)
@@ -92,7 +134,7 @@ def _struct(array: pa.StructArray, target: pa.StructType, path: tuple[str, ...])
         if place < 0:
             children.append(null_array(len(array), field, inner))
             continue
-        child = _converted(array.field(place), field.type, inner)
+        child = _converted(array.field(place), field.type, inner, rounds)
         if not field.nullable and child.null_count:
             # What a null struct holds does not matter.
             is_lost = pc.and_(pc.is_null(child), pc.is_valid(array))
@@ -102,19 +144,23 @@ def _struct(array: pa.StructArray, target: pa.StructType, path: tuple[str, ...])
     return pa.StructArray.from_arrays(children, fields=list(target), mask=pc.is_null(array))
 
 
-def _list(array: pa.Array, target: pa.ListType, path: tuple[str, ...]) -> pa.Array:
+def _list(array: pa.Array, target: pa.ListType, path: tuple[str, ...], rounds: bool) -> pa.Array:
     if not pa.types.is_list(array.type):
         array = pc.cast(array, pa.list_(array.type.value_field))
     offsets, start, count = _rebased(array)
     values = array.values.slice(start, count)
-    values = convert_array(values, target.value_field, (*path, "element"))
+    values = convert_array(values, target.value_field, (*path, "element"), rounds=rounds)
     return pa.ListArray.from_arrays(offsets, values, type=target, mask=pc.is_null(array))
 
 
-def _map(array: pa.MapArray, target: pa.MapType, path: tuple[str, ...]) -> pa.Array:
+def _map(array: pa.MapArray, target: pa.MapType, path: tuple[str, ...], rounds: bool) -> pa.Array:
     offsets, start, count = _rebased(array)
-    keys = convert_array(array.keys.slice(start, count), target.key_field, (*path, "key"))
-    items = convert_array(array.items.slice(start, count), target.item_field, (*path, "value"))
+    keys = convert_array(
+        array.keys.slice(start, count), target.key_field, (*path, "key"), rounds=rounds
+    )
+    items = convert_array(
+        array.items.slice(start, count), target.item_field, (*path, "value"), rounds=rounds
+    )
     return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=pc.is_null(array))
 
 

@@ -66,6 +66,16 @@ def has_text(arrow: pa.DataType) -> bool:
     )
 
 
+def is_text(arrow: pa.DataType) -> bool:
+    """Whether values of a type are texts, which may say anything."""
+    arrow = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
+    return bool(
+        pa.types.is_string(arrow)
+        or pa.types.is_large_string(arrow)
+        or pa.types.is_string_view(arrow)
+    )
+
+
 def _check_dates(values: pa.Array, column: str) -> None:
     bounds = pc.min_max(pc.cast(values, pa.int32()))
     low, high = bounds["min"].as_py(), bounds["max"].as_py()

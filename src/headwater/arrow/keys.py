@@ -9,18 +9,21 @@
 | CUSTOM | as NON_PARTITION | columns, each `name:SIMPLE` or `name:TIMESTAMP` |
 
 In `f1:v1,f2:v2` a null is `__null__` and an empty text `__empty__`; at least one must be neither.
+A text may say the same of itself, or have `,f2:` inside. Two different keys would then be one text
+and their records one, so `check_distinct` refuses such values before they are written.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.arrow.buckets import EMPTY_PLACEHOLDER, NULL_PLACEHOLDER
-from headwater.arrow.key_text import column_text
+from headwater.arrow.key_text import column_text, is_text
 from headwater.arrow.partition_paths import PartitionField, PartitionPathRule
 from headwater.arrow.time_partition import TimePartition
 from headwater.config.table import TableConfig
@@ -102,6 +105,54 @@ class KeyGenerator:
             is_missing = own if is_missing is None else pc.and_(is_missing, own)
         self._check_keys(is_missing, texts[0])
         return pc.binary_join_element_wise(*parts, pa.scalar(""))
+
+    def check_distinct(self, rows: Rows) -> None:
+        """Refuse rows whose record key or partition path may be that of other values as well.
+
+        Null and the empty text share a partition, as in stock Hudi.
+
+        Raises:
+            InvalidInputError: a value has what keys and paths are put together with.
+        """
+        if len(self.record_key_fields) > 1:
+            for column, after in zip_longest(self.record_key_fields, self.record_key_fields[1:]):
+                self._check_key_text(rows, column, after)
+        for field in self.partition.fields:
+            values = _column(rows, field.column)
+            if field.time is not None or not is_text(values.type):
+                continue
+            for text in pc.unique(column_text(values, field.column)).to_pylist():
+                problem = None if text is None else self.partition.ambiguity(text)
+                if problem is not None:
+                    row = pc.index(column_text(values, field.column), text).as_py()
+                    raise self._ambiguous(rows, row, field.column, problem)
+
+    def _check_key_text(self, rows: Rows, column: str, after: str | None) -> None:
+        """Refuse texts that stand for something else in a key of several columns."""
+        values = _column(rows, column)
+        if not is_text(values.type):
+            return
+        text = column_text(values, column)
+        placeholders = pa.array([NULL_PLACEHOLDER, EMPTY_PLACEHOLDER])
+        row = pc.index(pc.is_in(text, value_set=placeholders), True).as_py()
+        if row >= 0:
+            raise self._ambiguous(rows, row, column, "stands for null or an empty text in keys")
+        if after is None:
+            return  # Whatever follows the name of the last column is its value.
+        row = pc.index(pc.match_substring(text, f",{after}:"), True).as_py()
+        if row >= 0:
+            problem = f"has ,{after}: inside, which is how the value of {after} begins in keys"
+            raise self._ambiguous(rows, row, column, problem)
+
+    def _ambiguous(self, rows: Rows, row: int, column: str, problem: str) -> InvalidInputError:
+        partitions = (field.column for field in self.partition.fields)
+        columns = dict.fromkeys((*self.record_key_fields, *partitions))
+        shown = ", ".join(f"{name}={_column(rows, name)[row].as_py()!r}" for name in columns)
+        value = _column(rows, column)[row].as_py()
+        return InvalidInputError(
+            f"Column {column} has the value {value!r} in row {row} ({shown}), which {problem}. "
+            "Records of different values would become one. Change the value"
+        )
 
     def partition_paths(self, rows: Rows) -> pa.StringArray:
         """Return the partition path of every row, "" in a table without partitions.

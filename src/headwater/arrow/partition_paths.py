@@ -62,6 +62,24 @@ class PartitionPathRule:
             paths = [f"{paths[before]}/{parts[part]}" for before, part in pairs]
         return _distinct(codes, paths)
 
+    def ambiguity(self, text: str) -> str | None:
+        """Return why other values may have the same path as a text; None if none has."""
+        if text == DEFAULT_PARTITION:
+            return "stands for null in partition paths"
+        if self.is_url_encoded or "/" not in text or len(self.fields) == 1:
+            return None
+        advice = "create the table with url encoding of partition paths if it is to be allowed"
+        if not self.is_hive_style:
+            # Beside columns of times alone, whose slashes are counted, the path can be taken apart.
+            if sum(field.time is None for field in self.fields) == 1:
+                return None
+            return f"has a slash, as there is between the columns of the partition path; {advice}"
+        inner = text.split("/")[1:]
+        names = tuple(f"{field.column}=" for field in self.fields)
+        if any(segment.startswith(names) for segment in inner):
+            return f"names a partition column after a slash, as partition paths do; {advice}"
+        return None
+
     def values(self, path: str) -> dict[str, str | None]:
         """Return what a path tells about the columns of its rows, as `column_text` writes them.
 

@@ -6,13 +6,16 @@ type may grow as Avro promotes types, so that older files and other readers stil
 | stored | written | becomes |
 |---|---|---|
 | int | long | long |
-| int or long | float or double | double |
 | float | int, long or double | double |
 | decimal(p, s) | decimal(q, s) | decimal(max(p, q), s) |
 
 The other way round the rows grow: what is narrower than the table is widened on the way in.
-An integer next to a float becomes a double, although Avro would promote it to float as well: a
-float holds few integers exactly. Names are case-sensitive; two that differ by case alone are
+
+A column of integers stays one. Rows may have floating point numbers for it, as pandas does where
+integers are missing, if all of them are whole; whoever writes them finds out, in every task alike.
+Avro would promote the column to double, which rounds each large integer that the table has. Only
+who asks for that (`headwater.schema.allow.lossy.widening`) gets it: then int or long next to float
+or double become double. Names are case-sensitive; two that differ by case alone are
 refused, because engines that fold case could not tell them apart.
 """
 
@@ -27,24 +30,30 @@ _INTEGERS = (pa.int32(), pa.int64())
 _NUMBERS = (*_INTEGERS, pa.float32(), pa.float64())
 
 
-def evolve_schema(table: pa.Schema, rows: pa.Schema) -> pa.Schema:
+def evolve_schema(table: pa.Schema, rows: pa.Schema, *, allows_loss: bool = False) -> pa.Schema:
     """Return the table's schema after rows of another schema are written.
 
     Args:
         table: the columns of the table so far, with types of Avro.
         rows: the columns of the rows, as `input_schema.stored_schema` gives them.
+        allows_loss: whether a column of integers becomes one of doubles for rows with such.
 
     Raises:
         InvalidInputError: a column cannot follow; the message has its path and both types.
     """
-    return pa.schema(_evolved_fields(list(table), list(rows), ()), metadata=table.metadata)
+    return pa.schema(
+        _evolved_fields(list(table), list(rows), (), allows_loss), metadata=table.metadata
+    )
 
 
-def project_batch(rows: Rows, schema: pa.Schema) -> Rows:
+def project_batch(rows: Rows, schema: pa.Schema, *, rounds: bool = True) -> Rows:
     """Return rows with exactly the columns, order and types of a schema.
 
     Rows of an older or narrower schema are widened, and columns they lack are null. Columns that
     the schema lacks are left out.
+
+    Args:
+        rounds: whether integers may be rounded to floating point numbers, as Avro reads older rows.
 
     Raises:
         InvalidInputError: a column differs by case only, is missing or null where it must not be,
@@ -57,13 +66,13 @@ def project_batch(rows: Rows, schema: pa.Schema) -> Rows:
     def convert(array: pa.Array | None, field: pa.Field) -> pa.Array:
         if array is None:
             return null_array(rows.num_rows, field, (field.name,))
-        return convert_array(array, field, (field.name,))
+        return convert_array(array, field, (field.name,), rounds=rounds)
 
     return convert_rows(rows, schema, convert)
 
 
 def _evolved_fields(
-    stored: list[pa.Field], written: list[pa.Field], path: tuple[str, ...]
+    stored: list[pa.Field], written: list[pa.Field], path: tuple[str, ...], allows_loss: bool
 ) -> list[pa.Field]:
     _check_names(written, stored, path)
     by_name = {field.name: field for field in written}
@@ -73,7 +82,8 @@ def _evolved_fields(
         if other is None:
             evolved.append(field)
             continue
-        evolved.append(field.with_type(_evolved_type(field.type, other.type, (*path, field.name))))
+        inner = (*path, field.name)
+        evolved.append(field.with_type(_evolved_type(field.type, other.type, inner, allows_loss)))
     for field in by_name.values():
         if _is_untyped(field.type):
             raise InvalidInputError(
@@ -84,24 +94,30 @@ def _evolved_fields(
     return evolved
 
 
-def _evolved_type(stored: pa.DataType, written: pa.DataType, path: tuple[str, ...]) -> pa.DataType:
+def _evolved_type(
+    stored: pa.DataType, written: pa.DataType, path: tuple[str, ...], allows_loss: bool
+) -> pa.DataType:
     if stored == written or pa.types.is_null(written):
         return stored
     if stored in _NUMBERS and written in _NUMBERS:
         if stored in _INTEGERS and written in _INTEGERS:
             return pa.int64()
+        if stored in _INTEGERS and not allows_loss:
+            return stored
         return pa.float64()
     if pa.types.is_decimal128(stored) and pa.types.is_decimal128(written):
         if stored.scale == written.scale:
             return pa.decimal128(max(stored.precision, written.precision), stored.scale)
     elif pa.types.is_struct(stored) and pa.types.is_struct(written):
-        return pa.struct(_evolved_fields(list(stored), list(written), path))
+        return pa.struct(_evolved_fields(list(stored), list(written), path, allows_loss))
     elif pa.types.is_list(stored) and pa.types.is_list(written):
-        element = _evolved_type(stored.value_type, written.value_type, (*path, "element"))
+        element = _evolved_type(
+            stored.value_type, written.value_type, (*path, "element"), allows_loss
+        )
         return pa.list_(stored.value_field.with_type(element))
     elif pa.types.is_map(stored) and pa.types.is_map(written):
-        key = _evolved_type(stored.key_type, written.key_type, (*path, "key"))
-        item = _evolved_type(stored.item_type, written.item_type, (*path, "value"))
+        key = _evolved_type(stored.key_type, written.key_type, (*path, "key"), allows_loss)
+        item = _evolved_type(stored.item_type, written.item_type, (*path, "value"), allows_loss)
         return pa.map_(key, stored.item_field.with_type(item))
     elif _is_stored_as_is(stored, written):
         return stored

@@ -128,6 +128,14 @@ INLINE_BYTES = Option(
     doc="A DataFrame of at most this many bytes is written by the driver, without a Spark job. 0 "
     "sends every DataFrame through Spark.",
 )
+ALLOW_LOSSY_WIDENING = Option(
+    "headwater.schema.allow.lossy.widening",
+    bool,
+    default=False,
+    doc="Whether a column of integers becomes one of doubles when rows have floating point numbers "
+    "for it, and integers are rounded to fit into such a column. That changes large integers, also "
+    "those of older rows. If not, such values are refused; whole numbers are stored as integers.",
+)
 MERGE_FUNCTION = Option(
     "headwater.merge.function",
     NON_BLANK,
@@ -155,6 +163,7 @@ class FileConfig(OptionConfig):
     task_count: int | None = setting(PARALLELISM)
     task_memory_bytes: int = setting(TASK_MEMORY)
     inline_bytes: int = setting(INLINE_BYTES)
+    allows_lossy_widening: bool = setting(ALLOW_LOSSY_WIDENING)
     merge_function: str | None = setting(MERGE_FUNCTION)
 
     def moves_records(self, index: IndexType | None) -> bool:

@@ -59,7 +59,8 @@ AS_OF = Option(
     "as.of.instant",
     NON_BLANK,
     default=None,
-    doc="Read the table as it was at this completion time, or at this date.",
+    doc="Read the table as it was at this completion time, at this date, or when the instant of "
+    "this time, which rows carry as `_hoodie_commit_time`, had completed.",
 )
 BEGIN_INSTANT = Option(
     "hoodie.datasource.read.begin.instanttime",

@@ -113,6 +113,9 @@ log = logging.getLogger(__name__)
 _SIZED_COMMITS_MAX = 7
 """How many commits are searched for the size of a record, newest first."""
 
+_SHOWN_PARTITIONS_MAX = 20
+"""A message that names what a table has ends somewhere."""
+
 SCHEMA_KEY = "schema"
 TOKEN_KEY = "headwater.token"
 """Commit metadata carries the token of its attempt, so that a writer recognises its own commit
@@ -450,13 +453,14 @@ def _action_of(config: TableConfig, operation: Operation) -> Action:
     return Action.COMMIT
 
 
-def _schema_after(view: TableView, request: WriteRequest) -> pa.Schema:
+def _schema_after(view: TableView, request: WriteRequest, files: FileConfig) -> pa.Schema:
     """Return the table's data columns after the write."""
     before = view.schema()
     if request.columns is None or request.operation is Operation.DELETE:
         return before
     data = pa.schema([column for column in request.columns if column.name not in META_COLUMNS])
-    after = evolve_schema(before, stored_schema(data, before))
+    written = stored_schema(data, before)
+    after = evolve_schema(before, written, allows_loss=files.allows_lossy_widening)
     _check_deciding_columns(view.config, data)
     return after
 
@@ -485,7 +489,7 @@ def _plan_write(
     view: TableView,
 ) -> WritePlan:
     storage, config = table.components.storage, table.config
-    schema = _schema_after(view, request)
+    schema = _schema_after(view, request, table.file_config)
     _check_sort_columns(table.file_config, request, schema)
     columns = schema
     if request.is_partial and request.columns is not None:
@@ -644,7 +648,23 @@ def _replaceable_groups(
     found: dict[str, list[str]] = {}
     for file_slice in view.slices(partitions):
         found.setdefault(file_slice.group.partition, []).append(file_slice.group.file_id)
+    if request.operation is Operation.DELETE_PARTITIONS:
+        _check_partitions(request.partitions, found, view)
     return {partition: tuple(sorted(ids)) for partition, ids in found.items()}
+
+
+def _check_partitions(asked: Sequence[str], found: Collection[str], view: TableView) -> None:
+    """Refuse partitions that are not there: most likely their paths are written otherwise."""
+    unknown = [repr(partition) for partition in asked if partition not in found]
+    if not unknown:
+        return
+    known = view.partitions()
+    shown = ", ".join(map(repr, known[:_SHOWN_PARTITIONS_MAX])) or "none"
+    more = len(known) - _SHOWN_PARTITIONS_MAX
+    raise InvalidInputError(
+        f"Table {view.config.name} has no partition {', '.join(unknown)}. Its partitions are "
+        f"{shown}{f' and {more} more' if more > 0 else ''}. Give their paths as they are there"
+    )
 
 
 def _replaced_groups(planned: PlannedWrite, written: Collection[str]) -> dict[str, tuple[str, ...]]:

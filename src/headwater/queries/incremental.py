@@ -48,20 +48,21 @@ class IncrementalPlan:
     instants: tuple[InstantTime, ...]
 
 
-def parse_window(after: str | None, until: str | None) -> Window:
+def parse_window(after: str | None, until: str | None, *, is_utc: bool = True) -> Window:
     """Return the window that a caller means.
 
     Args:
         after: a completion time in any form of `as_of`; None, or zeros such as `0`, for the
             beginning.
         until: likewise; None for now.
+        is_utc: see `parse_as_of`.
 
     Raises:
         InvalidInputError: a time is malformed, or the window ends before it begins.
     """
     is_open = after is None or (after != "" and not after.strip("0"))
-    first = None if after is None or is_open else parse_as_of(after)
-    last = None if until is None else parse_as_of(until)
+    first = None if after is None or is_open else parse_as_of(after, is_utc=is_utc)
+    last = None if until is None else parse_as_of(until, is_utc=is_utc)
     if first is not None and last is not None and last < first:
         raise InvalidInputError(f"The window after {after} until {until} ends before it begins")
     return Window(first, last)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,10 +13,14 @@ from headwater.arrow.meta_columns import META_COLUMNS, schema_with_meta_columns
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.errors import InvalidInputError
-from headwater.kernel.view.as_of import parse_as_of
+from headwater.kernel.table_config import table_layout
+from headwater.kernel.timeline.active import load_active
+from headwater.kernel.timeline.history.read import HistoryTimeline
+from headwater.kernel.view.as_of import completion_of, parse_as_of
 from headwater.kernel.view.slicing import without_logs
 from headwater.metadata.view import IndexedView, view_of
 from headwater.model.files import FileSlice
+from headwater.model.instant import InstantTime
 from headwater.queries.data_skipping import readable_partitions, skip_slices
 from headwater.queries.located_groups import located_groups
 from headwater.queries.predicate import Predicate, parse_predicate
@@ -33,7 +38,7 @@ class ReadRequest:
     """What to read; see `Table.read`."""
 
     columns: tuple[str, ...] | None = None
-    as_of: str | None = None
+    as_of: str | datetime | None = None
     is_read_optimized: bool = False
     where: str | pc.Expression | None = None
     """A condition in SQL, or an expression on data and meta columns."""
@@ -59,7 +64,7 @@ def plan_snapshot(table: TableContext, request: ReadRequest) -> SnapshotPlan:
         NotFoundError: the table cannot be read as of that time.
         CorruptTableError: a file of the answer is missing.
     """
-    as_of = None if request.as_of is None else parse_as_of(request.as_of)
+    as_of = None if request.as_of is None else find_as_of(table, request.as_of)
     view = view_of(table, as_of=as_of)
     schema = view.schema()
     where = _row_filter(request, schema)
@@ -78,6 +83,20 @@ def plan_snapshot(table: TableContext, request: ReadRequest) -> SnapshotPlan:
         slices = _as_asked(view.slices(), request)
     view.check_complete(slices)
     return SnapshotPlan(query, tuple(slices))
+
+
+def find_as_of(table: TableContext, given: str | datetime) -> InstantTime:
+    """Return the completion time that a query of a table means; see `kernel.view.as_of`.
+
+    Raises:
+        InvalidInputError: the time is malformed.
+    """
+    time = parse_as_of(given, is_utc=table.config.is_utc)
+    if given != time:
+        return time  # A moment, in a form that no instant has.
+    layout = table_layout(table.config)
+    timeline = load_active(table.storage, layout.timeline)
+    return completion_of(time, timeline, HistoryTimeline(table.storage, layout.history))
 
 
 def _as_asked(slices: list[FileSlice], request: ReadRequest) -> list[FileSlice]:

@@ -39,7 +39,7 @@ from headwater.queries.cdc import ChangeTask, change_schema, plan_change_feed
 from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import Window, parse_window, plan_incremental
 from headwater.queries.slice_reader import SliceQuery, read_slices
-from headwater.queries.snapshot import ReadRequest, plan_snapshot
+from headwater.queries.snapshot import ReadRequest, find_as_of, plan_snapshot
 from headwater.spark.shares import balanced_shares
 from headwater.spark.source_table import open_source_table
 from headwater.spark.worker import warm
@@ -84,9 +84,10 @@ def load_source_view(config: SourceConfig) -> TableView:
     Raises: see `load_view`.
     """
     table = open_source_table(config)
-    stated = config.as_of or config.until
-    as_of = None if stated is None else parse_as_of(stated)
-    return view_of(table, as_of=as_of)
+    if config.as_of is not None:
+        return view_of(table, as_of=find_as_of(table, config.as_of))
+    until = None if config.until is None else parse_as_of(config.until, is_utc=table.config.is_utc)
+    return view_of(table, as_of=until)
 
 
 def source_schema(config: SourceConfig, columns: pa.Schema) -> pa.Schema:
@@ -105,7 +106,7 @@ class TableReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         config, table = self._config, open_source_table(self._config)
         if config.query_type is QueryType.INCREMENTAL:
-            return plan_window(config, table, self._schema, self._window())
+            return plan_window(config, table, self._schema, self._window(table))
         if config.is_change_feed:
             raise InvalidInputError(
                 f"{INCREMENTAL_FORMAT.key}=cdc needs {QUERY_TYPE.key}=incremental",
@@ -121,9 +122,10 @@ class TableReader(DataSourceReader):
         )
         return slice_partitions(plan.query, plan.slices)
 
-    def _window(self) -> Window:
+    def _window(self, table: TableContext) -> Window:
         """Return the window of the options; one without an end ends when the table was loaded."""
-        window = parse_window(self._config.after, self._config.until)
+        config, is_utc = self._config, table.config.is_utc
+        window = parse_window(config.after, config.until, is_utc=is_utc)
         if window.until is not None or self._pinned is None:
             return window
         pinned = parse_instant_time(self._pinned)
@@ -157,7 +159,8 @@ class TableStreamReader(DataSourceStreamReader):
             case start if start == LATEST:
                 return self.latestOffset()
             case start:
-                return {OFFSET: parse_window(start, None).after or BEGINNING}
+                is_utc = open_source_table(self._config).config.is_utc
+                return {OFFSET: parse_window(start, None, is_utc=is_utc).after or BEGINNING}
 
     def latestOffset(self) -> dict[str, str]:  # noqa: N802
         table = open_source_table(self._config)

@@ -247,6 +247,86 @@ def test_an_ambiguous_path_tells_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("a", "b", "named"),
+    [
+        ("1,b:2", "3", "a"),
+        ("x", "__null__", "b"),
+        ("__empty__", "x", "a"),
+    ],
+)
+def test_a_key_that_may_be_of_other_values_is_refused(a: str, b: str, named: str) -> None:
+    rows = pa.table({"a": ["fine", a], "b": ["fine", b]})
+    with pytest.raises(InvalidInputError) as caught:
+        generator("COMPLEX", "a,b").check_distinct(rows)
+    text = str(caught.value)
+    assert f"Column {named} has the value" in text
+    assert f"in row 1 (a={a!r}, b={b!r})" in text
+    generator("NON_PARTITION", "a").check_distinct(rows)
+
+
+pieces = st.lists(st.sampled_from(["", "1", "a:", ",", "b:", ",b:", "__null__"]), max_size=4)
+texts = st.none() | pieces.map("".join)
+
+
+@given(st.lists(st.tuples(texts, texts), min_size=2, max_size=2, unique=True))
+def test_keys_that_are_not_refused_are_distinct(pairs: list[tuple[str | None, str | None]]) -> None:
+    keys = generator("COMPLEX", "a,b")
+    columns = [pa.array(column, pa.string()) for column in zip(*pairs, strict=True)]
+    rows = pa.table(columns, names=["a", "b"])
+    try:
+        keys.check_distinct(rows)
+        found = keys.record_keys(rows).to_pylist()
+    except InvalidInputError:
+        return
+    assert found[0] != found[1]
+
+
+path_texts = st.lists(st.sampled_from(["x", "/", "p=", "q=", "/q=", "%2F"]), min_size=1, max_size=4)
+
+
+@given(
+    st.lists(
+        st.tuples(path_texts.map("".join), path_texts.map("".join)),
+        min_size=2,
+        max_size=2,
+        unique=True,
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_paths_that_are_not_refused_are_distinct(
+    pairs: list[tuple[str, str]], hive: bool, encoded: bool
+) -> None:
+    keys = partitioned("p,q", hive=hive, encoded=encoded)
+    first, second = zip(*pairs, strict=True)
+    rows = pa.table({"id": ["1", "1"], "p": first, "q": second})
+    try:
+        keys.check_distinct(rows)
+        found = keys.partition_paths(rows).to_pylist()
+    except InvalidInputError:
+        return
+    assert found[0] != found[1]
+    for path, (p, q) in zip(found, pairs, strict=True):
+        assert keys.partition_values(path) == {"p": p, "q": q}
+
+
+@pytest.mark.parametrize(("hive", "encoded"), [(False, False), (True, False), (True, True)])
+def test_the_placeholder_of_partition_paths_is_no_value(hive: bool, encoded: bool) -> None:
+    keys = partitioned("p", hive=hive, encoded=encoded)
+    keys.check_distinct(pa.table({"id": ["1", "2"], "p": [None, ""]}))
+    with pytest.raises(InvalidInputError, match="Column p has the value '__HIVE_DEFAULT_PARTITION"):
+        keys.check_distinct(pa.table({"id": ["1"], "p": ["__HIVE_DEFAULT_PARTITION__"]}))
+
+
+def test_slashes_between_columns_are_refused_with_the_row() -> None:
+    rows = pa.table({"id": ["1"], "p": ["x/y"], "q": ["z"]})
+    with pytest.raises(InvalidInputError, match=r"id='1', p='x/y', q='z'.*slash"):
+        partitioned("p,q").check_distinct(rows)
+    partitioned("p,q", hive=True).check_distinct(rows)
+    partitioned("p").check_distinct(rows)
+
+
+@pytest.mark.parametrize(
     "value", ["..", ".", "a/../b", "/a", "a/", "a//b", "..\\x", ".hoodie", "a/.hoodie_x", "\x00"]
 )
 def test_a_value_that_leaves_its_folder_is_refused(value: str) -> None:

@@ -22,8 +22,9 @@ def column(arrow: pa.DataType, name: str = "c", *, nullable: bool = True) -> pa.
     return pa.schema([pa.field(name, arrow, nullable=nullable)])
 
 
-def evolved(stored: pa.DataType, written: pa.DataType) -> pa.DataType:
-    return evolve_schema(column(stored), column(written)).field("c").type
+def evolved(stored: pa.DataType, written: pa.DataType, *, allows_loss: bool = False) -> pa.DataType:
+    schema = evolve_schema(column(stored), column(written), allows_loss=allows_loss)
+    return schema.field("c").type
 
 
 def elements(arrow: pa.DataType) -> pa.DataType:
@@ -42,11 +43,13 @@ def values(arrow: pa.DataType) -> pa.DataType:
     return pa.map_(pa.string(), pa.field("value", arrow))
 
 
-GROWTH = [
-    (pa.int32(), pa.int64(), pa.int64()),
+LOSSY_GROWTH = [
     (pa.int32(), pa.float32(), pa.float64()),
     (pa.int64(), pa.float32(), pa.float64()),
     (pa.int64(), pa.float64(), pa.float64()),
+]
+GROWTH = [
+    (pa.int32(), pa.int64(), pa.int64()),
     (pa.float32(), pa.float64(), pa.float64()),
     (pa.decimal128(5, 2), pa.decimal128(9, 2), pa.decimal128(9, 2)),
 ]
@@ -60,6 +63,50 @@ def test_types_grow_whoever_is_narrower(
         assert evolved(wrapped(narrow), wrapped(wide)) == wrapped(expected)
         assert evolved(wrapped(wide), wrapped(narrow)) == wrapped(expected)
         assert evolved(wrapped(narrow), wrapped(narrow)) == wrapped(narrow)
+
+
+@pytest.mark.parametrize(("integers", "floats", "expected"), LOSSY_GROWTH)
+def test_integers_become_doubles_only_if_that_is_asked_for(
+    integers: pa.DataType, floats: pa.DataType, expected: pa.DataType
+) -> None:
+    for wrapped in (plain, elements, values, struct):
+        assert evolved(wrapped(integers), wrapped(floats)) == wrapped(integers)
+        assert evolved(wrapped(floats), wrapped(integers)) == wrapped(expected)
+        assert evolved(wrapped(integers), wrapped(floats), allows_loss=True) == wrapped(expected)
+
+
+@pytest.mark.parametrize("wrapped", [plain, elements, values, struct])
+def test_whole_numbers_and_nulls_become_the_integers_of_the_column(wrapped: Any) -> None:
+    inside = {plain: lambda v: v, elements: lambda v: [v], struct: lambda v: {"f": v}}
+    wrap = inside.get(wrapped, lambda v: [("k", v)])
+    numbers = [5, None, -(2**53) + 1, 0]
+    rows = pa.table({"c": pa.array([wrap(n) for n in numbers], wrapped(pa.float64()))})
+    found = project_batch(rows, column(wrapped(pa.int64())), rounds=False).column("c")
+    assert found.to_pylist() == [wrap(n) for n in numbers]
+
+
+@pytest.mark.parametrize(
+    ("value", "written", "target"),
+    [
+        (1.5, pa.float64(), pa.int64()),
+        (float("nan"), pa.float64(), pa.int64()),
+        (float("inf"), pa.float64(), pa.int32()),
+        (2.0**53, pa.float64(), pa.int64()),
+        (2.0**24, pa.float32(), pa.int64()),
+        (2**53 + 1, pa.int64(), pa.float64()),
+        (-(2**63), pa.int64(), pa.float64()),
+    ],
+)
+def test_a_number_that_may_change_is_refused(
+    value: float, written: pa.DataType, target: pa.DataType
+) -> None:
+    rows = pa.table({"c": pa.array([None, 1, value], written)})
+    with pytest.raises(InvalidInputError) as caught:
+        project_batch(rows, column(target), rounds=False)
+    text = str(caught.value)
+    assert f"Column c is {target} in the table but {written} in the rows" in text
+    assert f"the value {value} at position 2" in text
+    assert "headwater.schema.allow.lossy.widening" in text
 
 
 @pytest.mark.parametrize(

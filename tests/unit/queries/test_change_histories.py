@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import headwater as hw
 from headwater.config.table_options import TableType
+from headwater.metadata.view import load_view
 from headwater.queries.incremental import parse_window, plan_incremental
 from headwater.table import Table
 
@@ -44,7 +45,12 @@ class Write(NamedTuple):
         )
         if self.verb == "delete_partitions":
             prefix = "city=" if table.config.is_hive_style else ""
-            return table.delete_partitions([f"{prefix}{self.rows[0][1]}"]).completion_time
+            path = f"{prefix}{self.rows[0][1]}"
+            known = load_view(table.storage, table.config).partitions()
+            # A partition that is not there is refused; an empty write stands for it.
+            if path not in known:
+                return table.upsert(rows.slice(0, 0)).completion_time
+            return table.delete_partitions([path]).completion_time
         completed: str = getattr(table, self.verb)(rows).completion_time
         return completed
 

@@ -50,13 +50,16 @@ def assign_groups(
     """Return the rows as the table has them, a number for each, and the groups of the numbers.
 
     Raises:
-        InvalidInputError: a key is null or empty, or a column is missing or does not fit.
+        InvalidInputError: a key is null, empty or may be that of other values, or a column is
+            missing or does not fit.
     """
     if not plan.looks_up:
         rows = fit_rows(plan, batch)
+        keys.check_distinct(rows)
         return rows, *_computed_groups(plan, keys, rows)
     check(GROUP_NUMBER in batch.schema.names, "Rows reached their task without being looked up")
     rows = fit_rows(plan, batch.drop_columns([GROUP_NUMBER]))
+    keys.check_distinct(rows)
     tags = batch.column(GROUP_NUMBER).to_numpy()
     if not plan.is_global:
         return rows, *_tagged_groups(keys.partition_dictionary(rows), tags)

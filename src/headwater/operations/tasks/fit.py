@@ -18,7 +18,8 @@ def fit_rows(plan: WritePlan, batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     if plan.operation is Operation.DELETE:
         return batch
+    rounds = plan.files.allows_lossy_widening
     if not plan.is_partial:
-        return project_batch(batch, plan.schema)
+        return project_batch(batch, plan.schema, rounds=rounds)
     present = [field for field in plan.schema if field.name in batch.schema.names]
-    return project_batch(batch, pa.schema(present))
+    return project_batch(batch, pa.schema(present), rounds=rounds)

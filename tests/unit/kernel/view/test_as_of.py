@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+
 import pytest
 
 from headwater.errors import ErrorKind, InvalidInputError
@@ -18,10 +20,26 @@ from headwater.kernel.view.as_of import parse_as_of
         ("2024-01-31 09:30:00.000", "20240131093000000"),
         ("2024-01-31 09:30:00", "20240131093000999"),
         ("2024-01-31", "20240131000000000"),
+        ("2024-01-31T09:30:00", "20240131093000999"),
+        ("2024-01-31T09:30:00.5", "20240131093000500"),
+        ("2024-01-31T09:30:00.123456", "20240131093000123"),
+        ("2024-01-31T09:30:00Z", "20240131093000999"),
+        ("2024-01-31T09:30:00.123+01:00", "20240131083000123"),
+        ("2024-01-31 00:30:00.000+0100", "20240130233000000"),
     ],
 )
-def test_the_forms_of_hudi(text: str, time: str) -> None:
+def test_the_forms_of_hudi_and_iso(text: str, time: str) -> None:
     assert parse_as_of(text) == time
+
+
+def test_a_datetime_is_its_millisecond() -> None:
+    plain = datetime(2024, 1, 31, 9, 30, 0, 123_999)
+    assert parse_as_of(plain) == "20240131093000123"
+    assert parse_as_of(plain, is_utc=False) == "20240131093000123"
+    zone = timezone(timedelta(hours=2))
+    assert parse_as_of(plain.replace(tzinfo=zone)) == "20240131073000123"
+    here = plain.replace(tzinfo=zone).astimezone()
+    assert parse_as_of(here, is_utc=False) == here.strftime("%Y%m%d%H%M%S") + "123"
 
 
 @pytest.mark.parametrize(
@@ -34,7 +52,9 @@ def test_the_forms_of_hudi(text: str, time: str) -> None:
         "2024-1-31 ",
         "2024/01/31",
         "20240231093000",
-        "2024-01-31T09:30:00",
+        "2024-01-31T09:30",
+        "2024-02-31T09:30:00Z",
+        "2024-01-31T09:30:00 Z",
         "2024-01-31 9:30:000",
         "2024-01-31 25:30:00",
         "2024-01-31 09:30:00,123",
