@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -329,7 +329,7 @@ def _compare_stats(
         narrower = pc.and_(
             pc.invert(is_empty),
             pc.or_(
-                pc.greater(held_low, low).fill_null(True), pc.less(held_high, high).fill_null(True)
+                _is_narrower(held_low, low, pc.greater), _is_narrower(held_high, high, pc.less)
             ),
         )
         wider = pc.or_(pc.not_equal(held_low, low), pc.not_equal(held_high, high))
@@ -344,6 +344,12 @@ def _compare_stats(
                     held=f"{name}: {held_low[row]} to {held_high[row]}",
                     expected=f"{name}: {low[row]} to {high[row]}",
                 )
+
+
+def _is_narrower(held: pa.Array, expected: pa.Array, is_beyond: Callable[..., Any]) -> pa.Array:
+    """Return where a held bound leaves out data. A bound is null without values, and for NaN."""
+    is_other_null = pc.xor(held.is_null(), expected.is_null())
+    return pc.or_(is_other_null, is_beyond(held, expected).fill_null(False))
 
 
 def _matched(keys: pa.StringArray, held: pa.StringArray) -> tuple[pa.StringArray, pa.Int32Array]:

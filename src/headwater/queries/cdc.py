@@ -10,9 +10,10 @@ just after (format rule 10). Nothing that a table service does is a change.
                                     that are gone are deletes
     there are CDC logs              they say what changed, wherever they have both images
 
-Changes come write by write in the order of completion. Of one write, groups that it replaced come
-first, so that folding the feed over view(after) gives view(until): i and u set a record, d removes
-it. A record that a write leaves as it was, because the older one wins, is no change; one that is
+Changes come write by write in the order of completion. Of one write, deletes come first, since a
+record that moves to another file group is deleted in the old one and inserted in the new one. So
+folding the feed over view(after) gives view(until): i and u set a record, d removes it. Where tasks
+run beside each other, sorting by `ts` and `op` gives this order. A record that a write leaves as it was, because the older one wins, is no change; one that is
 written again with the same values is an update.
 """
 

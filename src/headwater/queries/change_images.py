@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +34,10 @@ _INSERT, _UPDATE, _DELETE = "i", "u", "d"
 
 
 def read_changes(query: SliceQuery, tasks: Sequence[ChangeTask]) -> Batches:
-    """Give the changes of some tasks, one task after the other, as `cdc.change_schema` has them.
+    """Give the changes of some tasks, write by write, as `cdc.change_schema` has them.
+
+    Of the tasks of one write that stand together, deletes come first: a record that the write moved
+    is deleted in one file group and inserted in another.
 
     Raises:
         CorruptTableError: a file is missing or damaged; the error names it.
@@ -42,8 +46,28 @@ def read_changes(query: SliceQuery, tasks: Sequence[ChangeTask]) -> Batches:
     storage = open_storage(query.storage_uri, query.storage_options)
     # The images are joined by key, and the instant tells who wrote them.
     images = replace(query, columns=(RECORD_KEY, COMMIT_TIME, *query.schema.names), where=None)
+    for _, of_write in groupby(tasks, key=lambda task: task.instant_time):
+        yield from _deletes_first(storage, images, list(of_write))
+
+
+def _deletes_first(
+    storage: Storage, query: SliceQuery, tasks: Sequence[ChangeTask]
+) -> Iterator[pa.RecordBatch]:
+    """Give the changes of one write; held is only what it wrote to file groups that were there."""
+    held: list[pa.RecordBatch] = []
     for task in tasks:
-        yield from _TaskReader(storage, images, task).read()
+        if task.before is not None:
+            for changes in _TaskReader(storage, query, task).read():
+                is_delete = pc.equal(changes[_OP], _DELETE)
+                deletes = changes.filter(is_delete)
+                if deletes.num_rows:
+                    yield deletes
+                if deletes.num_rows < changes.num_rows:
+                    held.append(changes.filter(pc.invert(is_delete)))
+    yield from held
+    for task in tasks:
+        if task.before is None:
+            yield from _TaskReader(storage, query, task).read()
 
 
 class _TaskReader:

@@ -178,7 +178,7 @@ def _matching_buckets(
 def key_rows(
     predicate: Predicate, fields: Sequence[str], schema: pa.Schema
 ) -> pa.RecordBatch | None:
-    """Return the key columns of all keys that can satisfy a predicate."""
+    """Return the key columns of all keys that can satisfy a predicate; None if it does not tell."""
     literals: Mapping[str, tuple[Any, ...]] = {
         condition.column: condition.literals
         for condition in predicate.conditions
@@ -189,6 +189,9 @@ def key_rows(
     count = 1
     for field in fields:
         count *= len(literals[field])
+        if pa.types.is_floating(schema.field(field).type) and 0.0 in literals[field]:
+            # 0.0 equals -0.0, and their keys are different texts.
+            return None
     if count > KEYS_MAX:
         return None
     combinations = product(*(literals[field] for field in fields))

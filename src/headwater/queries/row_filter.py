@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.errors import InvalidInputError
 from headwater.queries.predicate import (
     Comparison,
@@ -63,9 +64,19 @@ def understood_filter(text: str, schema: pa.Schema) -> Predicate:
     """Return the whole of a SQL condition on some columns; zone-less timestamps are UTC.
 
     Raises:
-        InvalidInputError: a part of it cannot be evaluated without Spark.
+        InvalidInputError: a column does not exist, or a part of it cannot be evaluated without
+            Spark.
     """
-    predicate = bind_predicate(parse_predicate(text), schema, is_session_utc=True)
+    parsed = parse_predicate(text)
+    names = [name for name in schema.names if name not in META_COLUMNS]
+    folded = {name.casefold() for name in schema.names}
+    for condition in parsed.conditions:
+        if condition.column.casefold() not in folded:
+            raise InvalidInputError(
+                f"The condition {text} names the column {condition.column}, which does not exist; "
+                f"the columns are {', '.join(names)}"
+            )
+    predicate = bind_predicate(parsed, schema, is_session_utc=True)
     if not predicate.is_understood:
         raise InvalidInputError(
             f"Without Spark this part of the condition cannot be evaluated: "
@@ -124,6 +135,10 @@ def matching_values(column: pa.Array | pa.ChunkedArray, condition: Condition) ->
     values = column if column.type == kind else pc.cast(column, kind)
     literals = [pa.scalar(literal, kind) for literal in condition.literals]
     if comparison is Comparison.IN:
+        if pa.types.is_floating(kind):
+            # The look-up goes by bits, and so finds 0.0 and -0.0 to be different.
+            values = pc.add(values, 0.0)
+            literals = [pc.add(literal, 0.0) for literal in literals]
         return pc.is_in(values, value_set=pa.array(literals, kind))
     if comparison is Comparison.BETWEEN:
         low, high = literals

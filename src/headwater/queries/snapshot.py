@@ -116,7 +116,10 @@ def _matching_slices(
     records are, then which partitions can be left out, then buckets and file statistics.
     """
     is_newest = request.as_of is None
-    located = located_groups(view, where, schema, options) if is_newest else None
+    # Indexes over rows tell of records as their logs have left them, and so not where base files
+    # hold versions of them that are updated, moved or deleted since.
+    is_located = is_newest and not request.is_read_optimized
+    located = located_groups(view, where, schema, options) if is_located else None
     if located is not None:
         slices = view.slices_of(located)
     else:

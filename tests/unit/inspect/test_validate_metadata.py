@@ -189,3 +189,17 @@ def test_bounds_that_are_too_narrow_are_wrong_and_wider_ones_stale(
     found = problems(table)
     assert [row["problem"] for row in found] == ([] if problem is None else [problem])
     assert all("fare" in row["held"] and "1 to 1" in row["expected"] for row in found)
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_nan_is_no_problem_and_a_bound_below_it_is(tmp_path: Path, kind: pa.DataType) -> None:
+    measured = pa.schema([("id", pa.string()), ("x", kind)])
+    table = hw.create_table(
+        tmp_path / "measured", schema=measured, record_key="id", buckets=1, options=OPTIONS
+    )
+    table.insert(pa.table({"id": ["a", "b"], "x": [float("nan"), 1.5]}, measured))
+    assert problems(table) == []
+    (file,) = base_files(table).values()
+    narrow = ColumnRange("x", kind, 1.5, 1.5, 2, 0)
+    tell(table, "column_stats", lambda _: column_stats_records([(file, [narrow])]))
+    assert "wrong" in {row["problem"] for row in problems(table)}

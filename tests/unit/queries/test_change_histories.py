@@ -204,3 +204,33 @@ def test_columns_that_came_later_are_null_in_older_images() -> None:
         assert change["after"] == {**old, "v": 2, "new": "x"}
         (insert,) = table.changes_arrow(None, first, cdc=True).to_pylist()
         assert "new" not in insert["after"]
+
+
+@pytest.mark.parametrize("table_type", TableType)
+@pytest.mark.parametrize(("old", "new"), [("z", "a"), ("a", "z")])
+def test_a_record_that_moves_is_deleted_before_it_is_inserted(
+    table_type: TableType, old: str, new: str
+) -> None:
+    with TemporaryDirectory() as place:
+        table = hw.create_table(
+            f"{place}/moves",
+            schema=COLUMNS,
+            record_key="id",
+            partition_by="city",
+            index="global_simple",
+            table_type=table_type,
+        )
+        Write("upsert", [("a", old, 0), ("b", new, 0), ("c", new, 0)]).run(table, 0)
+        # Both partitions are there before the write, and both get records beside the one moved.
+        moved = Write("upsert", [("a", new, 1), ("b", new, 1), ("c", old, 1)]).run(table, 1)
+        feed = table.changes_arrow(None, cdc=True).to_pylist()
+        ops = [change["op"] for change in feed if change["ts"] == moved]
+        assert ops[:2] == ["d", "d"]
+        folded: dict[str, Record] = {}
+        for change in feed:
+            if change["op"] == "d":
+                del folded[change["before"]["id"]]
+            else:
+                folded[change["after"]["id"]] = change["after"]
+        rows = table.read_arrow().to_pylist()
+    assert sorted(folded.values(), key=str) == sorted(rows, key=str)

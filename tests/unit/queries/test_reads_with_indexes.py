@@ -381,3 +381,27 @@ def groups_read(table: Table, where: str) -> int:
     request = ReadRequest(where=where, is_filtered=True)
     plan = plan_snapshot(table.context, request)
     return len(plan.slices)
+
+
+@pytest.mark.parametrize("index", ["bucket", "global_simple"])
+def test_read_optimized_reads_do_not_ask_indexes_built_over_logs(
+    tmp_path: Path, index: str
+) -> None:
+    table = hw.create_table(
+        tmp_path / "rebuilt",
+        schema="id string, s string",
+        record_key="id",
+        index=index,
+        table_type="MERGE_ON_READ",
+        options={"headwater.storage.fsync": "false", "hoodie.write.lock.provider": "in_process"},
+    )
+    table.bulk_insert(pa.table({"id": ["a", "b", "c"], "s": ["old", "old", "old"]}))
+    table.upsert(pa.table({"id": ["a"], "s": ["new"]}))
+    table.delete(pa.table({"id": ["b"]}))
+    table.indexes.create(["record_index"])
+    table.indexes.create("secondary_index_s", columns=["s"])
+    table = table.reload()
+    for where, expected in (("s = 'old'", "abc"), ("s = 'new'", ""), ("id = 'b'", "b")):
+        found = table.read_arrow(where=where, read_optimized=True)["id"].to_pylist()
+        assert sorted(found) == list(expected), where
+    assert table.read_arrow(where="s = 'old'")["id"].to_pylist() == ["c"]
