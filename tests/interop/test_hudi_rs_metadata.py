@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -346,7 +345,7 @@ class DeadClock(SystemClock):
 def dead_owner() -> Owner:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    return Owner(socket.gethostname(), ended.pid, "dead")
+    return replace(SystemIds().owner, pid=ended.pid, writer_id="dead")
 
 
 DEATHS = {

@@ -144,13 +144,6 @@ class SimIds:
         """Simulated processes run on hosts of their own, so none can tell."""
         return False
 
-    @property
-    def process_space(self) -> str:
-        return ""
-
-    def has_ended(self, pid: int, process_space: str) -> bool:
-        return False
-
     def _next_digest(self) -> bytes:
         self._count += 1
         return blake2b(f"{self._owner}/{self._count}".encode(), digest_size=16).digest()

@@ -118,7 +118,7 @@ def test_wall_clocks_of_writers_do_not_matter(bench: Bench) -> None:
     "change",
     [
         lambda found: replace(found, is_released=True),
-        lambda found: replace(found, owner=Owner(SystemIds().owner.host, 2**22 + 7, "w")),
+        lambda found: replace(found, owner=replace(SystemIds().owner, pid=2**22 + 7)),
     ],
     ids=["released", "its process is gone"],
 )

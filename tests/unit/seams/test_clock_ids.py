@@ -9,9 +9,12 @@ import sys
 import threading
 import uuid
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from tests.support.forks import in_a_child
 
+from headwater.seams import ids as ids_seam
 from headwater.seams.clock import SystemClock, Timer
 from headwater.seams.ids import Owner, SystemIds
 
@@ -183,11 +186,74 @@ class TestOwner:
         assert pickle.loads(pickle.dumps(owner)) == owner
 
 
-def test_a_process_of_this_host_that_ended_is_gone() -> None:
-    ids = SystemIds()
+def an_ended_process() -> int:
     ended = subprocess.Popen([sys.executable, "-c", ""])
-    assert not ids.is_gone(ids.owner)
-    assert not ids.is_gone(replace(ids.owner, pid=os.getppid()))
     ended.wait()
-    assert ids.is_gone(replace(ids.owner, pid=ended.pid))
-    assert not ids.is_gone(replace(ids.owner, pid=ended.pid, host="another"))
+    return ended.pid
+
+
+class TestIsGone:
+    """N-61: a process that others take for ended has certainly ended."""
+
+    def test_a_process_of_this_system_that_ended_is_gone(self) -> None:
+        ids = SystemIds()
+        assert not ids.is_gone(ids.owner)
+        assert not ids.is_gone(replace(ids.owner, pid=os.getppid(), started=0))
+        assert ids.is_gone(replace(ids.owner, pid=an_ended_process()))
+
+    @pytest.mark.parametrize("space", ["", "another-boot pid:[1]"])
+    def test_n_61_a_container_of_the_same_host_name_is_not_known_to_be_gone(
+        self, space: str
+    ) -> None:
+        ids = SystemIds()
+        owner = replace(ids.owner, pid=an_ended_process(), process_space=space)
+        assert not ids.is_gone(owner)
+
+    def test_n_61_the_name_of_the_host_does_not_matter(self) -> None:
+        ids = SystemIds()
+        assert ids.is_gone(replace(ids.owner, pid=an_ended_process(), host="renamed"))
+
+    def test_n_61_a_zombie_is_gone(self) -> None:
+        ids = SystemIds()
+        child = subprocess.Popen([sys.executable, "-c", ""])
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert ids.is_gone(replace(ids.owner, pid=child.pid, started=0))
+        child.wait()
+
+    def test_n_61_a_number_that_another_process_has_now_is_gone(self) -> None:
+        ids = SystemIds()
+        assert ids.owner.started
+        assert ids.is_gone(replace(ids.owner, started=ids.owner.started - 1))
+
+    def test_n_61_without_a_word_of_the_system_about_processes_only_numbers_count(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        ids = SystemIds()
+        assert not ids.is_gone(ids.owner)
+        monkeypatch.setattr(ids_seam, "_PROC", tmp_path)
+        assert not ids.is_gone(replace(ids.owner, started=1))
+        assert ids.is_gone(replace(ids.owner, pid=an_ended_process()))
+
+
+class TestFork:
+    """N-62: a forked child is a process of its own."""
+
+    def test_n_62_a_child_is_another_owner(self) -> None:
+        ids = SystemIds()
+        seen = in_a_child(lambda: (ids.owner, ids.owner, os.getpid(), ids.is_gone(ids.owner)))
+        first, second, pid, is_gone = seen
+        assert first == second
+        assert first.pid == pid
+        assert first.writer_id != ids.owner.writer_id
+        assert first.started >= ids.owner.started
+        assert not is_gone
+        assert ids.owner.pid == os.getpid()
+
+    def test_n_62_a_child_is_gone_when_it_has_ended(self) -> None:
+        ids = SystemIds()
+        assert ids.is_gone(in_a_child(lambda: ids.owner))
+        assert not in_a_child(lambda: ids.is_gone(ids.owner))
+
+    def test_ids_that_travel_are_those_of_who_has_them(self) -> None:
+        ids = SystemIds()
+        assert pickle.loads(pickle.dumps(ids)).owner == ids.owner

@@ -4,7 +4,8 @@ Expiry decides when others *try*, never whether that is safe: safety comes from 
 (see `attempts`). The owner judges itself by its own monotonic clock and, once lapsed, never beats
 again. An observer calls an attempt dead when its object has not changed for the expiry time on the
 observer's *own* monotonic clock (H-26), so no two clocks are ever compared; or at once, when the
-system itself says that the owner's process on the same host has ended.
+system that both run on says that the owner's process has ended (N-61). A forked child finds its
+parent's heartbeat in its memory; to the child it has lapsed, and the parent goes on.
 
 The plain file `.hoodie/.heartbeat/<T>` is kept fresh beside it: stock Hudi's lazy cleaning looks
 at that file's modification time to tell a live writer from a failed one.
@@ -22,7 +23,7 @@ from headwater.kernel.layout import heartbeat_path
 from headwater.kernel.txn.attempts import Attempt, encode_attempt, load_attempt
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock, Timer
-from headwater.seams.ids import Owner
+from headwater.seams.ids import Owner, this_process
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Heartbeat:
         self._attempt = claimed
         self._deadline_ms = claimed_ms + claimed.expiry_ms
         self._is_lapsed = False
+        self._beats_in = this_process()
         self._touch_plain_file()
         # Twice as often as promised: with two tolerable misses, a single beat that storage failed
         # would otherwise leave no time for another before the deadline.
@@ -81,6 +83,13 @@ class Heartbeat:
 
     def check(self) -> None:
         """Raise `FencedError` if this owner let its heartbeat lapse: others may have taken over."""
+        if self._beats_in != this_process():
+            raise FencedError(
+                f"{self._attempt} of instant {self._attempt.instant} belongs to the process that "
+                "this one was forked from; nothing was written. Start an operation of its own here",
+                kind=ErrorKind.HEARTBEAT_LAPSED,
+                instant=self._attempt.instant,
+            )
         if self._lapsed():
             raise FencedError(
                 f"{self._attempt} of instant {self._attempt.instant} went "
@@ -92,6 +101,8 @@ class Heartbeat:
 
     def finish(self) -> None:
         """Stop after the instant has reached its end: the attempt is not needed any more."""
+        if self._beats_in != this_process():
+            return
         self._timer.cancel()
         self._tidy(self._storage.delete, heartbeat_path(self._attempt.instant))
         self._tidy(self._storage.delete, self._attempt.path)
@@ -118,7 +129,8 @@ class Heartbeat:
 
     def _lapsed(self, now_ms: int | None = None) -> bool:
         now_ms = self._clock.monotonic_ms() if now_ms is None else now_ms
-        self._is_lapsed = self._is_lapsed or now_ms >= self._deadline_ms
+        is_forked = self._beats_in != this_process()
+        self._is_lapsed = self._is_lapsed or is_forked or now_ms >= self._deadline_ms
         return self._is_lapsed
 
     def _touch_plain_file(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from tests.support.forks import in_a_child
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
 
@@ -140,3 +143,28 @@ def test_h_26_a_change_starts_the_observation_anew() -> None:
     assert watch.is_active(CLAIMED.next_beat())
     clock.advance_ms(1)
     assert not watch.is_active(CLAIMED.next_beat())
+
+
+def test_n_62_a_forked_child_has_not_the_heartbeat_of_its_parent() -> None:
+    storage, clock, heartbeat = claimed_heartbeat()
+
+    def use_it() -> tuple[bool, str, bytes]:
+        is_beating = heartbeat.beat()
+        with pytest.raises(FencedError) as raised:
+            heartbeat.check()
+        heartbeat.release()
+        heartbeat.finish()
+        return is_beating, raised.value.message, storage.read(CLAIMED.path)
+
+    is_beating, message, left = in_a_child(use_it)
+    assert not is_beating
+    assert "forked" in message
+    assert left == encode_attempt(CLAIMED)
+    clock.advance_ms(1_000)
+    heartbeat.check()
+
+
+def test_n_61_the_system_of_the_owner_travels_in_the_attempt() -> None:
+    owner = Owner("host", 7, "writer", "boot pid:[1]", 5)
+    attempt = replace(CLAIMED, owner=owner)
+    assert decode_attempt(encode_attempt(attempt), path="p").owner == owner

@@ -204,7 +204,7 @@ class FileSystemLockProvider:
         lock = parse_lock_file(data)
         if lock is not None:
             seen_ms = self.unchanged.seen_ms(path, data)
-            if seen_ms >= HOLDER_ENDED_MS and self.ids.has_ended(lock.pid, lock.process_space):
+            if seen_ms >= HOLDER_ENDED_MS and self.ids.is_gone(lock.process):
                 return True
             return lock.lease_ms > 0 and seen_ms >= lock.lease_ms + CLOCK_DRIFT_MS
         if not self.expire_ms:
@@ -473,16 +473,18 @@ class _FileHome:
         now_ms = self._clock.now_ms()
         if self.token is None:
             self._acquired_ms = now_ms
+        owner = self._provider.ids.owner
         return LockFile(
-            owner=str(self._provider.ids.owner),
+            owner=str(owner),
             acquisition=self.acquisition,
             token=self.token,
             acquired_ms=now_ms if self._acquired_ms is None else self._acquired_ms,
             written_ms=now_ms,
             lease_ms=self._provider.expire_ms,
             write=self._writes.next_number(),
-            pid=self._provider.ids.owner.pid,
-            process_space=self._provider.ids.process_space,
+            pid=owner.pid,
+            process_space=owner.process_space,
+            process_started=owner.started,
         ).encode()
 
     def owns(self, data: bytes) -> bool:

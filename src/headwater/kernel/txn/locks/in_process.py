@@ -2,7 +2,8 @@
 
 Locks are entries of an `InProcessLocks`, of which a process has one: providers exclude each other
 exactly if they share it. There is no lease. A hold ends when it is released or with the process,
-so it can be neither lost nor expired.
+so it can be neither lost nor expired. A forked child has locks of its own, all free at first, and
+holds none of its parent's.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headwater.errors import FencedError
-from headwater.kernel.txn.locks.lease import lock_lost_error
+from headwater.kernel.txn.locks.lease import HELD_BY_PARENT, lock_lost_error
 from headwater.kernel.txn.locks.names import quote_lock_key
 from headwater.kernel.txn.locks.waiting import live_lock_error, wait_for_lock
 from headwater.seams.clock import Clock
-from headwater.seams.ids import Ids
+from headwater.seams.ids import Ids, this_process
 from headwater.seams.lock import TABLE, LockInfo
 from headwater.seams.mutex import new_mutex
 
@@ -31,27 +32,29 @@ class InProcessLocks:
 
     def __init__(self) -> None:
         self._mutex = new_mutex()
-        self._holds: dict[tuple[str, str], InProcessHold] = {}
+        self._holds: dict[tuple[str, str, str], InProcessHold] = {}
         self._last_token = 0
 
     def take(self, table: str, key: str, *, owner: str, acquired_ms: int) -> InProcessHold | None:
         """Return a hold with a fresh token, or None if the lock is held."""
+        place = this_process(), table, key
         with self._mutex:
-            if (table, key) in self._holds:
+            if place in self._holds:
                 return None
             self._last_token += 1
             hold = InProcessHold(owner, self._last_token, acquired_ms)
-            self._holds[table, key] = hold
+            self._holds[place] = hold
             return hold
 
     def find(self, table: str, key: str) -> InProcessHold | None:
         with self._mutex:
-            return self._holds.get((table, key))
+            return self._holds.get((this_process(), table, key))
 
     def give_up(self, table: str, key: str, hold: InProcessHold) -> None:
+        place = this_process(), table, key
         with self._mutex:
-            if self._holds.get((table, key)) == hold:
-                del self._holds[table, key]
+            if self._holds.get(place) == hold:
+                del self._holds[place]
 
 
 class InProcessLockProvider:
@@ -121,6 +124,7 @@ class InProcessLock:
         self._provider = provider
         self._key = key
         self._hold = hold
+        self._held_by = this_process()
 
     @property
     def token(self) -> int:
@@ -128,13 +132,13 @@ class InProcessLock:
 
     @property
     def is_lost(self) -> bool:
-        return False
+        return self._held_by != this_process()
 
     def check(self) -> None:
         """Make sure that the lock is held.
 
         Raises:
-            FencedError: it was released.
+            FencedError: it was released, or is the parent's of this process.
         """
         if self._provider.locks.find(self._provider.table, self._key) != self._hold:
             raise self._fenced()
@@ -145,7 +149,7 @@ class InProcessLock:
 
     def _fenced(self) -> FencedError:
         return lock_lost_error(
-            "this holder released it",
+            HELD_BY_PARENT if self.is_lost else "this holder released it",
             lambda: self._provider.inspect(self._key),
             key=self._key,
             place=self._provider.table,

@@ -12,6 +12,7 @@ deadline and acting (A1); `check` asks the home as well, right before the write 
 3. A renewal with an unknown outcome leaves the deadline where it is; the next one tries again.
 4. `release` stops the timer first, so that no renewal follows the release. A lost lease is not
    released: there is nothing of this holder's left to give up, and the home may be another's.
+5. A forked child finds its parent's lease in its memory. It is not the child's: to it, it is lost.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Protocol
 from headwater.errors import ErrorKind, FencedError, StorageError
 from headwater.kernel.txn.locks.waiting import describe_holder
 from headwater.seams.clock import Clock
+from headwater.seams.ids import this_process
 from headwater.seams.lock import LockInfo
 from headwater.seams.mutex import new_mutex
 
@@ -31,6 +33,8 @@ log = logging.getLogger(__name__)
 # Monotonic clocks of two machines do not tick at exactly the same rate, and wall clocks differ:
 # whoever takes a lock over waits this much longer. Hudi allows the same for its storage lock.
 CLOCK_DRIFT_MS = 500
+
+HELD_BY_PARENT = "the process that this one was forked from holds it, and still may"
 
 OnLost = Callable[[FencedError], None]
 """Called once, on any thread, as soon as a loss is noticed. It must not call the lock."""
@@ -111,6 +115,7 @@ class Lease:
         self._token = token
         self._lease_ms = lease_ms
         self._on_lost = on_lost
+        self._held_by = this_process()
         self._mutex = new_mutex()
         self._deadline_ms = self._deadline_after(sent_ms)
         self._lost_because: str | None = None
@@ -176,6 +181,9 @@ class Lease:
         return sent_ms + self._lease_ms if self._lease_ms else None
 
     def _notice_deadline(self) -> None:
+        if self._held_by != this_process() and not self._is_released:
+            self._lose(HELD_BY_PARENT)
+            return
         now_ms = self._clock.monotonic_ms()
         with self._mutex:
             is_past = self._deadline_ms is not None and now_ms >= self._deadline_ms

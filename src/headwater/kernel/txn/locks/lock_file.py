@@ -9,6 +9,7 @@ its three fields and add our own, which make a lock recognisable and its lease v
     leaseMs                 how long this content may stand unchanged; 0 is for ever
     write                   1, 2, ... so that no two writes of one acquisition are equal
     pid, processSpace       the holder's process, and the system that knows it by this number
+    processStarted          when that process began, in ticks of that system
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headwater.errors import CorruptTableError
+from headwater.seams.ids import Owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,12 @@ class LockFile:
     write: int
     pid: int = 0
     process_space: str = ""
+    process_started: int = 0
+
+    @property
+    def process(self) -> Owner:
+        """The holder, as far as the system must know it to say whether it has ended."""
+        return Owner("", self.pid, "", self.process_space, self.process_started)
 
     def encode(self) -> bytes:
         created = datetime.fromtimestamp(self.acquired_ms / 1000, UTC)
@@ -50,6 +58,7 @@ class LockFile:
             "write": self.write,
             "pid": self.pid,
             "processSpace": self.process_space,
+            "processStarted": self.process_started,
         }
         return json.dumps(content).encode()
 
@@ -68,6 +77,7 @@ def parse_lock_file(data: bytes) -> LockFile | None:
             write=int(content["write"]),
             pid=int(content.get("pid", 0)),
             process_space=str(content.get("processSpace", "")),
+            process_started=int(content.get("processStarted", 0)),
         )
     except (KeyError, TypeError, ValueError):
         return None

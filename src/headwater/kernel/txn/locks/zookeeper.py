@@ -34,11 +34,11 @@ from headwater.errors import (
     Retry,
     StorageError,
 )
-from headwater.kernel.txn.locks.lease import AskHolder, OnLost, lock_lost_error
+from headwater.kernel.txn.locks.lease import HELD_BY_PARENT, AskHolder, OnLost, lock_lost_error
 from headwater.kernel.txn.locks.names import quote_lock_key
 from headwater.kernel.txn.locks.waiting import live_lock_error, wait_for_lock
 from headwater.seams.clock import Clock
-from headwater.seams.ids import Ids
+from headwater.seams.ids import Ids, this_process
 from headwater.seams.lock import TABLE, LockInfo
 from headwater.seams.mutex import new_mutex
 
@@ -337,6 +337,7 @@ class ZookeeperLock:
         self._key = key
         self._path = path
         self._token = token
+        self._held_by = this_process()
         self._mutex = new_mutex()
         self._lost_because: str | None = None
         self._is_released = False
@@ -348,7 +349,7 @@ class ZookeeperLock:
     @property
     def is_lost(self) -> bool:
         """Whether this holder may no longer act, as far as its session told."""
-        return self._lost_because is not None
+        return self._lost_because is not None or self._held_by != this_process()
 
     def check(self) -> None:
         """Ask ZooKeeper who holds the lock.
@@ -359,6 +360,8 @@ class ZookeeperLock:
         """
         if self._is_released:
             raise self._fenced("this holder released it")
+        if self._held_by != this_process():
+            raise self._lost_error(HELD_BY_PARENT, None)  # The session is the parent's too.
         if not self.is_lost:
             self._look()
         if self._lost_because is not None:
@@ -370,7 +373,7 @@ class ZookeeperLock:
         Raises:
             StorageError: ZooKeeper did not answer. The lock ends with the session.
         """
-        if self._is_released:
+        if self._is_released or self._held_by != this_process():
             return
         self._provider.drop_held(self)
         # The node is this holder's own even after its session ended, so deleting it hurts nobody.

@@ -386,8 +386,8 @@ class TestHolderThatEnded:
     def test_a_number_of_another_system_says_nothing(
         self, storage: MemoryStorage, clock: ManualClock, process_space: str
     ) -> None:
-        dead = replace(SystemIds().owner, pid=self.ended_process())
-        self.held_by(storage, clock, SystemIds(dead, process_space))
+        dead = replace(SystemIds().owner, pid=self.ended_process(), process_space=process_space)
+        self.held_by(storage, clock, SystemIds(dead))
         with pytest.raises(ConflictError):
             a_provider(storage, clock, expire_ms=0).acquire(timeout_ms=100 * HOLDER_ENDED_MS)
 
