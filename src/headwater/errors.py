@@ -78,6 +78,7 @@ class ErrorKind(StrEnum):
     INDEX_OUTDATED = "conflict.index_outdated"
     INVALID_INDEX = "invalid_input.index"
     NO_LOCK_PROVIDER = "invalid_input.no_lock_provider"
+    UNSUPPORTED_FILE_VERSION = "unsupported.file_version"
 
 
 class HeadwaterError(Exception):

@@ -21,7 +21,6 @@ PROTOCOL = ROOT / "docs" / "protocol"
 SIMULATOR = ROOT / "src" / "headwater" / "testing"
 
 NOT_HELD = {
-    "INV-89": "our files have no version yet, so there is nothing to refuse",
     "INV-90": "the time that is issued has no upper bound yet",
     "LIV-15": "about the transactions that need no lock, which are not built",
 }

@@ -328,9 +328,7 @@ def _compare_stats(
         is_empty = pc.and_(low.is_null(), high.is_null())
         narrower = pc.and_(
             pc.invert(is_empty),
-            pc.or_(
-                _is_narrower(held_low, low, pc.greater), _is_narrower(held_high, high, pc.less)
-            ),
+            pc.or_(_is_narrower(held_low, low, pc.greater), _is_narrower(held_high, high, pc.less)),
         )
         wider = pc.or_(pc.not_equal(held_low, low), pc.not_equal(held_high, high))
         wider = pc.and_(wider.fill_null(pa.scalar(False)), pc.invert(narrower))

@@ -9,12 +9,12 @@ and no engine has to know how to cancel a job.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from headwater.errors import EarlyConflictError, NotFoundError, StorageError
+from headwater.format.own_json import decode_own, encode_own
 from headwater.kernel.layout import detection_folder
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock
@@ -35,7 +35,7 @@ def leave_abort_signal(storage: Storage, time: InstantTime, conflict: EarlyConfl
     """Tell all tasks of a write why it must stop."""
     note = {"message": conflict.message, "context": conflict.context}
     try:
-        storage.put(abort_signal_path(time), json.dumps(note).encode())
+        storage.put(abort_signal_path(time), encode_own(note))
     except StorageError as error:
         # The others go on for nothing; that the write fails is certain all the same.
         log.warning("stop note not left instant=%s error=%s", time, error)
@@ -55,13 +55,15 @@ class AbortSignal:
 
         Raises:
             EarlyConflictError: another task found a conflict.
+            UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a task of a newer release did.
         """
         now_ms = self._clock.monotonic_ms()
         if self._looked_ms is not None and now_ms < self._looked_ms + LOOK_EVERY_MS:
             return
         self._looked_ms = now_ms
+        path = abort_signal_path(self._time)
         try:
-            found = json.loads(self._storage.read(abort_signal_path(self._time)))
+            found = decode_own(self._storage.read(path), path=path)
         except NotFoundError:
             return
         except (StorageError, ValueError) as error:

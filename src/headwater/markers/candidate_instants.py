@@ -18,7 +18,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headwater.errors import CorruptTableError, NotFoundError, StorageError
+from headwater.errors import CorruptTableError, NotFoundError, StorageError, UnsupportedError
 from headwater.kernel.layout import ATTEMPTS, HEARTBEATS, heartbeat_path
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import (
@@ -81,7 +81,7 @@ def load_candidates(
         return ()
     try:
         return tuple(_load_candidates(storage, ids, mine, pending))
-    except (NotFoundError, StorageError, CorruptTableError) as error:
+    except (NotFoundError, StorageError, CorruptTableError, UnsupportedError) as error:
         log.warning("candidates not found, conflicts show at the commit error=%s", error)
         return ()
 

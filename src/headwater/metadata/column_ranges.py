@@ -193,13 +193,13 @@ def ranges_of_base_file(
         pieces = [_range_of_chunk(column, kind, group.column(place)) for group in groups]
         total = reduce(_joined, pieces) if pieces else _empty(column, kind)
         is_told = nans is not None or not pa.types.is_floating(kind)
-        if nans is not None and column in nans:
-            total = total._replace(low=math.nan if total.low is None else total.low, high=math.nan)
-        elif not is_told or not all(piece.is_known for piece in pieces):
+        if not is_told or not all(piece.is_known for piece in pieces):
             read = _range_of_rows(column, kind, reader)
             total = total._replace(
                 type=read.type, low=read.low, high=read.high, null_count=read.null_count
             )
+        elif nans is not None and column in nans:
+            total = total._replace(high=math.nan)
         found.append(total)
     return found
 

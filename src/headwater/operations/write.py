@@ -462,7 +462,28 @@ def _schema_after(view: TableView, request: WriteRequest, files: FileConfig) -> 
     written = stored_schema(data, before)
     after = evolve_schema(before, written, allows_loss=files.allows_lossy_widening)
     _check_deciding_columns(view.config, data)
+    if request.is_partial:
+        for column in data:
+            _check_whole(column.type, after.field(column.name).type, column.name)
     return after
+
+
+def _check_whole(written: pa.DataType, stored: pa.DataType, path: str) -> None:
+    """Refuse a part of a struct in a partial write: a column is written as a whole or not at all.
+
+    Its other fields would become null, where those of the table's columns that are not given stay.
+    """
+    if not (pa.types.is_struct(written) and pa.types.is_struct(stored)):
+        return
+    given = {field.name: field.type for field in written}
+    for field in stored:
+        inner = f"{path}.{field.name}"
+        if field.name not in given:
+            raise InvalidInputError(
+                f"The rows of a partial write have column {path} without its field {inner}, which "
+                "would become null. Give all fields of the column, or leave the column out"
+            )
+        _check_whole(given[field.name], field.type, inner)
 
 
 def _check_deciding_columns(config: TableConfig, columns: pa.Schema) -> None:

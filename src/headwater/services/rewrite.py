@@ -289,6 +289,11 @@ def run_next(
             if conflict.kind not in _LEFT_ALONE:
                 raise
             log.info("plan left alone instant=%s reason=%s", pending, conflict)
+        except NotFoundError as gone:
+            if gone.kind is not ErrorKind.INSTANT_NOT_FOUND:
+                raise
+            # It was cancelled or rolled back since the timeline was listed (N-37).
+            log.info("plan passed over instant=%s reason=%s", pending, gone)
     started = plan_new()
     return None if started is None else execute(started)
 

@@ -275,3 +275,39 @@ class TestReading:
             writer.close()
         with open_base_file(storage, FILE) as reader, pytest.raises(CorruptTableError):
             reader.bloom_filter()
+
+
+def test_row_groups_with_nan_have_no_bounds() -> None:
+    """Spark takes NaN for the largest number, and skips row groups by their bounds."""
+    nan = float("nan")
+    kind = pa.struct([("x", pa.float32())])
+    table = pa.table(
+        {
+            "x": [1.0, 2.0, nan, 3.0, 4.0, None],
+            "s": pa.array([{"x": nan}, None, *[{"x": 1.5}] * 4], kind),
+            "n": [1, 2, 3, 4, 5, 6],
+        }
+    )
+    storage = MemoryStorage()
+    with storage.open_output(FILE.path) as sink:
+        stats = write_base_file([table], table.schema, sink=sink, row_group_rows=2)
+    assert stats.size_bytes == len(storage.read(FILE.path))
+    with open_base_file(storage, FILE) as file:
+        found = pa.Table.from_batches(file.iter_batches())
+        assert str(found.to_pylist()) == str(table.to_pylist())
+        for footer in (file.footer, stats.footer):
+            chunks = [
+                [footer.row_group(group).column(column).statistics for group in range(3)]
+                for column in range(3)
+            ]
+            assert [[one.has_min_max for one in column] for column in chunks] == [
+                [True, False, True],
+                [False, True, True],
+                [True, True, True],
+            ]
+            assert [[one.null_count for one in column] for column in chunks] == [
+                [0, 0, 1],
+                [1, 0, 0],
+                [0, 0, 0],
+            ]
+            assert (chunks[0][2].min, chunks[0][2].max) == (4.0, 4.0)

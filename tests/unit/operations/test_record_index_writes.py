@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import headwater as hw
@@ -26,10 +28,14 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def new_table(folder: Path, table_type: str = "COPY_ON_WRITE", **more: Any) -> Table:
-    options = {"schema": SCHEMA, "record_key": "id", "partition_by": "city", "options": OPTIONS}
-    return hw.create_table(
-        folder, table_type=table_type, index="record_index", **{**options, **more}
-    )
+    usual = {
+        "schema": SCHEMA,
+        "record_key": "id",
+        "partition_by": "city",
+        "index": "record_index",
+        "options": OPTIONS,
+    }
+    return hw.create_table(folder, table_type=table_type, **{**usual, **more})
 
 
 def rows(*tuples: tuple[str, str, int]) -> pa.Table:
@@ -80,6 +86,53 @@ def test_a_deleted_record_may_come_again_anywhere(table: Table) -> None:
     ((_, key, _, fare),) = content(table)
     assert (key, fare) == ("a", 2)
     assert table.read_arrow(where="id = 'a'").num_rows == 1
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("index", ["record_index", "global_simple"])
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_deleted_record_comes_again_where_its_row_says(
+    tmp_path: Path, table_type: str, index: str, is_compacted: bool
+) -> None:
+    stay = {**OPTIONS, "hoodie.simple.index.update.partition.path": "false"}
+    table = new_table(tmp_path / "t", table_type, index=index, options=stay)
+    table.upsert(rows(("a", "x", 1), ("b", "x", 1)))
+    table.delete(rows(("a", "x", 0)))
+    if is_compacted and table_type == "MERGE_ON_READ":
+        assert table.services.compact() is not None
+    table.upsert(rows(("a", "y", 2), ("b", "y", 2), ("a", "z", 3)))
+    expected = [("city=x", "b", "x", 2), ("city=z", "a", "z", 3)]
+    assert content(table) == expected
+    if table_type == "MERGE_ON_READ":
+        assert table.services.compact() is not None
+        assert content(table) == expected
+    table.upsert(rows(("a", "x", 4)))
+    assert content(table) == [expected[0], ("city=z", "a", "z", 4)]
+    assert table.read_arrow(where="id = 'a' AND city = 'z'")["fare"].to_pylist() == [4]
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize(
+    ("arrow", "first", "second"),
+    [
+        (pa.timestamp("us", "UTC"), datetime(2024, 1, 1, tzinfo=UTC), datetime.now(UTC)),
+        (pa.date32(), date(2024, 1, 1), date(2024, 6, 1)),
+        (pa.string(), "", "x"),
+        (pa.string(), None, "x"),
+    ],
+)
+def test_a_record_that_stays_has_the_partition_value_it_had(
+    tmp_path: Path, table_type: str, arrow: pa.DataType, first: Any, second: Any
+) -> None:
+    schema = pa.schema([("id", pa.string()), ("city", arrow), ("fare", pa.int64())])
+    table = new_table(tmp_path / "t", table_type, schema=schema)
+    table.upsert(pa.table([["a"], pa.array([first], arrow), [1]], schema=schema))
+    table.upsert(pa.table([["a"], pa.array([second], arrow), [2]], schema=schema))
+    assert table.read_arrow(["city", "fare"]).to_pylist() == [{"city": first, "fare": 2}]
+    own, other = pc.scalar(pa.scalar(first, arrow)), pc.scalar(pa.scalar(second, arrow))
+    is_first = pc.field("city").is_null() if first is None else pc.field("city") == own
+    assert table.read_arrow(where=is_first)["fare"].to_pylist() == [2]
+    assert table.read_arrow(where=pc.field("city") == other).num_rows == 0
 
 
 def test_an_entry_of_a_replaced_group_counts_as_none(table: Table) -> None:

@@ -17,6 +17,7 @@ from headwater.config.table_options import TableType
 from headwater.context import TableContext
 from headwater.engine.engine import Route, RowsTask, TaskContext
 from headwater.engine.inline import InlineRows
+from headwater.errors import InvalidInputError
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, load_markers
 from headwater.metadata.view import load_view
 from headwater.model.files import write_token
@@ -300,3 +301,21 @@ def test_the_logs_of_a_commit_are_read_once_for_all_indexes(tmp_path: Path) -> N
     assert {storage.trace[at][0] for at in reads} == {"read_many"}
     told = [path for method, path in storage.trace if method == "put_many"]
     assert len({path.split("/")[2] for path in told}) == 4, "one log or more for each index"
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_partial_write_of_a_part_of_a_struct_is_refused(tmp_path: Path, table_type: str) -> None:
+    number = pa.int32()
+    place = pa.struct([("x", number), ("inner", pa.struct([("y", number), ("z", number)]))])
+    schema = pa.schema([("id", pa.string()), ("v", number), ("place", place)])
+    table = hw.create_table(tmp_path / "t", schema=schema, record_key="id", table_type=table_type)
+    record = {"id": "a", "v": 1, "place": {"x": 1, "inner": {"y": 2, "z": 3}}}
+    table.upsert(pa.Table.from_pylist([record], schema))
+    part = pa.struct([("x", number), ("inner", pa.struct([("z", number)]))])
+    some = pa.table({"id": ["a"], "place": pa.array([{"x": 9, "inner": {"z": 9}}], part)})
+    with pytest.raises(InvalidInputError, match="without its field place.inner.y"):
+        table.upsert(some, partial=True)
+    assert table.read_arrow().to_pylist() == [record]
+    whole = {"x": 9, "inner": {"y": 8, "z": 7}}
+    table.upsert(pa.table({"id": ["a"], "place": pa.array([whole], place)}), partial=True)
+    assert table.read_arrow().to_pylist() == [{**record, "place": whole}]

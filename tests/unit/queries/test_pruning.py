@@ -129,10 +129,6 @@ class TestBuckets:
     def test_a_number_that_no_key_can_be_reads_all(self) -> None:
         assert len(self.buckets_left("n = 99999999999", record_key=["n"])) == 8
 
-    @pytest.mark.parametrize("where", ["v = 0.0", "v = -0.0", "v IN (0, 1)"])
-    def test_zero_and_negative_zero_are_equal_in_two_buckets(self, where: str) -> None:
-        assert len(self.buckets_left(where, record_key=["v"])) == 8
-
     def test_a_file_id_without_bucket_is_kept(self) -> None:
         config = config_of(index="bucket", bucket_count=8, record_key=["id"])
         odd = [
@@ -184,9 +180,8 @@ class TestRowGroups:
             ("s = 'c'", [1]),
             ("s < 'b' AND n > 2.5", []),
             ("d > DATE '2024-01-03'", [1]),
-            ("f < 3", [0, 1]),
-            ("f < 2.5", [0]),
-            # NaN is larger than 9, and statistics leave it out.
+            # The second group has NaN, and so no bounds.
+            ("f < 1.5", [0, 1]),
             ("f > 9", [0, 1]),
         ],
     )

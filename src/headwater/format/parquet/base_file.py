@@ -5,7 +5,8 @@ if there is one, and the Avro schema. They are known when the last row was seen,
 the footer last, so a file of any size is written in one pass with one row group in memory.
 
 One key is our own: which columns of floating point numbers hold NaN. Statistics leave it out,
-although it is larger than every number, so that bounds alone would pass rows over.
+although it is larger than every number, so that bounds alone would pass rows over. Other engines do
+not know the key, so of row groups with NaN in a column there are no bounds, as in Spark's files.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from headwater.format.parquet.columns import (
     low_cardinality_in_footer,
     with_dictionaries,
 )
+from headwater.format.parquet.row_group_copy import MAGIC, without_bounds
 
 ROW_GROUP_ROWS = 262_144
 """Smaller groups cost time (10,000 rows: 1.9 times), larger ones memory."""
@@ -250,8 +252,11 @@ class _Writer:
         self._max_key: str | None = None
         self._real_columns = list(_real_columns(first.schema))
         self._nan_columns: set[str] = set()
+        self._nan_chunks: set[tuple[int, str]] = set()
+        self._group_count = 0
+        self._output = _HeldTail(sink) if self._real_columns else None
         self._writer = pq.ParquetWriter(
-            sink,
+            sink if self._output is None else self._output,
             first.schema,
             compression=codec_name(codec),
             compression_level=compression_level(codec),
@@ -275,11 +280,19 @@ class _Writer:
         if RECORD_KEY in group.schema.names:
             self._note_keys(group[RECORD_KEY])
         self._note_nans(group)
+        self._group_count += 1
 
     def finish(self, avro_schema_json: str | None) -> BaseFileStats:
         self._writer.add_key_value_metadata(self._footer_values(avro_schema_json))
-        self._writer.close()
-        (footer,) = self._footers
+        if self._output is not None and self._nan_chunks:
+            self._output.hold()
+            self._writer.close()
+            tail = without_bounds(self._output.held(), self._nan_chunks)
+            self._sink.write(tail)
+            footer = pq.read_metadata(pa.BufferReader(MAGIC + tail))
+        else:
+            self._writer.close()
+            (footer,) = self._footers
         return BaseFileStats(
             row_count=footer.num_rows,
             size_bytes=self._sink.tell(),
@@ -302,8 +315,9 @@ class _Writer:
     def _note_nans(self, group: pa.Table) -> None:
         for path in self._real_columns:
             name = ".".join(path)
-            if name not in self._nan_columns and _has_nan(group[path[0]], path[1:]):
+            if _has_nan(group[path[0]], path[1:]):
                 self._nan_columns.add(name)
+                self._nan_chunks.add((self._group_count, name))
 
     def _footer_values(self, avro_schema_json: str | None) -> dict[str, str]:
         values: dict[str, str] = {}
@@ -312,6 +326,38 @@ class _Writer:
         if self._real_columns:
             values[_NAN_COLUMNS] = ",".join(sorted(self._nan_columns))
         return values | key_entries(self._min_key, self._max_key, self._bloom)
+
+
+class _HeldTail:
+    """A sink that can keep back the end of a file, to be changed before it is written."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink = sink
+        self._held: bytearray | None = None
+        self.closed = False
+
+    def hold(self) -> None:
+        """Keep what comes from now on."""
+        self._held = bytearray()
+
+    def held(self) -> bytes:
+        return bytes(self._held or b"")
+
+    def write(self, data: bytes) -> int:
+        if self._held is None:
+            self._sink.write(data)
+        else:
+            self._held += data
+        return len(data)
+
+    def tell(self) -> int:
+        return self._sink.tell() + len(self._held or b"")
+
+    def flush(self) -> None:
+        """Nothing of it is kept but what is held."""
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def key_entries(

@@ -11,7 +11,7 @@ filters of columns lie outside of the chunks, and readers do without them; they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -28,7 +28,7 @@ from headwater.format.parquet.thrift_compact import (
     parse_struct,
 )
 
-_MAGIC = b"PAR1"
+MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 _FOOTER_GUESS_BYTES = 64 * 1024
 
@@ -41,6 +41,8 @@ _CHUNK_ENCRYPTION = (8, 9)
 _COLUMN_PATH, _COLUMN_BYTES, _COLUMN_COMPRESSED = 3, 6, 7
 _COLUMN_DATA, _COLUMN_INDEX, _COLUMN_DICTIONARY = 9, 10, 11
 _COLUMN_OUTSIDE = (14, 15)
+_COLUMN_STATISTICS = 12
+_STATISTICS_BOUNDS = (1, 2, 5, 6, 7, 8)
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 _ELEMENT_REPETITION, _ELEMENT_NAME = 3, 4
 _REQUIRED = 0
@@ -132,10 +134,10 @@ def read_raw_footer(source: BinaryIO, *, path: str) -> RawFooter:
     """
     size = source.seek(0, 2)
     tail = _read(source, max(0, size - _FOOTER_GUESS_BYTES), min(size, _FOOTER_GUESS_BYTES))
-    if size < _TAIL_BYTES + len(_MAGIC) or tail[-len(_MAGIC) :] != _MAGIC:
+    if size < _TAIL_BYTES + len(MAGIC) or tail[-len(MAGIC) :] != MAGIC:
         raise _corrupt(path, "it does not end as one")
-    length = int.from_bytes(tail[-_TAIL_BYTES : -len(_MAGIC)], "little")
-    if length > size - _TAIL_BYTES - len(_MAGIC):
+    length = int.from_bytes(tail[-_TAIL_BYTES : -len(MAGIC)], "little")
+    if length > size - _TAIL_BYTES - len(MAGIC):
         raise _corrupt(path, "its footer is longer than the file")
     if length + _TAIL_BYTES > len(tail):
         tail = _read(source, size - _TAIL_BYTES - length, length + _TAIL_BYTES)
@@ -165,7 +167,7 @@ def copy_row_groups(
         CorruptTableError: a file is shorter than its footer says.
     """
     output = _Output(sink)
-    output.put(_MAGIC)
+    output.put(MAGIC)
     written: list[ThriftStruct] = []
     first: RawFooter | None = None
     for group in groups:
@@ -185,7 +187,7 @@ def copy_row_groups(
     )
     output.put(footer)
     output.put(len(footer).to_bytes(4, "little"))
-    output.put(_MAGIC)
+    output.put(MAGIC)
     return CopiedFile(row_count, output.size_bytes)
 
 
@@ -196,6 +198,27 @@ def common_entries(footers: Iterable[RawFooter]) -> dict[str, str]:
         entries = footer.entries
         common = entries if common is None else dict(common.items() & entries.items())
     return {key: value for key, value in (common or {}).items() if key != _ARROW_SCHEMA}
+
+
+def without_bounds(tail: bytes, chunks: Collection[tuple[int, str]]) -> bytes:
+    """Return the end of a file, from somewhere before its footer, with fewer statistics.
+
+    Args:
+        chunks: number of the row group and dotted column, of those whose smallest and largest
+            values are left out. Their counts of nulls stay.
+    """
+    length = int.from_bytes(tail[-_TAIL_BYTES : -len(MAGIC)], "little")
+    start = len(tail) - _TAIL_BYTES - length
+    footer = RawFooter(parse_struct(tail[start:-_TAIL_BYTES]))
+    for number, group in enumerate(footer.groups):
+        for chunk in group[_GROUP_CHUNKS].plain[1]:
+            column: ThriftStruct = chunk[_CHUNK_COLUMN].plain
+            if (number, _column_name(chunk)) in chunks and _COLUMN_STATISTICS in column:
+                statistics: ThriftStruct = column[_COLUMN_STATISTICS].plain
+                for bound in _STATISTICS_BOUNDS:
+                    statistics.pop(bound, None)
+    changed = encode_struct(footer.fields)
+    return tail[:start] + changed + len(changed).to_bytes(4, "little") + MAGIC
 
 
 class _Output:

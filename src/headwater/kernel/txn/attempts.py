@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum, unique
 from typing import Any
 
 from headwater.errors import CorruptTableError, NotFoundError
+from headwater.format.own_json import decode_own, encode_own, unknown_fields
 from headwater.kernel.layout import attempt_folder, attempt_path
 from headwater.model.instant import InstantTime, parse_instant_time
 from headwater.seams.ids import Owner
@@ -52,6 +53,9 @@ class Attempt:
     tolerable_misses: int
     beat: int = 0
     is_released: bool = False
+    unknown: str = ""
+    """What a newer release says besides, as text: written back with each beat."""
+    unknown_of_owner: str = ""
 
     @property
     def expiry_ms(self) -> int:
@@ -76,21 +80,36 @@ class Attempt:
         return f"attempt {self.attempt} by {self.owner} ({self.purpose})"
 
 
+_UNKNOWN = ("unknown", "unknown_of_owner")
+_FIELDS = frozenset(each.name for each in fields(Attempt)).difference(_UNKNOWN)
+_OWNER_FIELDS = frozenset(each.name for each in fields(Owner))
+
+
 def encode_attempt(attempt: Attempt) -> bytes:
-    return json.dumps(asdict(attempt), sort_keys=True).encode()
+    said = {name: value for name, value in asdict(attempt).items() if name not in _UNKNOWN}
+    if attempt.unknown_of_owner:
+        said["owner"] = {**json.loads(attempt.unknown_of_owner), **said["owner"]}
+    return encode_own(said, attempt.unknown)
 
 
 def decode_attempt(data: bytes, *, path: str) -> Attempt:
     """Raises:
     CorruptTableError: the bytes are no attempt of ours.
+    UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
     """
     try:
-        fields: dict[str, Any] = json.loads(data)
-        fields["owner"] = Owner(**fields["owner"])
-        fields["purpose"] = Purpose(fields["purpose"])
-        fields["instant"] = parse_instant_time(fields["instant"])
-        return Attempt(**fields)
-    except (ValueError, TypeError, KeyError) as error:
+        said = decode_own(data, path=path)
+        owner: dict[str, Any] = said["owner"]
+        known = {name: value for name, value in said.items() if name in _FIELDS}
+        known["owner"] = Owner(**{name: owner[name] for name in owner if name in _OWNER_FIELDS})
+        known["purpose"] = Purpose(said["purpose"])
+        known["instant"] = parse_instant_time(said["instant"])
+        return Attempt(
+            **known,
+            unknown=unknown_fields(said, _FIELDS),
+            unknown_of_owner=unknown_fields(owner, _OWNER_FIELDS),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptTableError(
             f"This heartbeat is unreadable ({error}); delete it if no job of yours is running",
             path=path,

@@ -6,17 +6,20 @@
                                  cancellable plans sees there whether they ever get through
 
 The name of an entry in `.cancel` is all that the protocol looks at. Its content is for people, and
-one that cannot be read, such as another engine's empty file, is no obstacle.
+one that cannot be read, such as another engine's empty file or one of a newer release, is no
+obstacle. Nor is a count of a newer release: it is left as it is, one plan short.
 """
 
 from __future__ import annotations
 
-import json
 from base64 import b64decode, b64encode
-from collections.abc import Container
-from dataclasses import asdict, dataclass
+from collections.abc import Container, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from headwater.errors import CorruptTableError, ErrorKind
+from headwater.errors import CorruptTableError, ErrorKind, UnsupportedError
+from headwater.format.own_json import decode_own, encode_own, unknown_fields
+from headwater.kernel.layout import CANCEL_COUNT
 from headwater.model.instant import InstantTime
 
 
@@ -48,42 +51,54 @@ class CancelCount:
     times: int = 0
     counted: tuple[InstantTime, ...] = ()
     """Those that are counted and may be aborted again after a crash, or wait to be archived."""
+    unknown: str = ""
+    """What a newer release says besides, as text."""
 
     def with_plan(self, time: InstantTime, on_timeline: Container[InstantTime]) -> CancelCount:
         """Count a plan unless it is, and forget those that have left the timeline."""
         if time in self.counted:
             return self
         rest = tuple(known for known in self.counted if known in on_timeline)
-        return CancelCount(times=self.times + 1, counted=(*rest, time))
+        return replace(self, times=self.times + 1, counted=(*rest, time))
 
 
 def encode_entry(entry: CancelEntry) -> bytes:
-    return json.dumps(asdict(entry), sort_keys=True).encode()
+    return encode_own(asdict(entry))
 
 
 def decode_entry(data: bytes) -> CancelEntry | None:
     """Return what an entry says; None if it says nothing that we understand."""
     try:
-        return CancelEntry(**json.loads(data))
-    except (ValueError, TypeError):
+        return _entry_of(decode_own(data, path=".cancel"))
+    except (ValueError, TypeError, KeyError, UnsupportedError):
         return None
+
+
+def _entry_of(fields: Mapping[str, Any]) -> CancelEntry:
+    return CancelEntry(
+        owner=fields["owner"], requested_ms=fields["requested_ms"], reason=fields["reason"]
+    )
 
 
 def encode_abort(record: AbortRecord) -> bytes:
     fields = {**asdict(record), "plan": b64encode(record.plan).decode()}
-    return json.dumps(fields, sort_keys=True).encode()
+    return encode_own(fields)
 
 
 def decode_abort(data: bytes, *, path: str) -> AbortRecord:
     """Raises:
     CorruptTableError: the bytes are no record of an abort.
+    UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
     """
     try:
-        fields = json.loads(data)
-        fields["plan"] = b64decode(fields["plan"], validate=True)
-        if fields["entry"] is not None:
-            fields["entry"] = CancelEntry(**fields["entry"])
-        return AbortRecord(**fields)
+        fields = decode_own(data, path=path)
+        return AbortRecord(
+            entry=None if fields["entry"] is None else _entry_of(fields["entry"]),
+            owner=fields["owner"],
+            aborted_ms=fields["aborted_ms"],
+            token=fields["token"],
+            plan=b64decode(fields["plan"], validate=True),
+        )
     except (ValueError, TypeError, KeyError) as error:
         raise CorruptTableError(
             f"{path} does not say what was aborted ({error}). Its instant is aborted all the same",
@@ -93,15 +108,31 @@ def decode_abort(data: bytes, *, path: str) -> AbortRecord:
 
 
 def encode_count(count: CancelCount) -> bytes:
-    return json.dumps(asdict(count), sort_keys=True).encode()
+    return encode_own({"times": count.times, "counted": count.counted}, count.unknown)
 
 
 def decode_count(data: bytes | None) -> CancelCount:
-    """Return the count of a table; an absent or unreadable one begins at zero again."""
+    """Return the count of a table; an absent or unreadable one begins at zero again.
+
+    Raises:
+        UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
+    """
     try:
-        fields = json.loads(data or b"{}")
+        fields = decode_own(data or b"{}", path=CANCEL_COUNT)
         counted = tuple(InstantTime(str(time)) for time in fields.get("counted", ()))
-        return CancelCount(times=int(fields.get("times", 0)), counted=counted)
+        return CancelCount(
+            times=int(fields.get("times", 0)),
+            counted=counted,
+            unknown=unknown_fields(fields, ("times", "counted")),
+        )
     except (ValueError, TypeError, AttributeError):
         # It is there to be looked at; no cancellation may fail over it.
         return CancelCount()
+
+
+def count_plan(data: bytes | None, time: InstantTime, on_timeline: Container[InstantTime]) -> bytes:
+    """Return the count's file with one more plan; that of a newer release as it is."""
+    try:
+        return encode_count(decode_count(data).with_plan(time, on_timeline))
+    except UnsupportedError:
+        return data or b""

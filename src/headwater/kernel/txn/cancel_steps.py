@@ -22,9 +22,8 @@ from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.cancel_records import (
     AbortRecord,
     CancelEntry,
-    decode_count,
+    count_plan,
     encode_abort,
-    encode_count,
     encode_entry,
 )
 from headwater.kernel.txn.changes import clustered_groups
@@ -162,7 +161,6 @@ class FinishAbort:
         time = found.requested_time
         if time not in prefix.cancelled:
             return Refusal(_not_cancelled(found))
-        count = decode_count(prefix.cancel_count)
         on_timeline = {instant.requested_time for instant in prefix.timeline.instants}
         record = AbortRecord(
             entry=self.entry,
@@ -172,7 +170,7 @@ class FinishAbort:
             plan=prefix.requests[time],
         )
         events = (
-            CancelCounted(encode_count(count.with_plan(time, on_timeline))),
+            CancelCounted(count_plan(prefix.cancel_count, time, on_timeline)),
             # 9. Aborted.
             Aborted(time, found.action, encode_abort(record)),
             # 10. The entry goes, after the files that say the plan is pending.

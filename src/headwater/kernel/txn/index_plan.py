@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from headwater.errors import CorruptTableError, ErrorKind
+from headwater.format.own_json import FORMAT_VERSION, check_version_number
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.model.instant import Action, Instant, InstantTime, State
@@ -28,6 +29,7 @@ from headwater.seams.storage import Storage
 
 GROUPS_KEY = "headwater.file.groups"
 DEFINITION_KEY = "headwater.index.definition"
+VERSION_KEY = "headwater.format.version"
 OPERATION = "INDEX"
 
 _BEGINNING = InstantTime("0" * 17)
@@ -69,6 +71,7 @@ def decode_index_plan(data: bytes, *, path: str) -> tuple[PlannedIndex, ...]:
 
     Raises:
         CorruptTableError: the bytes are no index plan.
+        UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
     """
     infos = decode_record(IndexPlan, data, path=path).index_partition_infos or ()
     return tuple(_planned(info, path) for info in infos if info.metadata_partition_path)
@@ -197,6 +200,7 @@ def _infos(planned: Iterable[PlannedIndex], up_to: InstantTime) -> tuple[IndexPa
             metadata_partition_path=each.partition,
             index_upto_instant=up_to,
             extra_metadata={
+                VERSION_KEY: str(FORMAT_VERSION),
                 GROUPS_KEY: str(each.group_count),
                 **({DEFINITION_KEY: each.definition} if each.definition else {}),
             },
@@ -207,6 +211,8 @@ def _infos(planned: Iterable[PlannedIndex], up_to: InstantTime) -> tuple[IndexPa
 
 def _planned(info: IndexPartitionInfo, path: str) -> PlannedIndex:
     extra = info.extra_metadata or {}
+    written = extra.get(VERSION_KEY, "0")
+    check_version_number(int(written) if written.isdecimal() else written, None, path=path)
     count = extra.get(GROUPS_KEY, "0")
     if not count.isdecimal():
         raise CorruptTableError(

@@ -17,6 +17,7 @@ does not have it; `check_complete` tells.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ from headwater.model.files import DataFile, FileGroupId, FileSlice
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
 from headwater.seams.collector import collector_paused
 from headwater.seams.storage import Storage
+
+log = logging.getLogger(__name__)
 
 _ARCHIVED_AT_ONCE = 20
 """How many archived commits are read at once in search of a schema; nearly all of them have one."""
@@ -264,14 +267,12 @@ class TableView:
     @cached_property
     def pending_compactions(self) -> Mapping[FileGroupId, InstantTime]:
         """The file groups of pending compactions, each with the instant of its compaction."""
-        groups = {}
-        for instant in self.timeline.pending:
-            if instant.action is Action.COMPACTION:
-                plan = self._reader.load_plan(instant)
-                for operation in plan.operations or ():
-                    group = FileGroupId(operation.partition_path or "", operation.file_id or "")
-                    groups[group] = instant.requested_time
-        return groups
+        return {
+            group: instant.requested_time
+            for instant in self.timeline.pending
+            if instant.action is Action.COMPACTION
+            for group in self._groups_of_plan(instant)
+        }
 
     @cached_property
     def pending_rewrites(self) -> Mapping[FileGroupId, Instant]:
@@ -279,21 +280,32 @@ class TableView:
 
         No second plan may name one of them: what the first one makes of it is not known yet.
         """
-        groups: dict[FileGroupId, Instant] = {}
-        for instant in self.timeline.pending:
-            if instant.action in (Action.COMPACTION, Action.LOG_COMPACTION):
-                plan = self._reader.load_plan(instant)
-                named = [(one.partition_path, one.file_id) for one in plan.operations or ()]
-            elif instant.action is Action.CLUSTERING:
+        return {
+            group: instant
+            for instant in self.timeline.pending
+            if instant.action in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
+            for group in self._groups_of_plan(instant)
+        }
+
+    def _groups_of_plan(self, instant: Instant) -> list[FileGroupId]:
+        """Return the file groups that a rewrite reads; none of a plan that is gone (N-37)."""
+        try:
+            if instant.action is Action.CLUSTERING:
                 clustering = self._reader.load_clustering(instant).clustering_plan
                 inputs = (clustering.input_groups if clustering else ()) or ()
                 slices = [one for group in inputs for one in group.slices or ()]
                 named = [(one.partition_path, one.file_id) for one in slices]
             else:
-                continue
-            for partition, file_id in named:
-                groups[FileGroupId(partition or "", file_id or "")] = instant
-        return groups
+                operations = self._reader.load_plan(instant).operations or ()
+                named = [(one.partition_path, one.file_id) for one in operations]
+        except NotFoundError as error:
+            if error.kind is not ErrorKind.INSTANT_NOT_FOUND:
+                raise
+            # It was cancelled since the timeline was listed. Who plans under the lock has a
+            # timeline of that moment.
+            log.info("plan passed over, it is gone instant=%s", instant)
+            return []
+        return [FileGroupId(partition or "", file_id or "") for partition, file_id in named]
 
     def instants_within_open_closed(
         self, after: InstantTime | None, until: InstantTime | None = None

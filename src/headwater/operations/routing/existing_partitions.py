@@ -66,8 +66,11 @@ def _set_where(
 ) -> pa.RecordBatch:
     at = rows.schema.get_field_index(column)
     held = rows.column(at)
+    value = pa.scalar(text, pa.string())
     try:
-        value = pa.scalar(text, pa.string()).cast(held.type)
+        if pa.types.is_timestamp(held.type):
+            value = value.cast(pa.int64())  # The text is the number that is stored.
+        value = value.cast(held.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         # Other writers may have other texts for a value, such as a date.
         return rows

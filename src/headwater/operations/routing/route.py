@@ -16,10 +16,7 @@ from headwater.arrow.keys import KeyGenerator
 from headwater.engine.engine import GROUP_NUMBER, Route, RouteKind
 from headwater.errors import check
 from headwater.operations.plan import INSERTS, WritePlan
-from headwater.operations.routing.existing_partitions import (
-    existing_partitions,
-    with_existing_partitions,
-)
+from headwater.operations.routing.existing_partitions import existing_partitions
 from headwater.operations.routing.record_index_lookup import keys_by_partition
 from headwater.operations.routing.tagging import tag_rows
 from headwater.operations.tasks.fit import fit_rows
@@ -64,8 +61,6 @@ def assign_groups(
     if not plan.is_global:
         return rows, *_tagged_groups(keys.partition_dictionary(rows), tags)
     homes = existing_partitions(plan, keys, rows, tags)
-    if not plan.moves_records:
-        rows = with_existing_partitions(keys, rows, homes)
     groups = _unsettled_groups if plan.settles_partitions else _tagged_groups
     return rows, *groups(homes, tags)
 

@@ -5,7 +5,11 @@ among themselves and other than the one where the record is. All of them have co
 the number of the slice that holds the key, or by the key itself if it is new. The task settles
 
 1. which one of several rows of a key counts, whatever partitions they claim;
-2. in a plan that moves records, whether the record goes elsewhere. The row and the record are
+2. in a plan that leaves records where they are, whether the record is still there: files and
+   indexes may have keys of records that a log has deleted. If it is, the row gets the record's own
+   partition columns, because readers skip partitions by them. If not, it is an insert into the
+   partition that it claims, as it is once the log was compacted;
+3. in a plan that moves records, whether the record goes elsewhere. The row and the record are
    merged first: one that loses, because its ordering value is the smaller one, moves nothing. If it
    does, the merged record is an insert into its new partition, and its key is deleted in the slice
    that had it. Both files are this task's and of one commit.
@@ -16,7 +20,7 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import numpy as np
@@ -32,7 +36,7 @@ from headwater.arrow.meta_columns import (
     add_meta_columns,
 )
 from headwater.arrow.ordering import Mask
-from headwater.arrow.record_marks import deleted_rows
+from headwater.arrow.record_marks import deleted_rows, whole
 from headwater.arrow.reduce import reduce_batch
 from headwater.arrow.schema_evolution import project_batch
 from headwater.operations.plan import INSERTS, WritePlan
@@ -68,13 +72,41 @@ class PartitionUpdate:
             rows = reduce_batch(rows, self._keys.record_keys(rows), self._rule)
             yield from self._moved(group, rows)
         else:
-            yield group, rows
+            yield from self._kept(group, reduce_batch(rows, self._record_keys(rows), self._rule))
+
+    def _record_keys(self, rows: pa.Table) -> pa.StringArray:
+        return whole(self._keys.record_keys(rows)).cast(pa.string())
 
     def _new(self, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
         """Give new records by partition. A partial write may lack columns, moved records do not."""
         for partition, numbers in rows_by_partition(self._keys.partition_dictionary(rows)):
             some = rows.take(pa.array(numbers))
             yield GroupKey(partition, INSERTS), project_batch(some, self._plan.schema)
+
+    def _kept(self, group: GroupKey, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
+        """Give rows of records that stay where they are, and those whose records are gone."""
+        is_away = ~_is_in_partition(self._keys, rows, group.partition)
+        is_away &= ~deleted_rows(rows, self._rule)
+        if not is_away.any():
+            yield group, rows
+            return
+        keys = self._record_keys(rows)
+        fields = (field.column for field in self._keys.partition.fields)
+        columns = [name for name in fields if name in rows.column_names]
+        old = self._records(group, keys.filter(pa.array(is_away)), [RECORD_KEY, *columns])
+        at = pc.index_in(keys, value_set=whole(old[RECORD_KEY]).cast(pa.string()))
+        is_gone = pc.and_(pa.array(is_away), pc.is_null(at))
+        is_kept = pc.invert(is_gone)
+        staying, places = rows.filter(is_kept), at.filter(is_kept)
+        for name in columns:
+            own, known = whole(staying[name]), whole(old[name]).take(places)
+            values = pc.if_else(pc.is_valid(places), known, own)
+            number = staying.schema.get_field_index(name)
+            staying = staying.set_column(number, staying.schema.field(number), values)
+        if staying.num_rows:
+            yield group, staying
+        if staying.num_rows < rows.num_rows:
+            yield from self._new(rows.filter(is_gone))
 
     def _moved(self, group: GroupKey, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
         is_away = ~_is_in_partition(self._keys, rows, group.partition)
@@ -83,7 +115,7 @@ class PartitionUpdate:
             yield group, self._staying(group, rows)
             return
         away = rows.filter(pa.array(is_away))
-        old = self._records(group, self._keys.record_keys(away))
+        old = self._records(group, self._keys.record_keys(away), self._schema.names)
         merged = self._merged(old, away)
         moved = merged.filter(pa.array(~_is_in_partition(self._keys, merged, group.partition)))
         yield from self._new(moved.select(self._plan.schema.names))
@@ -100,20 +132,21 @@ class PartitionUpdate:
 
     def _staying(self, group: GroupKey, rows: pa.Table) -> pa.Table:
         """Return rows of records that stay, with the partition columns of where they are."""
-        whole = rows.combine_chunks()
+        combined = rows.combine_chunks()
         home = pa.DictionaryArray.from_arrays(
             pa.array(np.zeros(rows.num_rows, np.int32)), pa.array([group.partition])
         )
         batches = [
-            with_existing_partitions(self._keys, batch, home) for batch in whole.to_batches()
+            with_existing_partitions(self._keys, batch, home) for batch in combined.to_batches()
         ]
         return _marked(pa.Table.from_batches(batches, rows.schema), is_leaving=False)
 
-    def _records(self, group: GroupKey, keys: pa.StringArray) -> pa.Table:
-        """Load the records of some keys from the slice of a group."""
+    def _records(self, group: GroupKey, keys: pa.StringArray, columns: Sequence[str]) -> pa.Table:
+        """Load some columns of the records of some keys from the slice of a group."""
         file_slice = self._plan.slices[group.partition][group.number]
-        with closing(self._reader.read(file_slice, self._schema.names, keys=keys)) as found:
-            return pa.Table.from_batches(found, self._schema)
+        schema = pa.schema([self._schema.field(name) for name in columns])
+        with closing(self._reader.read(file_slice, columns, keys=keys)) as found:
+            return pa.Table.from_batches(found, schema)
 
     def _merged(self, old: pa.Table, rows: pa.Table) -> pa.Table:
         """Return the records that rows become together with the older ones; keys are unique."""

@@ -201,7 +201,7 @@ class FileSystemLockProvider:
     def is_expired(self, key: str, data: bytes) -> bool:
         """Whether the lock with this content may be taken over."""
         path = self.path_of(key)
-        lock = parse_lock_file(data)
+        lock = parse_lock_file(data, path)
         if lock is not None:
             seen_ms = self.unchanged.seen_ms(path, data)
             if seen_ms >= HOLDER_ENDED_MS and self.ids.is_gone(lock.process):
@@ -227,7 +227,7 @@ class FileSystemLockProvider:
     def describe(self, key: str, data: bytes) -> LockInfo:
         """Say what the lock with this content is, for people to read."""
         now_ms = self.clock.now_ms()
-        lock = parse_lock_file(data)
+        lock = parse_lock_file(data, self.path_of(key))
         if lock is None:
             return self._describe_foreign(key, data, now_ms)
         is_expired = self.is_expired(key, data)
@@ -431,7 +431,7 @@ class _Attempt:
             last = Epoch(0, "") if found is None else parse_epoch(found.data, path)
             if last.acquisition == self._home.acquisition:
                 return last.token
-            epoch = Epoch(last.token + 1, self._home.acquisition)
+            epoch = Epoch(last.token + 1, self._home.acquisition, last.unknown)
             try:
                 self._put_epoch(path, epoch.encode(), found)
                 return epoch.token
@@ -488,12 +488,12 @@ class _FileHome:
         ).encode()
 
     def owns(self, data: bytes) -> bool:
-        lock = parse_lock_file(data)
+        lock = parse_lock_file(data, self._path)
         return lock is not None and lock.acquisition == self.acquisition
 
     def sent_ms(self, data: bytes) -> int:
         """When the write of this acquisition with this content was sent."""
-        lock = parse_lock_file(data)
+        lock = parse_lock_file(data, self._path)
         return self._writes.sent_ms(lock.write if lock else 1)
 
     def is_mine(self) -> bool:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headwater.errors import CorruptTableError
+from headwater.format.own_json import check_version, encode_own, own_fields, unknown_fields
 from headwater.seams.ids import Owner
 
 
@@ -60,12 +61,18 @@ class LockFile:
             "processSpace": self.process_space,
             "processStarted": self.process_started,
         }
-        return json.dumps(content).encode()
+        return json.dumps(own_fields(content)).encode()
 
 
-def parse_lock_file(data: bytes) -> LockFile | None:
-    """Return the content of a lock file, or None if another engine wrote it."""
+def parse_lock_file(data: bytes, path: str) -> LockFile | None:
+    """Return the content of a lock file, or None if another engine wrote it.
+
+    Raises:
+        UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
+    """
     content = _parse_object(data)
+    if "acquisition" in content:
+        check_version(content, path=path)
     try:
         return LockFile(
             owner=str(content["owner"]),
@@ -95,9 +102,11 @@ class Epoch:
 
     token: int
     acquisition: str
+    unknown: str = ""
+    """What a newer release says besides, as text."""
 
     def encode(self) -> bytes:
-        return json.dumps({"token": self.token, "acquisition": self.acquisition}).encode()
+        return encode_own({"token": self.token, "acquisition": self.acquisition}, self.unknown)
 
 
 def parse_epoch(data: bytes, path: str) -> Epoch:
@@ -105,10 +114,13 @@ def parse_epoch(data: bytes, path: str) -> Epoch:
 
     Raises:
         CorruptTableError: it is no epoch. Guessing a token could hand the same one out twice.
+        UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
     """
     content = _parse_object(data)
+    check_version(content, path=path)
     try:
-        return Epoch(int(content["token"]), str(content["acquisition"]))
+        unknown = unknown_fields(content, ("token", "acquisition"))
+        return Epoch(int(content["token"]), str(content["acquisition"]), unknown)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptTableError(
             f"The epoch of a lock, {path}, is unreadable. Stop every writer of the table, delete "

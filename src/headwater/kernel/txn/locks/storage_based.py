@@ -25,7 +25,6 @@ number of acquisitions could have counted to.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +38,7 @@ from headwater.errors import (
     StorageError,
     raise_internal,
 )
+from headwater.format.own_json import decode_own, encode_own, unknown_fields
 from headwater.kernel.txn.locks.lease import CLOCK_DRIFT_MS, Lease, OnLost, SentWrites
 from headwater.kernel.txn.locks.names import quote_lock_key
 from headwater.kernel.txn.locks.waiting import live_lock_error, wait_for_lock
@@ -65,6 +65,8 @@ class StorageLock:
     token: int | None = None
     acquired_ms: int | None = None
     write: int | None = None
+    unknown: str = ""
+    """What a newer release says besides, as text."""
 
     def encode(self) -> bytes:
         content: dict[str, Any] = {
@@ -76,7 +78,10 @@ class StorageLock:
             "acquiredMs": self.acquired_ms,
             "write": self.write,
         }
-        return json.dumps({k: v for k, v in content.items() if v is not None}).encode()
+        return encode_own({k: v for k, v in content.items() if v is not None}, self.unknown)
+
+
+_FIELDS = ("expired", "validUntil", "owner", "holder", "token", "acquiredMs", "write")
 
 
 def parse_storage_lock(data: bytes, path: str) -> StorageLock:
@@ -84,9 +89,10 @@ def parse_storage_lock(data: bytes, path: str) -> StorageLock:
 
     Raises:
         CorruptTableError: it lacks what Hudi requires.
+        UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
     """
     try:
-        content = json.loads(data)
+        content = decode_own(data, path=path)
         return StorageLock(
             expired=bool(content["expired"]),
             valid_until_ms=int(content["validUntil"]),
@@ -95,6 +101,7 @@ def parse_storage_lock(data: bytes, path: str) -> StorageLock:
             token=_optional_int(content, "token"),
             acquired_ms=_optional_int(content, "acquiredMs"),
             write=_optional_int(content, "write"),
+            unknown=unknown_fields(content, _FIELDS),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptTableError(

@@ -151,7 +151,7 @@ class TestOurFile:
         after = storage.read(LOCK)
         assert after != before
         assert storage.info(LOCK).modified_ms > clock.now_ms() - EXPIRE_MS // 2
-        lock = parse_lock_file(after)
+        lock = parse_lock_file(after, "lock")
         assert lock is not None
         assert lock.token == held.token
 
@@ -179,7 +179,7 @@ class TestOurFile:
             lease_ms=3,
             write=4,
         )
-        assert parse_lock_file(lock.encode()) == lock
+        assert parse_lock_file(lock.encode(), "lock") == lock
         assert b'"2026-01-01 00:00:00.007"' in lock.encode()
 
 

@@ -1,0 +1,91 @@
+"""Files of our own: JSON objects that old and new releases read side by side (INV-89).
+
+    format_version   1; a file without it is of a release before there were versions
+    release          the release that wrote it, to be named to who cannot read it
+    ...              the fields of the file
+
+A release that only adds fields keeps the version: who does not know them ignores them, and keeps
+them where it writes the file anew. A release that gives a field another meaning, or a new one that
+must not be ignored, raises the version, and older releases refuse the file and leave it alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from headwater.errors import ErrorKind, UnsupportedError
+
+FORMAT_VERSION = 1
+VERSION_FIELD = "format_version"
+RELEASE_FIELD = "release"
+
+
+def encode_own(fields: Mapping[str, Any], unknown: str = "") -> bytes:
+    """Encode a file; `unknown` is what `unknown_fields` gave for the file that it replaces."""
+    return json.dumps(own_fields(fields, unknown), sort_keys=True).encode()
+
+
+def own_fields(fields: Mapping[str, Any], unknown: str = "") -> dict[str, Any]:
+    """Return the fields with the version, for files that have other writers as well."""
+    kept: dict[str, Any] = json.loads(unknown) if unknown else {}
+    return {**kept, **fields, VERSION_FIELD: FORMAT_VERSION, RELEASE_FIELD: _this_release()}
+
+
+def decode_own(data: bytes, *, path: str) -> dict[str, Any]:
+    """Return the fields of a file.
+
+    Raises:
+        ValueError: it is no JSON object.
+        UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
+    """
+    fields = json.loads(data)
+    if not isinstance(fields, dict):
+        raise ValueError("it is no JSON object")
+    check_version(fields, path=path)
+    return fields
+
+
+def check_version(fields: Mapping[str, Any], *, path: str) -> None:
+    """Refuse a version that this release does not know.
+
+    Raises:
+        UnsupportedError: kind UNSUPPORTED_FILE_VERSION.
+    """
+    check_version_number(fields.get(VERSION_FIELD), fields.get(RELEASE_FIELD), path=path)
+
+
+def check_version_number(found: object, release: object, *, path: str) -> None:
+    """Refuse a version that this release does not know; None is that of the first releases.
+
+    Raises:
+        UnsupportedError: kind UNSUPPORTED_FILE_VERSION.
+    """
+    if found is None or (isinstance(found, int) and 0 <= found <= FORMAT_VERSION):
+        return
+    newer = f"release {release}" if release else "a newer release"
+    raise UnsupportedError(
+        f"{path} has format version {found}, and this is Headwater {_this_release()}, which knows "
+        f"versions up to {FORMAT_VERSION}. Headwater {release or '(unnamed)'} wrote it: use "
+        f"{newer} or a later one here. Do not delete the file, its owner may be at work",
+        kind=ErrorKind.UNSUPPORTED_FILE_VERSION,
+        path=path,
+    )
+
+
+def unknown_fields(fields: Mapping[str, Any], known: Collection[str]) -> str:
+    """Return the fields that this release does not know, as text; empty if there are none."""
+    kept = {
+        name: value
+        for name, value in fields.items()
+        if name not in known and name not in (VERSION_FIELD, RELEASE_FIELD)
+    }
+    return json.dumps(kept, sort_keys=True) if kept else ""
+
+
+@cache
+def _this_release() -> str:
+    return version("headwater")

@@ -1,0 +1,87 @@
+"""N-37: a rewrite that comes upon a plan just as it is cancelled passes it over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headwater as hw
+from headwater.metadata.view import view_of
+from headwater.table import Table
+
+SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("value", pa.int64())])
+KINDS = ("compaction", "logcompaction", "clustering")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = hw.create_table(
+        tmp_path / "t",
+        schema=SCHEMA,
+        record_key="id",
+        table_type="MERGE_ON_READ",
+        buckets=1,
+        options={"headwater.storage.fsync": "false"},
+    )
+    for value in range(7):
+        made.upsert(pa.table({"id": ["a"], "value": [value]}, schema=SCHEMA))
+    return made
+
+
+def schedule(table: Table, kind: str) -> str:
+    services = table.services
+    scheduled = {
+        "compaction": services.schedule_compaction,
+        "logcompaction": services.schedule_log_compaction,
+        "clustering": services.schedule_clustering,
+    }[kind]()
+    assert scheduled is not None
+    return scheduled
+
+
+def remove(table: Table, time: str) -> None:
+    storage = table.storage
+    for name in storage.list_names(".hoodie/timeline"):
+        if name.startswith(time):
+            storage.delete(f".hoodie/timeline/{name}")
+
+
+def vanish_when_read(monkeypatch: pytest.MonkeyPatch, table: Table, time: str) -> list[str]:
+    """Take a plan away at the moment in which somebody has listed it and comes to read it."""
+    real: Callable[..., Any] = type(table.storage).read_many
+    seen: list[str] = []
+
+    def read_many(self: object, paths: Iterable[str]) -> Any:
+        asked = list(paths)
+        if not seen and any(time in path and path.endswith(".requested") for path in asked):
+            seen.append(time)
+            remove(table, time)
+        return real(self, asked)
+
+    monkeypatch.setattr(type(table.storage), "read_many", read_many)
+    return seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_n_37_a_view_passes_over_a_plan_that_is_gone(table: Table, kind: str) -> None:
+    time = schedule(table, kind)
+    view = view_of(table.context)
+    remove(table, time)
+    assert view.pending_rewrites == {}
+    assert view.pending_compactions == {}
+    assert [row["value"] for row in table.read_arrow().to_pylist()] == [6]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("other", ["compact", "log_compact", "cluster"])
+def test_n_37_a_rewrite_passes_over_a_plan_that_is_gone(
+    table: Table, monkeypatch: pytest.MonkeyPatch, kind: str, other: str
+) -> None:
+    seen = vanish_when_read(monkeypatch, table, schedule(table, kind))
+    getattr(table.services, other)()
+    assert seen, "the test did not come to its point"
+    assert [row["value"] for row in table.read_arrow().to_pylist()] == [6]
