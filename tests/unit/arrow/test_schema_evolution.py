@@ -77,8 +77,13 @@ def test_integers_become_doubles_only_if_that_is_asked_for(
 
 @pytest.mark.parametrize("wrapped", [plain, elements, values, struct])
 def test_whole_numbers_and_nulls_become_the_integers_of_the_column(wrapped: Any) -> None:
-    inside = {plain: lambda v: v, elements: lambda v: [v], struct: lambda v: {"f": v}}
-    wrap = inside.get(wrapped, lambda v: [("k", v)])
+    def wrap(value: int | None) -> Any:
+        if wrapped is plain:
+            return value
+        if wrapped is struct:
+            return {"f": value}
+        return [value] if wrapped is elements else [("k", value)]
+
     numbers = [5, None, -(2**53) + 1, 0]
     rows = pa.table({"c": pa.array([wrap(n) for n in numbers], wrapped(pa.float64()))})
     found = project_batch(rows, column(wrapped(pa.int64())), rounds=False).column("c")

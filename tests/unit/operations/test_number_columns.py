@@ -30,7 +30,7 @@ def accounts(path: Path, table_type: str, options: dict[str, str], column: str =
 
 
 def values_of(table: Table) -> list[object]:
-    return table.read_arrow().sort_by("id")["account"].to_pylist()
+    return list(table.read_arrow().sort_by("id")["account"].to_pylist())
 
 
 @each_type
