@@ -243,8 +243,8 @@ class Table:
                 window is open at `after` and closed at `until`. None and `0` mean the beginning;
                 without `until` the window ends now.
             cdc: whether to read every change, deletes included, with the record before and after
-                it; the columns are `op` (i, u, d), `ts`, `before` and `after`. Sorted by `ts` and `op`
-                they can be applied one by one: a record that a write moved is deleted, then
+                it; the columns are `op` (i, u, d), `ts`, `before` and `after`. Sorted by `ts` and
+                `op` they can be applied one by one: a record that a write moved is deleted, then
                 inserted. Otherwise the last version of every record that was written and is still
                 there.
             spark: the session to use; the active one unless given.

@@ -475,15 +475,15 @@ def _check_whole(written: pa.DataType, stored: pa.DataType, path: str) -> None:
     """
     if not (pa.types.is_struct(written) and pa.types.is_struct(stored)):
         return
-    given = {field.name: field.type for field in written}
-    for field in stored:
-        inner = f"{path}.{field.name}"
-        if field.name not in given:
+    given = {part.name: part.type for part in written}
+    for part in stored:
+        inner = f"{path}.{part.name}"
+        if part.name not in given:
             raise InvalidInputError(
                 f"The rows of a partial write have column {path} without its field {inner}, which "
                 "would become null. Give all fields of the column, or leave the column out"
             )
-        _check_whole(given[field.name], field.type, inner)
+        _check_whole(given[part.name], part.type, inner)
 
 
 def _check_deciding_columns(config: TableConfig, columns: pa.Schema) -> None:

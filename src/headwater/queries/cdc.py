@@ -13,8 +13,9 @@ just after (format rule 10). Nothing that a table service does is a change.
 Changes come write by write in the order of completion. Of one write, deletes come first, since a
 record that moves to another file group is deleted in the old one and inserted in the new one. So
 folding the feed over view(after) gives view(until): i and u set a record, d removes it. Where tasks
-run beside each other, sorting by `ts` and `op` gives this order. A record that a write leaves as it was, because the older one wins, is no change; one that is
-written again with the same values is an update.
+run beside each other, sorting by `ts` and `op` gives this order. A record that a write leaves as
+it was, because the older one wins, is no change; one that is written again with the same values is
+an update.
 """
 
 from __future__ import annotations

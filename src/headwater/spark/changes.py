@@ -40,7 +40,7 @@ def read_incremental(
 def read_change_feed(
     spark: SparkSession, plan: ChangeFeedPlan, spark_config: SparkConfig | None = None
 ) -> DataFrame:
-    """Return a DataFrame of the changes of a plan, in no order; sorted by `ts` and `op` they fold."""
+    """Return a DataFrame of the changes of a plan, in no order; `ts` and then `op` tell theirs."""
     schema = frame_schema_of(plan.result_schema)
     groups = _by_file_group(plan.tasks)
     if not groups:

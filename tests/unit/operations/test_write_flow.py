@@ -313,7 +313,7 @@ def test_a_partial_write_of_a_part_of_a_struct_is_refused(tmp_path: Path, table_
     table.upsert(pa.Table.from_pylist([record], schema))
     part = pa.struct([("x", number), ("inner", pa.struct([("z", number)]))])
     some = pa.table({"id": ["a"], "place": pa.array([{"x": 9, "inner": {"z": 9}}], part)})
-    with pytest.raises(InvalidInputError, match="without its field place.inner.y"):
+    with pytest.raises(InvalidInputError, match=r"without its field place\.inner\.y"):
         table.upsert(some, partial=True)
     assert table.read_arrow().to_pylist() == [record]
     whole = {"x": 9, "inner": {"y": 8, "z": 7}}

@@ -459,10 +459,10 @@ class TestCdcLogs:
             }
         )
         self.commit(rewritten, schema, rows)
-        # The images of the log, in the types of the table; 100 is in no data file.
+        # The images of the log, in the types of the table, deletes first; 100 is in no data file.
         assert rewritten.feed(20, None) == [
-            ("u", 40, row("a", 100), row("a", 2)),
             ("d", 40, row("b", 100), None),
+            ("u", 40, row("a", 100), row("a", 2)),
             ("i", 40, None, row("c", 3)),
         ]
 

@@ -147,5 +147,5 @@ def test_without_conditions_all_rows_stay() -> None:
 
 
 def test_a_column_that_does_not_exist_is_named() -> None:
-    with pytest.raises(InvalidInputError, match="the column nope, which does not exist; .* are x"):
+    with pytest.raises(InvalidInputError, match="the column nope, which does not exist"):
         kept(pa.int32(), [1], "X = 1 AND nope = 1")
