@@ -154,6 +154,7 @@ class TableContext:
             self.components,
             self.layout,
             lock_timeout_ms=self.lock_config.acquire_timeout_ms,
+            clock_ahead_ms_max=self.write_config.clock_ahead_ms_max,
             load_markers=load_every_marker,
         )
 

@@ -79,6 +79,7 @@ class ErrorKind(StrEnum):
     INVALID_INDEX = "invalid_input.index"
     NO_LOCK_PROVIDER = "invalid_input.no_lock_provider"
     UNSUPPORTED_FILE_VERSION = "unsupported.file_version"
+    CLOCK_AHEAD = "invalid_input.clock_ahead"
 
 
 class HeadwaterError(Exception):

@@ -21,7 +21,6 @@ PROTOCOL = ROOT / "docs" / "protocol"
 SIMULATOR = ROOT / "src" / "headwater" / "testing"
 
 NOT_HELD = {
-    "INV-90": "the time that is issued has no upper bound yet",
     "LIV-15": "about the transactions that need no lock, which are not built",
 }
 """The rules that nothing holds, and why. Whoever adds one adds it to the page's last table too."""

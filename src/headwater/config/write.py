@@ -63,6 +63,15 @@ WRITER_ID = Option(
 )
 
 
+CLOCK_AHEAD_MAX = Option(
+    "headwater.clock.ahead.max.ms",
+    milliseconds(minimum=0),
+    default=3_600_000,
+    doc="How far this process's clock may be ahead of the store's and of the timeline before it "
+    "may write no instant; a tenth of it is warned of. 0 is any time.",
+)
+
+
 def _conflict_retries(reader: OptionReader) -> int:
     is_among_writers = reader.read(CONCURRENCY_MODE).is_multi_writer
     return CONFLICT_RETRIES_AMONG_WRITERS if is_among_writers else 0
@@ -76,3 +85,4 @@ class WriteConfig(OptionConfig):
     conflict_retries: int = inferred(CONFLICT_RETRIES, _conflict_retries)
     conflicts_before_lock: int = setting(CONFLICTS_BEFORE_LOCK)
     writer_id: str | None = setting(WRITER_ID)
+    clock_ahead_ms_max: int = setting(CLOCK_AHEAD_MAX)

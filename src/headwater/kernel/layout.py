@@ -24,6 +24,8 @@ CANCEL_COUNT = f"{HOODIE}/.cancel_count.json"
 MARKERS = f"{HOODIE}/.temp"
 DETECTION = f"{HOODIE}/.detection"
 SINKS = f"{HOODIE}/.sinks"
+CLOCK = f"{HOODIE}/.clock"
+"""Written to learn the time of the store's own clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.client.heartbeat.interval_in_ms": "1000",
     "hoodie.metadata.compact.max.delta.commits": "3",
+    "headwater.clock.ahead.max.ms": "0",  # The clock of these tests has nothing to do with files.
 }
 EXPIRY_MS = 10_000
 INDEX_WRITES_MIN = 4

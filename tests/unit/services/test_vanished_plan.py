@@ -34,11 +34,12 @@ def table(tmp_path: Path) -> Table:
 
 def schedule(table: Table, kind: str) -> str:
     services = table.services
-    scheduled = {
-        "compaction": services.schedule_compaction,
-        "logcompaction": services.schedule_log_compaction,
-        "clustering": services.schedule_clustering,
-    }[kind]()
+    if kind == "compaction":
+        scheduled = services.schedule_compaction()
+    elif kind == "logcompaction":
+        scheduled = services.schedule_log_compaction()
+    else:
+        scheduled = services.schedule_clustering()
     assert scheduled is not None
     return scheduled
 

@@ -6,7 +6,7 @@ implementation:
 
 1. take the table lock;
 2. reload the timeline, and what else the step asked for;
-3. issue the next instant time: max(clock, largest time known + 1 ms);
+3. issue the next instant time: max(clock, largest time known + 1 ms), unless the clock is wrong;
 4. let the step decide;
 5. write each event's object with put-if-absent, asking the lock's home right before each write
    whether we still hold it; an unknown outcome is read back, never taken for a failure;
@@ -28,12 +28,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, assert_never
 
-from headwater.errors import HeadwaterError, NotFoundError
-from headwater.kernel.layout import CANCEL_COUNT, CANCELS, TableLayout
+from headwater.errors import HeadwaterError, NotFoundError, StorageError
+from headwater.kernel.layout import CANCEL_COUNT, CANCELS, CLOCK, TableLayout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.timeline.names import is_instant_time
-from headwater.kernel.timeline.times import issue_time
+from headwater.kernel.timeline.times import check_clock, is_doubtful, issue_time
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
 from headwater.kernel.txn.changes import Change, load_changes
 from headwater.kernel.txn.events import Delete, Ensure, Event, Put, PutOnce, Write, writes_of
@@ -165,11 +165,13 @@ class LockTransaction:
         *,
         lock_timeout_ms: int = 60_000,
         load_markers: LoadMarkers = load_markers,
+        clock_ahead_ms_max: int = 0,
     ) -> None:
         self._components = components
         self._layout = layout
         self._lock_timeout_ms = lock_timeout_ms
         self._load_markers = load_markers
+        self._clock_ahead_ms_max = clock_ahead_ms_max
         self._watch = HeartbeatWatch(components.clock, components.ids.is_gone)
         self._last_issued: InstantTime | None = None
         self._held: PerThread[HeldLock] = PerThread()
@@ -229,9 +231,9 @@ class LockTransaction:
             if attempt is not None:
                 seen[time] = SeenAttempt(attempt=attempt, is_active=self._watch.is_active(attempt))
         now_ms = self._components.clock.now_ms()
-        self._last_issued = issue_time(
-            now_ms, self._largest_known(timeline), is_utc=self._layout.is_utc
-        )
+        known = self._largest_known(timeline)
+        self._check_clock(now_ms, known)
+        self._last_issued = issue_time(now_ms, known, is_utc=self._layout.is_utc)
         return Prefix(
             timeline=timeline,
             next_time=self._last_issued,
@@ -251,6 +253,20 @@ class LockTransaction:
             ),
             metadata_names={t: load_metadata_names(storage, t) for t in needs.metadata_names},
         )
+
+    def _check_clock(self, now_ms: int, known: InstantTime | None) -> None:
+        """Compare the clock with the store's, if the timeline does not vouch for it (INV-90)."""
+        bound_ms, is_utc = self._clock_ahead_ms_max, self._layout.is_utc
+        if not is_doubtful(now_ms, known, bound_ms, is_utc=is_utc):
+            return
+        try:
+            self._components.storage.put(CLOCK, b"")
+            store_ms = self._components.storage.info(CLOCK).modified_ms
+        except (StorageError, NotFoundError) as error:
+            log.warning("the store does not say its time error=%s", error)
+            return
+        if store_ms > 0:
+            check_clock(now_ms, store_ms, bound_ms)
 
     def _load_requests(self, instants: tuple[Instant, ...]) -> dict[InstantTime, bytes]:
         contents = load_contents(
