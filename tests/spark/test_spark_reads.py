@@ -155,6 +155,8 @@ def test_a_table_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     assert df.columns == ["id", "city", "n", "note"]
 
 
+LOSSY = {"headwater.schema.allow.lossy.widening": "true"}
+
 BEFORE = pa.schema(
     [
         pa.field("id", pa.string()),
@@ -204,7 +206,9 @@ WIDENED = {**OLD_ROW, "s": {"a": 5, "b": None}, "more": None}
 def test_base_files_of_an_older_schema(
     spark: SparkSession, tmp_path: Path, is_vectorized: str
 ) -> None:
-    table = hw.create_table(tmp_path / "t", schema=BEFORE, record_key="id", buckets=64)
+    table = hw.create_table(
+        tmp_path / "t", schema=BEFORE, record_key="id", buckets=64, options=LOSSY
+    )
     table.upsert(pa.Table.from_pylist([OLD_ROW], BEFORE))
     table.upsert(pa.Table.from_pylist([NEW_ROW], AFTER))
     key = "spark.sql.parquet.enableVectorizedReader"
@@ -221,7 +225,11 @@ def test_base_files_of_an_older_schema(
 def test_long_files_of_a_column_that_became_a_double(spark: SparkSession, tmp_path: Path) -> None:
     """Spark refuses to read such files, so tasks do."""
     table = hw.create_table(
-        tmp_path / "t", schema="id string, x long, y int", record_key="id", buckets=64
+        tmp_path / "t",
+        schema="id string, x long, y int",
+        record_key="id",
+        buckets=64,
+        options=LOSSY,
     )
     table.upsert(pa.table({"id": ["old"], "x": [2**40], "y": pa.array([1], pa.int32())}))
     table.upsert(pa.table({"id": ["new"], "x": [0.5], "y": pa.array([2], pa.int32())}))

@@ -29,7 +29,7 @@ def test_the_note_says_what_the_conflict_said() -> None:
     clock.advance_ms(LOOK_EVERY_MS)
     with pytest.raises(EarlyConflictError) as caught:
         stop.check()
-    assert str(caught.value) == str(CONFLICT)
+    assert caught.value.message == CONFLICT.message
     assert caught.value.context == CONFLICT.context
 
 

@@ -74,7 +74,7 @@ def wait_for_lock(
             if left_ms <= 0 or (failure is not None and failure.retry is Retry.NEVER):
                 break
             pause_ms = backoff_ms // 2 + ids.jitter(backoff_ms // 2 + 1)
-            clock.sleep_ms(min(pause_ms, left_ms))
+            clock.sleep_ms(min(pause_ms, patience.undisturbed_ms(clock.monotonic_ms())))
             backoff_ms = min(backoff_ms * 2, BACKOFF_MAX_MS)
     except (Exception, KeyboardInterrupt, SystemExit):
         # Somebody who loses patience must not stay in a queue, and so in the way of the others.
@@ -108,8 +108,16 @@ class _Patience:
             if is_over and self._has_looked and holder is not None and not self._is_same(holder):
                 self._deadline_ms = now_ms + self._timeout_ms
                 self._look_ms = now_ms + self._timeout_ms // 2
-            self._seen, self._has_looked = holder, True
+                self._has_looked = False
+            else:
+                self._has_looked = True
+            self._seen = holder
         return self._deadline_ms - now_ms
+
+    def undisturbed_ms(self, now_ms: int) -> int:
+        """Return how long a pause may be without missing the next look at the holder."""
+        ends_ms = self._deadline_ms if self._has_looked else self._look_ms
+        return max(1, ends_ms - now_ms)
 
     def _is_same(self, holder: LockInfo) -> bool:
         # Another engine's locks have no tokens.
