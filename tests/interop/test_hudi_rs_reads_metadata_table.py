@@ -61,7 +61,7 @@ def upkeep_of(table: Table) -> MetadataServices:
         components=components,
         config=table.config,
         commits=4,
-        claim=lambda: Claim.new(components.ids, interval_ms=1_000, tolerable_misses=2),
+        claim=lambda: Claim.new(components.ids, interval_ms=60_000, tolerable_misses=2),
     )
 
 

@@ -476,7 +476,7 @@ class BeforeTheLock:
 def _overtaken(table: Table, act: Callable[[], Any]) -> TableContext:
     locks = BeforeTheLock(table.context.components.locks, act)
     components = replace(table.context.components, locks=locks)
-    return TableContext.through(components, table.config, QUICK_TO_DIE)
+    return TableContext.through(components, table.config)
 
 
 def test_a_savepoint_that_comes_between_plan_and_request_is_respected(

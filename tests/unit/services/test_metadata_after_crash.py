@@ -36,10 +36,10 @@ SCHEMA = pa.schema(
 )
 OPTIONS = {
     "headwater.storage.fsync": "false",
-    "hoodie.client.heartbeat.interval_in_ms": "1000",
     "hoodie.metadata.compact.max.delta.commits": "3",
     "headwater.clock.ahead.max.ms": "0",  # The clock of these tests has nothing to do with files.
 }
+HEARTBEAT = {"hoodie.client.heartbeat.interval_in_ms": "1000"}
 EXPIRY_MS = 10_000
 INDEX_WRITES_MIN = 4
 """A log and three timeline files: fewer crashes than this would mean that nothing was tried."""
@@ -58,7 +58,7 @@ def process_of(name: str, table: Table, clock: ManualClock, storage: Any = None)
             storage=storage or table.storage,
             clock=clock,
             ids=SystemIds(Owner(name, 1, name)),
-            options=check_options(OPTIONS).known,
+            options=check_options({**OPTIONS, **HEARTBEAT}).known,
         )
     )
 
