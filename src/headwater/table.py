@@ -21,8 +21,10 @@ from headwater.config.spark import SparkConfig
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.inspect import Inspect
+from headwater.inspect.history import list_history
 from headwater.kernel.new_table import NewTable
 from headwater.metadata.indexes import Indexes
+from headwater.metadata.view import load_view
 from headwater.model.commit import Commit
 from headwater.opening import Place, create_context, open_context
 from headwater.operations.plan import Operation
@@ -93,6 +95,15 @@ class Table:
     @property
     def storage(self) -> Storage:
         return self.context.storage
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table as of now, without meta columns."""
+        return load_view(self.storage, self.config).schema()
+
+    def history(self) -> pa.Table:
+        """Return the commits of the active timeline and what each did, newest first."""
+        return list_history(self.storage, self.config)
 
     @cached_property
     def inspect(self) -> Inspect:
