@@ -34,7 +34,7 @@ from headwater.queries.incremental import (
     parse_window,
     plan_incremental,
 )
-from headwater.queries.slice_reader import read_slices
+from headwater.queries.slice_query import read_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 from headwater.seams.storage import Storage
 from headwater.services import Services
@@ -214,7 +214,7 @@ class Table:
             where: comparisons of columns with literals in SQL, joined by AND (a timestamp without
                 a zone is UTC), or any expression of pyarrow.
 
-        Raises: see `queries.snapshot.plan_snapshot` and `queries.slice_reader.read_slices`.
+        Raises: see `queries.snapshot.plan_snapshot` and `queries.slice_query.read_slices`.
         """
         plan = plan_snapshot(
             self.context,
