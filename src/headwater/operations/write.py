@@ -395,7 +395,7 @@ class RunningWrite:
 
 def _give_up(table: TableContext, inflight: InflightWrite) -> None:
     layout = table_layout(table.config)
-    rollback_own_write(table.components, layout, load_every_marker, inflight, has_indexes=True)
+    rollback_own_write(table.components, layout, load_every_marker, inflight)
 
 
 def _check_features(config: TableConfig) -> None:

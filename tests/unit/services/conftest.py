@@ -196,7 +196,6 @@ def cleaner_of() -> Callable[..., Cleaner]:
             load_markers=load_every_marker,
             interval_ms=1_000,
             tolerable_misses=2,
-            has_indexes=True,
         )
         return Cleaner(rollbacks, txn.watch)
 
