@@ -26,8 +26,8 @@ from headwater.metadata.indexes import Indexes
 from headwater.model.commit import Commit
 from headwater.opening import Place, create_context, open_context
 from headwater.operations.plan import Operation
+from headwater.operations.request import WriteRequest
 from headwater.operations.retry import write_with_retries
-from headwater.operations.write import WriteRequest
 from headwater.queries.cdc import plan_change_feed
 from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import (

@@ -40,7 +40,7 @@ from headwater.kernel.view.commits import CompletedCommit
 from headwater.markers.client import MarkerServiceAddress
 from headwater.markers.detection import Detection
 from headwater.model.files import FileGroupId, FileSlice
-from headwater.model.instant import InstantTime
+from headwater.model.instant import Action, InstantTime
 from headwater.seams.storage import Storage
 from headwater.slice.reader import SliceReader
 
@@ -71,6 +71,15 @@ class Operation(StrEnum):
             Operation.OVERWRITE_PARTITIONS,
             Operation.DELETE_PARTITIONS,
         )
+
+
+def action_of(config: TableConfig, operation: Operation) -> Action:
+    """Return the action under which a write stands on the timeline."""
+    if operation.is_replacing:
+        return Action.REPLACE_COMMIT
+    if config.table_type is TableType.MERGE_ON_READ:
+        return Action.DELTA_COMMIT
+    return Action.COMMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

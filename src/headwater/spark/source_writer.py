@@ -45,17 +45,13 @@ from headwater.errors import (
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.heartbeat import shared_heartbeat
 from headwater.model.commit_metadata import WriteStat
+from headwater.operations.committing import PlannedWrite
 from headwater.operations.plan import Operation
+from headwater.operations.request import WriteRequest
 from headwater.operations.sink_progress import save_attempt
 from headwater.operations.tasks.execute import execute_write
 from headwater.operations.tasks.staging import StagedRows, needs_staging, stage_rows, staging_folder
-from headwater.operations.write import (
-    PlannedWrite,
-    WriteRequest,
-    abandon_write,
-    resume_write,
-    start_write,
-)
+from headwater.operations.write import abandon_write, resume_write, start_write
 from headwater.seams.clock import SystemClock
 from headwater.seams.open_storage import open_storage
 from headwater.services import Services

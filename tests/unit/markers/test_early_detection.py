@@ -32,7 +32,8 @@ from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import FileGroupId, LogFile, write_token
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import RunningWrite, start_write
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.ids import SystemIds
 from headwater.seams.local import LocalStorage

@@ -25,9 +25,10 @@ from headwater.markers.service import NoConflictWatch
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import parse_data_file
 from headwater.operations.plan import Operation
+from headwater.operations.request import WriteRequest
 from headwater.operations.routing.route import group_route
 from headwater.operations.tasks.execute import execute_write
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.write import RunningWrite, start_write
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])

@@ -23,7 +23,8 @@ from headwater.metadata.record_lookup import find_locations, find_locations_by_p
 from headwater.metadata.services import MetadataServices, compact_metadata_table
 from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import start_write
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])

@@ -16,8 +16,9 @@ from headwater.engine.inline import InlineRows
 from headwater.errors import EarlyConflictError, ErrorKind
 from headwater.kernel.layout import ATTEMPTS
 from headwater.operations.plan import Operation
+from headwater.operations.request import WriteRequest
 from headwater.operations.tasks.execute import execute_write
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.write import RunningWrite, start_write
 
 MODE = "hoodie.write.concurrency.mode"
 OPTIMISTIC = "optimistic_concurrency_control"

@@ -12,9 +12,10 @@ from tests.support.counting_storage import CountingStorage
 import headwater as hw
 from headwater.context import TableContext
 from headwater.operations.plan import Operation, WritePlan
+from headwater.operations.request import WriteRequest
 from headwater.operations.routing.indexed_summaries import IndexedSummaries
 from headwater.operations.routing.key_lookup import KeyLookup
-from headwater.operations.write import WriteRequest, start_write
+from headwater.operations.write import start_write
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("fare", pa.int64())])

@@ -15,7 +15,8 @@ import headwater as hw
 from headwater.context import TableContext
 from headwater.metadata.partition_kinds import RECORD_INDEX
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import start_write
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
