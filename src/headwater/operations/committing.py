@@ -55,7 +55,7 @@ def commit_metadata(
     extra = {
         **request.extra_metadata,
         **extra_metadata,
-        SCHEMA_KEY: encode_avro_schema(plan.schema, table=plan.config.name),
+        SCHEMA_KEY: encode_avro_schema(plan.columns.schema, table=plan.config.name),
         WRITER_KEY: str(attempt.owner),
         TOKEN_KEY: attempt.token,
     }

@@ -44,7 +44,11 @@ from headwater.metadata.view import IndexedView
 from headwater.model.files import FileSlice
 from headwater.model.instant import Instant, State
 from headwater.operations.plan import (
+    KeySearch,
+    OpenGroups,
     Operation,
+    TableLocation,
+    WriteColumns,
     WritePlan,
     action_of,
     generations_of,
@@ -79,20 +83,23 @@ def plan_write(
         columns = pa.schema([column for column in schema if column.name in present])
     is_bucketed = config.index_type is IndexType.BUCKET
     return WritePlan(
-        storage_uri=storage.uri,
-        storage_options=table.options,
+        location=TableLocation(storage.uri, table.options),
         config=config,
-        schema=schema,
-        avro_schema=_file_schema(schema, config),
-        block_avro_schema=_file_schema(columns, config),
+        columns=WriteColumns(
+            schema=schema,
+            avro_schema=_file_schema(schema, config),
+            block_avro_schema=_file_schema(columns, config),
+        ),
         instant_time=write.instant_time,
         attempt=write.attempt.attempt,
         operation=request.operation,
         files=table.file_config,
         is_partial=request.is_partial,
-        record_size_bytes=None if is_bucketed else _record_size(view, table.file_config),
         is_non_blocking=table.write_config.concurrency_mode is ConcurrencyMode.NON_BLOCKING,
-        generations=generations_of(view.replaces) if is_bucketed else {},
+        groups=OpenGroups(
+            record_size_bytes=None if is_bucketed else _record_size(view, table.file_config),
+            generations=generations_of(view.replaces) if is_bucketed else {},
+        ),
     )
 
 
@@ -121,7 +128,9 @@ def look_up(
     if plan.config.index_type in BLOOM_INDEXES and plan.files.bloom_uses_metadata:
         has_filters = plan.looks_up and view.has_index(BLOOM_FILTERS)
         has_ranges = has_filters and view.has_index(COLUMN_STATS)
-        return replace(plan, has_bloom_index=has_filters, has_key_ranges=has_ranges), None
+        return replace(
+            plan, key_search=KeySearch(has_bloom_index=has_filters, has_key_ranges=has_ranges)
+        ), None
     is_partitioned = plan.config.index_type is IndexType.RECORD_LEVEL_INDEX
     is_asked = is_partitioned or plan.config.index_type in RECORD_INDEXES
     if not is_asked or plan.operation.is_replacing or not view.has_index(RECORD_INDEX):
@@ -130,16 +139,16 @@ def look_up(
     definition = None if table is None else table.definitions.get(RECORD_INDEX)
     if is_partitioned is not (definition is not None and definition.is_partitioned):
         return plan, None  # The index is of the other kind, and does not know all places.
-    plan = replace(plan, uses_record_index=True)
+    searched = replace(plan, key_search=KeySearch(uses_record_index=True))
     if held is None or table is None:
-        return plan, None
+        return searched, None
     try:
         if is_partitioned:
-            return plan, find_locations_by_partition(table, located_keys_of(plan, held))
-        return plan, find_locations(table, record_keys_of(plan, held))
+            return searched, find_locations_by_partition(table, located_keys_of(plan, held))
+        return searched, find_locations(table, record_keys_of(plan, held))
     except CorruptTableError as error:
         log.warning("record index not used table=%s reason=%s", plan.config.name, error)
-        return replace(plan, uses_record_index=False), None
+        return plan, None
 
 
 def partitions_touched(
@@ -158,11 +167,12 @@ def open_groups(plan: WritePlan, view: TableView, touched: Collection[str] | Non
     Of a table with many partitions a small write needs few, and only these are loaded.
     """
     slices = view.slices(touched)
-    return replace(
-        plan,
+    groups = replace(
+        plan.groups,
         slices=_open_slices(plan.config, plan.operation, slices, plan.files),
         known_partitions=frozenset(file_slice.group.partition for file_slice in slices),
     )
+    return replace(plan, groups=groups)
 
 
 def _open_slices(

@@ -55,7 +55,7 @@ from headwater.model.files import BaseFile
 from headwater.model.instant import Instant, State
 from headwater.operations.committing import PlannedWrite, commit_metadata, commit_of
 from headwater.operations.concurrency import check_partial_write
-from headwater.operations.plan import WritePlan, action_of
+from headwater.operations.plan import Announcing, WritePlan, action_of
 from headwater.operations.preparing import (
     look_up,
     open_groups,
@@ -142,21 +142,20 @@ def start_write(
         plan, located = look_up(plan, view, held)
         touched = partitions_touched(plan, held, located)
         plan = open_groups(plan, view, touched)
-        if detects:
-            plan = replace(plan, detection=plan_detection_of(table, plan, inflight.attempt, view))
+        detection = plan_detection_of(table, plan, inflight.attempt, view) if detects else None
         replaceable = replaceable_groups(request, view, touched)
         service = start_service(
             components,
             plan.instant_time,
             table.marker_config,
-            plan.detection,
+            detection,
             table.detection_config,
             host=host,
         )
-        if service is not None:
-            plan = replace(plan, marker_service=service.address)
-        elif plan.detection is not None:
-            plan = replace(plan, detection=plan.detection.without_service())
+        if service is None and detection is not None:
+            detection = detection.without_service()
+        address = None if service is None else service.address
+        plan = replace(plan, announcing=Announcing(marker_service=address, detection=detection))
         planned = PlannedWrite(
             request=request,
             plan=plan,
@@ -167,7 +166,7 @@ def start_write(
         markers = WriteMarkers(
             components.storage,
             inflight.instant_time,
-            has_detection=plan.detection is not None,
+            has_detection=detection is not None,
             service=service,
         )
         return RunningWrite(table, planned, inflight, markers, located)
@@ -188,7 +187,7 @@ def resume_write(table: TableContext, planned: PlannedWrite) -> RunningWrite:
     markers = WriteMarkers(
         table.components.storage,
         inflight.instant_time,
-        has_detection=planned.plan.detection is not None,
+        has_detection=planned.plan.announcing.detection is not None,
     )
     return RunningWrite(table, planned, inflight, markers)
 
@@ -260,7 +259,9 @@ class RunningWrite:
     def _inputs(self, written: Completed) -> Inputs:
         """Return the file groups that the write rewrote or replaced, with what they held."""
         groups = {file.group for file in written.files if isinstance(file, BaseFile)}
-        planned = (one for by_number in self.plan.slices.values() for one in by_number.values())
+        planned = (
+            one for by_number in self.plan.groups.slices.values() for one in by_number.values()
+        )
         found = {one.group: tuple(one.files()) for one in planned if one.group in groups}
         replaced = set(written.replaced_groups()) - found.keys()
         if replaced:

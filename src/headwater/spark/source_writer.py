@@ -146,8 +146,8 @@ def write_task(
         raise_internal("A task of Spark has a context")
     # Not the number of the attempt but the id of it: unique over stages, retries, speculation.
     here = TaskContext(context.partitionId(), context.taskAttemptId(), TASK_COUNT_UNKNOWN)
-    rows = (normalise_rows(batch, plan.schema) for batch in batches)
-    storage = open_storage(plan.storage_uri, plan.storage_options)
+    rows = (normalise_rows(batch, plan.columns.schema) for batch in batches)
+    storage = open_storage(plan.location.uri, plan.location.options)
     with shared_heartbeat(storage, SystemClock(), planned.attempt):
         if needs_staging(plan):
             return Written(here.task, staged=stage_rows(plan, here, rows))
@@ -172,7 +172,7 @@ def commit_tasks(
             stats = [stat for message in written for stat in message.stats]
             staged = [message.staged for message in written if message.staged is not None]
             if staged:
-                stats += running.run_tasks(StagedRows(storage, staged, planned.plan.schema))
+                stats += running.run_tasks(StagedRows(storage, staged, planned.plan.columns.schema))
             running.commit(stats, extra_metadata)
         except CommitUnknownError:
             raise

@@ -109,7 +109,7 @@ class Writer:
 
     @property
     def detection(self) -> Detection | None:
-        found = self.write.plan.detection
+        found = self.write.plan.announcing.detection
         return None if found is None else self._change(found)
 
     def mark(self, group: FileGroupId, storage: Storage | None = None) -> None:

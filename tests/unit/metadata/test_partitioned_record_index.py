@@ -151,8 +151,8 @@ def test_writes_ask_the_index(table: Table, target_of: Callable[[Table], TableCo
     table.upsert(rows(("a", "x", 1), ("b", "y", 2), ("c", "z", 3)))
     request = WriteRequest(operation=Operation.UPSERT, columns=SCHEMA)
     running = start_write(target_of(table), request, held=rows(("a", "x", 9)).to_batches())
-    assert running.plan.uses_record_index
-    assert set(running.plan.slices) == {"city=x"}
+    assert running.plan.key_search.uses_record_index
+    assert set(running.plan.groups.slices) == {"city=x"}
     running.abandon()
 
 

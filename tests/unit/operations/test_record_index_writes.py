@@ -186,8 +186,8 @@ def test_only_partitions_of_the_rows_and_their_records_are_loaded(
     running = start_write(
         target_of(table), request, held=rows(("a", "y", 9), ("new", "w", 1)).to_batches()
     )
-    assert set(running.plan.slices) == {"city=x", "city=y"}
-    assert running.plan.uses_record_index
+    assert set(running.plan.groups.slices) == {"city=x", "city=y"}
+    assert running.plan.key_search.uses_record_index
     running.abandon()
 
 
