@@ -53,7 +53,8 @@ from headwater.markers.early_conflict import EarlyCheck
 from headwater.model.files import BaseFile, FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import RunningWrite, start_write
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.local import LocalStorage

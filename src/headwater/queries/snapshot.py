@@ -26,7 +26,7 @@ from headwater.queries.located_groups import located_groups
 from headwater.queries.predicate import Predicate, parse_predicate
 from headwater.queries.pruning import prune_partitions, prune_slices
 from headwater.queries.row_filter import bind_predicate, filter_rows, understood_filter
-from headwater.queries.slice_reader import SliceQuery
+from headwater.queries.slice_query import SliceQuery
 
 _FEW_SLICES = 4
 """So few slices, in which records were located, are read at once: asking an index for their

@@ -106,8 +106,6 @@ class Rollbacks:
     tolerable_misses: int
     delay_ms: int = 0
     """How old a removable plan must be that nobody has begun to execute."""
-    has_indexes: bool = False
-    """Whether what a write may have said to indexes is taken back with it."""
 
     def roll_back(self, target: InstantTime) -> RolledBackWrite | Ended:
         """Roll back a failed write or removable plan, or return what became of it.
@@ -168,7 +166,7 @@ class Rollbacks:
             rollback.requested_time,
             self._claim(),
             self._work(plan),
-            partial(CompleteRollback, target=target_of(plan), has_indexes=self.has_indexes),
+            partial(CompleteRollback, target=target_of(plan)),
         )
         return self._finish(plan, done)
 
@@ -234,7 +232,6 @@ class Rollbacks:
             clock=self.components.clock,
             timeline_folder=self.layout.timeline,
             plan=plan,
-            has_indexes=self.has_indexes,
         )
 
     def _execute(self, started: Started, plan: RollbackPlan) -> Executed:
@@ -243,7 +240,7 @@ class Rollbacks:
             self.txn,
             started,
             self._work(plan),
-            partial(CompleteRollback, target=target_of(plan), has_indexes=self.has_indexes),
+            partial(CompleteRollback, target=target_of(plan)),
         )
 
     def _finish(self, plan: RollbackPlan, done: Executed | Returned) -> RolledBackWrite:
@@ -280,8 +277,6 @@ def rollback_own_write(
     layout: TableLayout,
     load_markers: LoadMarkers,
     write: StartedWrite | InflightWrite,
-    *,
-    has_indexes: bool = False,
 ) -> RolledBackWrite | None:
     """Give up a write of this process and roll it back at once.
 
@@ -298,7 +293,6 @@ def rollback_own_write(
         load_markers=load_markers,
         interval_ms=write.attempt.interval_ms,
         tolerable_misses=write.attempt.tolerable_misses,
-        has_indexes=has_indexes,
     )
     try:
         done = rollbacks.roll_back(write.instant_time)
@@ -316,7 +310,6 @@ class _Deletions:
     clock: Clock
     timeline_folder: str
     plan: RollbackPlan
-    has_indexes: bool
 
     def undo_before(self, attempt: Attempt) -> None:
         """Undo nothing: what an earlier attempt deleted is what this one deletes."""
@@ -330,9 +323,8 @@ class _Deletions:
         for path in listed_paths(self.plan):
             heartbeat.check()
             self.storage.delete(path)
-        if self.has_indexes:
-            heartbeat.check()
-            delete_metadata_logs(self.storage, target_of(self.plan))
+        heartbeat.check()
+        delete_metadata_logs(self.storage, target_of(self.plan))
         taken_ms = self.clock.monotonic_ms() - began_ms
         return encode_record(rollback_metadata(self.plan, attempt.instant, taken_ms))
 
