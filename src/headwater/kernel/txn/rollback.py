@@ -34,7 +34,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
-from headwater.errors import ConflictError, HeadwaterError, UnsupportedError
+from headwater.errors import HeadwaterError, UnsupportedError
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.layout import (
     ATTEMPTS,
@@ -64,6 +64,7 @@ from headwater.kernel.txn.rollback_steps import (
     ScheduleRollback,
     check_target,
 )
+from headwater.kernel.txn.schedule import run_claiming
 from headwater.kernel.txn.steps import Claim, Ended, Started
 from headwater.kernel.txn.transaction import Transaction
 from headwater.kernel.txn.withdrawal import finish_withdrawal
@@ -77,10 +78,6 @@ from headwater.seams.components import Components
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
-
-_SCHEDULES_MAX = 5
-"""A time can be taken only when a lock failed or a clock repeats a time whose owner died right
-after claiming it; each retry asks for a later one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,15 +206,9 @@ class Rollbacks:
     def _schedule(
         self, target: InstantTime, requests: tuple[RollbackRequest, ...]
     ) -> Started | Ended | AlreadyScheduled:
-        tried = 0
-        while True:
-            try:
-                step = ScheduleRollback(target, requests, self._claim(), self.delay_ms)
-                return self.txn.run(step).result
-            except ConflictError as conflict:
-                tried += 1
-                if conflict.kind is not conflict.default_kind or tried == _SCHEDULES_MAX:
-                    raise
+        return run_claiming(
+            self.txn, lambda: ScheduleRollback(target, requests, self._claim(), self.delay_ms)
+        )
 
     def _claim(self) -> Claim:
         return Claim.new(
