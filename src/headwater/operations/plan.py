@@ -78,7 +78,7 @@ class WritePlan:
     """One write, as its tasks see it."""
 
     storage_uri: str
-    storage_options: Mapping[str, str]
+    storage_options: Mapping[str, str] = field(repr=False)
     config: TableConfig
     schema: pa.Schema
     """The data columns after this write."""

@@ -14,6 +14,8 @@ Pending and aborted instants are left alone, and what a pending rollback takes b
 executes, rolls back, aborts or archives them needs what is there. So is what another engine left of
 its own instants.
 
+So are objects that were sent in parts and never got their name, a day later.
+
 Nothing is deleted that any process needs: of an instant that has ended no attempt can write to the
 timeline any more, with its attempt file or without. Everything may be interrupted and repeated;
 markers go after the files that they announce, and attempts last.
@@ -34,10 +36,14 @@ from headwater.kernel.txn.markers import LoadMarkers
 from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader, CompletedCommit
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Instant, InstantTime
+from headwater.seams.new_object import UPLOADS
 from headwater.seams.storage import Storage
 from headwater.services.undo import load_pending_undone
 
 log = logging.getLogger(__name__)
+
+# No object takes that long between its last part and its name, however wrong a clock is.
+_UPLOAD_MS_MAX = 24 * 60 * 60 * 1000
 
 
 def sweep_leftovers(table: TableContext, load_markers: LoadMarkers) -> list[InstantTime]:
@@ -70,7 +76,15 @@ def sweep_leftovers(table: TableContext, load_markers: LoadMarkers) -> list[Inst
             swept += [
                 time for time in gone if _sweep_gone(table.storage, time, left[time], load_markers)
             ]
+    _sweep_uploads(table)
     return sorted(swept)
+
+
+def _sweep_uploads(table: TableContext) -> None:
+    """Delete what processes that died left of objects that they sent in parts."""
+    old_ms = table.clock.now_ms() - _UPLOAD_MS_MAX
+    found = table.storage.list_tree(UPLOADS)
+    table.storage.delete_many([info.path for info in found if info.modified_ms < old_ms])
 
 
 def _sort(
