@@ -53,9 +53,9 @@ class TableContext:
     ids: Ids
     stored_config: TableConfig
     """What the table says of itself."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Checked options of this process, those of storage among them."""
-    unknown_options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Checked options of this process, those of storage among them, and so its secrets."""
+    unknown_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Those that nothing here reads."""
     locks: LockProvider | None = None
     """The table lock; by default the one that the options choose."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from headwater.seams.storage import ObjectInfo, Storage, StoredObject
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class CountingStorage:
     """Passes every call on and counts it under the name of its method, failed calls included.
 
-    `read_many` and `put_many` count once for each path, as each is a request to an object store.
+    `read_many`, `put_many` and `delete_many` count once for each path, as if each was a request.
     `open_input` and `open_output` count once, whatever is then read or written through the file.
     With `keep_trace`, `trace` holds (method, path) of every call in the order in which they began.
     """
@@ -116,6 +119,14 @@ class CountingStorage:
     def delete(self, path: str) -> None:
         self._note("delete", path)
         self._inner.delete(path)
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        unwanted = list(paths)
+        self._note("delete_many", *unwanted)
+        self._inner.delete_many(unwanted)
+
+    def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        return self._inner.at_once(call, items)
 
     def _note(self, method: str, *paths: str) -> None:
         with self._lock:

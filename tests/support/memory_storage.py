@@ -9,16 +9,19 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from io import BytesIO
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from headwater.errors import AlreadyExistsError, ConflictError, NotFoundError
 from headwater.seams.buffered_output import buffered_output
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.storage import ObjectInfo, StoredObject
 from headwater.seams.storage_arguments import check_folder, check_path, check_range
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class MemoryStorage:
@@ -123,6 +126,13 @@ class MemoryStorage:
         check_path(path)
         with self._lock:
             self._objects.pop(path, None)
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
+    def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        return [call(item) for item in items]
 
     def _store(self, path: str, data: bytes) -> None:
         # A copy, so that a caller who reuses a buffer does not change what is stored.

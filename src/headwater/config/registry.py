@@ -15,7 +15,7 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.config.archive import ArchiveConfig
@@ -46,6 +46,12 @@ from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 STORAGE_PREFIX = OptionPrefix(
     "headwater.storage.", "Settings of the storage client; the rest of the key is the client's own."
 )
+HADOOP_PREFIXES = tuple(
+    OptionPrefix(
+        prefix, "Hadoop's settings of its file systems; those that mean the same are read."
+    )
+    for prefix in ("fs.s3a.", "fs.azure.", "fs.gs.", "spark.hadoop.fs.")
+)
 
 CONFIGS: Mapping[str, type[OptionConfig]] = {
     "Writers": WriteConfig,
@@ -68,7 +74,7 @@ OPTION_GROUPS: Mapping[str, tuple[Option[Any, Any], ...]] = {
     "Table": TABLE_OPTIONS,
     **{title: config.options() for title, config in CONFIGS.items()},
 }
-OPTION_PREFIXES = (*TABLE_PREFIXES, STORAGE_PREFIX)
+OPTION_PREFIXES = (*TABLE_PREFIXES, STORAGE_PREFIX, *HADOOP_PREFIXES)
 ALL_OPTIONS = tuple(option for group in OPTION_GROUPS.values() for option in group)
 
 _BY_NAME: Mapping[str, Option[Any, Any]] = {
@@ -80,8 +86,9 @@ _BY_NAME: Mapping[str, Option[Any, Any]] = {
 class CheckedOptions:
     """Options that passed `check_options`, all as text."""
 
-    known: Mapping[str, str]
-    unknown: Mapping[str, str]
+    # Secrets of the storage are among them.
+    known: Mapping[str, str] = field(repr=False)
+    unknown: Mapping[str, str] = field(repr=False)
     """Keys that nothing here reads."""
 
     @property

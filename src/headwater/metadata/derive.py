@@ -140,7 +140,7 @@ class _Job:
     """What all tasks of one derivation share; picklable."""
 
     storage_uri: str
-    storage_options: Mapping[str, str]
+    storage_options: Mapping[str, str] = field(repr=False)
     schema: pa.Schema
     columns: tuple[str, ...] = ()
     rule: IndexKeyRule | None = None

@@ -87,7 +87,7 @@ class TableLocation:
     """Where tasks find the table."""
 
     uri: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

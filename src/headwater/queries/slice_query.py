@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +31,7 @@ class SliceQuery:
     """What to read of file slices: frozen and picklable, so that any engine can run it."""
 
     storage_uri: str
-    storage_options: Mapping[str, str]
+    storage_options: Mapping[str, str] = field(repr=False)
     config: TableConfig
     schema: pa.Schema
     """The table's data columns as of the query."""

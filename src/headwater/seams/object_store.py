@@ -7,7 +7,11 @@ an object appears when its upload ends.
 One thing they cannot hide. obstore repeats a request whose reply was lost, and the repetition of a
 creation that did land is answered "exists already". So `AlreadyExistsError` from `put_if_absent`,
 and `ConflictError` from `replace`, may be about the caller's own bytes. Whoever must know reads the
-object back and looks for its own id in it (M4); nothing here can tell.
+object back and looks for its own id in it (M4); nothing here can tell. `open_output` does so by
+itself (`new_object`).
+
+What obstore gives up on and may be asked again is asked again here: answers that were cut off, and
+writes that S3 did not decide because two of them met.
 
 Tools that pretend to have folders (the S3 console, Hadoop's S3A) keep empty objects named `folder/`
 for them. `list_names` does not show them; `list_tree` shows one as an empty object `folder`.
@@ -15,34 +19,34 @@ for them. `list_names` does not show them; `list_tree` shows one as an empty obj
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
+import obstore
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
-from headwater.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    ErrorKind,
-    HeadwaterError,
-    NotFoundError,
-    Retry,
-    StorageError,
-    UnsupportedError,
+from headwater.errors import HeadwaterError, NotFoundError, StorageError, UnsupportedError
+from headwater.seams.new_object import (
+    PART_BYTES,
+    PARTS_AT_ONCE,
+    UPLOADS,
+    new_object,
 )
-from headwater.seams.buffered_output import buffered_output
 from headwater.seams.parallel_map import parallel_map
 from headwater.seams.range_input import RangeInput
 from headwater.seams.storage import ObjectInfo, StoredObject
 from headwater.seams.storage_arguments import check_folder, check_path, check_range
+from headwater.seams.store_errors import FAILURES, Answer, storage_error
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta, PutResult, UpdateVersion
+    from obstore import ObjectMeta, PutResult, UpdateVersion, WritableFile
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 ConditionalStore = AzureStore | GCSStore | MemoryStore | S3Store
 """The stores of obstore that have conditional requests."""
@@ -50,21 +54,39 @@ ConditionalStore = AzureStore | GCSStore | MemoryStore | S3Store
 # The least number of names that one page of S3, GCS or Azure holds.
 PAGE_SIZE = 1000
 
-# Enough to hide the latency of a request, and few enough not to be told to slow down.
-_REQUESTS_AT_ONCE = 16
+REQUESTS_AT_ONCE = 16
+"""Enough to hide the latency of a request, and few enough not to be told to slow down."""
 
-# A query may hold a signature, which has no business in a message.
-_QUERY = re.compile(r"\?\S*")
-_STORE_CODE = re.compile(r"<Code>(\w+)</Code>")
-_HTTP_STATUS = re.compile(r"status code: (\d{3})")
+# Of more bytes nobody can say how soon they are sent.
+_LITTLE_BYTES = 1024 * 1024
+
+# Requests that do no harm when an earlier one of the same call has come through.
+_REPEATABLE = frozenset({"read", "look up", "list", "delete"})
+
+_TRIES_MAX = 5
+_PAUSE_S = 0.05  # Doubled after every try.
 
 
 class ObjectStorage:
     """Objects below the prefix that `store` was made with; `uri` is how people call that place."""
 
-    def __init__(self, store: ConditionalStore, uri: str) -> None:
+    def __init__(
+        self,
+        store: ConditionalStore,
+        uri: str,
+        *,
+        bulk: ConditionalStore | None = None,
+        requests_at_once: int = REQUESTS_AT_ONCE,
+    ) -> None:
+        """Reach objects through `store`, and those of many bytes through `bulk`.
+
+        The two differ in how long a request may take: whoever asks for little hears soon that
+        nobody answers, and whoever sends much is not cut off in the middle.
+        """
         self._store = store
+        self._bulk = bulk or store
         self._uri = uri.rstrip("/")
+        self._requests_at_once = requests_at_once
         # GCS overwrites by the number of the version that is there, the others by its entity tag.
         self._compares_generations = isinstance(store, GCSStore)
 
@@ -100,22 +122,31 @@ class ObjectStorage:
         check_path(path)
         check_range(path, start, length)
 
-        def get_range() -> bytes:
-            try:
-                return self._store.get_range(path, start=start, length=length).to_bytes()
-            except exceptions.GenericError:
-                # A range behind the end is an error to object stores, and not one of its own kind.
-                if self._store.head(path)["size"] > start:
-                    raise
-                return b""
-
         if length == 0:  # Which object stores refuse, and which must still find the object.
             self.info(path)
             return b""
+        if length <= PART_BYTES:
+            return self._read_part(path, start, length)
+        parts = [
+            (first, min(PART_BYTES, start + length - first))
+            for first in range(start, start + length, PART_BYTES)
+        ]
+        return b"".join(self.at_once(lambda part: self._read_part(path, *part), parts))
+
+    def _read_part(self, path: str, start: int, length: int) -> bytes:
+        def get_range() -> bytes:
+            try:
+                return self._bulk.get_range(path, start=start, length=length).to_bytes()
+            except exceptions.GenericError as error:
+                # A range behind the end is an error to object stores, and not one of its own kind.
+                if Answer.of(error).is_cut_off or self._store.head(path)["size"] > start:
+                    raise
+                return b""
+
         return self._call("read", path, get_range)
 
     def read_many(self, paths: Iterable[str]) -> list[bytes | None]:
-        return parallel_map(self._read_or_none, [*paths], width=_REQUESTS_AT_ONCE)
+        return self.at_once(self._read_or_none, [*paths])
 
     def open_input(self, path: str) -> BinaryIO:
         size_bytes = self.info(path).size_bytes
@@ -144,18 +175,21 @@ class ObjectStorage:
 
     def put(self, path: str, data: bytes) -> None:
         check_path(path)
-        self._call("write", path, lambda: self._store.put(path, data))
+        self._call("write", path, lambda: self._store_for(data).put(path, data))
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
-        parallel_map(lambda each: self.put(*each), [*objects.items()], width=_REQUESTS_AT_ONCE)
+        self.at_once(lambda each: self.put(*each), [*objects.items()])
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         check_path(path)
-        self._call("write", path, lambda: self._store.put(path, data, mode="create"))
+        self._call("write", path, lambda: self._store_for(data).put(path, data, mode="create"))
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         check_path(path)
-        return buffered_output(lambda data: self.put_if_absent(path, data))
+        return new_object(_Target(self, path))
+
+    def _store_for(self, data: bytes) -> ConditionalStore:
+        return self._store if len(data) < _LITTLE_BYTES else self._bulk
 
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         check_path(path)
@@ -170,6 +204,23 @@ class ObjectStorage:
         check_path(path)
         with suppress(NotFoundError):  # GCS and Azure say so where S3 is silent.
             self._call("delete", path, lambda: self._store.delete(path))
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        unwanted = [*paths]
+        for path in unwanted:
+            check_path(path)
+        if len(unwanted) < 2:
+            for path in unwanted:
+                self.delete(path)
+            return
+        try:
+            self._call("delete", unwanted[0], lambda: self._store.delete(unwanted))
+        except NotFoundError:
+            # GCS and Azure stop at what is gone already.
+            self.at_once(self.delete, unwanted)
+
+    def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        return parallel_map(call, items, width=self._requests_at_once)
 
     def _read_or_none(self, path: str) -> bytes | None:
         try:
@@ -187,61 +238,80 @@ class ObjectStorage:
         return version
 
     def _call(self, verb: str, path: str, request: Callable[[], T]) -> T:
+        """Make a request; again if its answer was cut off, or the store decided nothing."""
+        for tried in range(_TRIES_MAX):
+            if tried:
+                time.sleep(_PAUSE_S * 2 ** (tried - 1))
+            try:
+                return request()
+            except FAILURES as error:
+                answer = Answer.of(error)
+                is_last = tried == _TRIES_MAX - 1
+                can_be_repeated = answer.is_undecided or (answer.is_cut_off and verb in _REPEATABLE)
+                if is_last or not can_be_repeated:
+                    raise storage_error(answer, verb, f"{self._uri}/{path}") from error
+        raise AssertionError  # The last try returns or raises.
+
+
+class _Target:
+    """One name in the store, for `new_object`."""
+
+    def __init__(self, storage: ObjectStorage, path: str) -> None:
+        self._storage = storage
+        self._path = path
+        self._staged = f"{UPLOADS}/{path.rpartition('/')[2]}-{uuid.uuid4().hex}"
+        self._writer: WritableFile | None = None
+
+    def create(self, data: bytes) -> None:
+        self._storage.put_if_absent(self._path, data)
+
+    def stage(self) -> Callable[[bytes], None]:
+        writer = self._writer = obstore.open_writer(
+            self._storage._bulk, self._staged, buffer_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
+        )
+
+        def send(data: bytes) -> None:
+            self._call(lambda: writer.write(data))
+
+        return send
+
+    def complete(self, size_bytes: int) -> None:
+        if self._writer is None:
+            return
+        writer, self._writer = self._writer, None
         try:
-            return request()
-        except (exceptions.BaseError, OSError, NotImplementedError) as error:
-            raise self._error(error, verb, path) from error
+            self._call(writer.close)
+        except StorageError:
+            # The store forgets an upload when it completes it, so that a repetition finds none.
+            try:
+                is_whole = self._storage.info(self._staged).size_bytes == size_bytes
+            except HeadwaterError:
+                is_whole = False
+            if not is_whole:
+                raise
 
-    def _error(self, error: Exception, verb: str, path: str) -> HeadwaterError:
-        where = f"{self._uri}/{path}"
-        what = f"Cannot {verb} {where}: {_summary(error)}"
-        match error:
-            case FileNotFoundError() if verb in ("read", "look up", "delete"):
-                return NotFoundError(f"There is no object {where}")
-            case FileNotFoundError() if verb != "replace":
-                return _no_bucket(what)
-            case FileNotFoundError() | exceptions.PreconditionError():
-                return ConflictError(
-                    f"{where} changed or vanished since it was read. Read it again and decide anew"
-                )
-            case exceptions.AlreadyExistsError():
-                return AlreadyExistsError(f"{where} exists already; it was left as it is")
-            case exceptions.PermissionDeniedError() | exceptions.UnauthenticatedError():
-                return _denied(what)
-            case exceptions.NotSupportedError() | NotImplementedError():
-                return UnsupportedError(f"{what}. Use a store that has conditional requests")
-        # A failed listing has no kind in obstore; only its text tells what the store said.
-        status = _HTTP_STATUS.search(str(error))
-        match status[1] if status else None:
-            case "401" | "403":
-                return _denied(what)
-            case "404":
-                return _no_bucket(what)
-            case _:
-                return StorageError(f"{what}. Try again")
+    def publish(self) -> None:
+        storage = self._storage
+        self._call(lambda: storage._bulk.copy(self._staged, self._path, overwrite=False))
 
+    def unstage(self) -> None:
+        if self._writer is not None:
+            # Which drops the parts in a store that keeps them until an upload ends.
+            with suppress(*FAILURES):
+                self._writer.close()
+        self._storage.delete(self._staged)
 
-def _denied(what: str) -> StorageError:
-    return StorageError(
-        f"{what}. Check the credentials and what they are allowed to do",
-        kind=ErrorKind.STORAGE_DENIED,
-        retry=Retry.NEVER,
-    )
+    def size_bytes(self) -> int:
+        return self._storage.info(self._path).size_bytes
 
+    def read_range(self, start: int, length: int) -> bytes:
+        return self._storage.read_range(self._path, start, length)
 
-def _no_bucket(what: str) -> StorageError:
-    return StorageError(f"{what}. Create the bucket or container first", retry=Retry.NEVER)
+    def _call(self, request: Callable[[], T]) -> T:
+        return self._storage._call("write", self._path, request)
 
 
 def _info(found: ObjectMeta) -> ObjectInfo:
     return ObjectInfo(
         found["path"], found["size"], round(found["last_modified"].timestamp() * 1000)
     )
-
-
-def _summary(error: Exception) -> str:
-    """Cut obstore's message down to what people can use: its first line and the store's code."""
-    text = str(error)
-    first_line = _QUERY.sub("", text.partition("\n")[0].partition(": <")[0]).rstrip(": ")
-    code = _STORE_CODE.search(text)
-    return f"{first_line} ({code[1]})" if code else first_line

@@ -9,17 +9,21 @@
 `az://container/prefix`, `abfs[s]://container@account.dfs.core.windows.net/prefix`
     Azure Blob Storage.
 
-Options whose key begins with `headwater.storage.` are for the storage; all others are left alone.
-For an object store the rest of the key is a configuration key of obstore, such as `endpoint`,
-`region` or `access_key_id`, or one of its HTTP client's, such as `allow_http` or `timeout`. What is
-not given comes from the environment that the vendor's own tools use. The local disk knows one
-option, `headwater.storage.fsync`: `false` gives up surviving a power cut for faster writes.
+Options whose key begins with `headwater.storage.` are for the storage, and so are those of Hadoop
+that mean the same; all others are left alone. `store_settings` says which of them an object store
+knows. The local disk knows one option, `headwater.storage.fsync`: `false` gives up surviving a
+power cut for faster writes.
+
+Stores are shared by all that this process opens in the same way, and with them their connections:
+tasks open the storage of their table anew, and a connection costs several round trips.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
@@ -27,43 +31,33 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from headwater.errors import ErrorKind, InvalidInputError
+from headwater.seams.ids import this_process
 from headwater.seams.local import LocalStorage
+from headwater.seams.new_object import PART_BYTES
 from headwater.seams.object_store import ConditionalStore, ObjectStorage
 from headwater.seams.storage import Storage
+from headwater.seams.store_settings import (
+    HADOOP_PREFIX,
+    OPTION_PREFIX,
+    SPARK_HADOOP_PREFIX,
+    TRUTH,
+    StoreSettings,
+    storage_options,
+    store_settings,
+)
 
 if TYPE_CHECKING:
     from obstore.store import AzureConfig, ClientConfig, GCSConfig, S3Config
 
-OPTION_PREFIX = "headwater.storage."
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):/", re.IGNORECASE)
 _SCHEMES = "file, s3, s3a, gs, az, abfs and abfss, or a plain path"
-_TRUTH = {"true": True, "false": False}
 
-# obstore takes these apart from the store's own keys, and aborts if it finds one among them.
-_CLIENT_KEYS = frozenset(
-    {
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "default_content_type",
-        "http1_only",
-        "http2_keep_alive_interval",
-        "http2_keep_alive_timeout",
-        "http2_keep_alive_while_idle",
-        "http2_only",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "proxy_ca_certificate",
-        "proxy_excludes",
-        "proxy_url",
-        "randomize_addresses",
-        "read_timeout",
-        "root_certificate",
-        "timeout",
-        "user_agent",
-    }
-)
+_TIMEOUT_KEY = "timeout"
+_TIMEOUT_S = 30
+# Slower than this a connection is taken for broken.
+_BYTES_PER_SECOND_MIN = 128 * 1024
+# Tables of one process; each has two clients.
+_STORES_MAX = 64
 
 
 def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
@@ -72,18 +66,15 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
     Raises:
         InvalidInputError: the location or an option for the storage is wrong.
     """
-    settings = {
-        key.removeprefix(OPTION_PREFIX): value
-        for key, value in (options or {}).items()
-        if key.startswith(OPTION_PREFIX)
-    }
+    given = options or {}
     match _parse_scheme(uri):
         case None:
-            return _open_local(uri, settings)
+            return _open_local(uri, storage_options(given))
         case "file":
-            return _open_local(_parse_file_uri(uri), settings)
+            return _open_local(_parse_file_uri(uri), storage_options(given))
         case "s3" | "s3a" | "gs" | "az" | "abfs" | "abfss" as scheme:
-            return ObjectStorage(_open_store(scheme, uri, settings), uri)
+            relevant = tuple(sorted(item for item in given.items() if _is_of_storage(item[0])))
+            return _open_object_storage(scheme, uri, relevant, _surroundings())
         case scheme:
             raise InvalidInputError(
                 f"No storage for the scheme {scheme!r} of {uri!r}. Use one of {_SCHEMES}"
@@ -112,35 +103,74 @@ def _parse_file_uri(uri: str) -> str:
 
 def _open_local(path: str, settings: dict[str, str]) -> Storage:
     fsync = settings.pop("fsync", "true")
-    if fsync.lower() not in _TRUTH:
+    if fsync.lower() not in TRUTH:
         raise _bad_option("fsync", fsync, "expected true or false")
     _refuse_rest(path, settings)
-    return LocalStorage(path, fsync=_TRUTH[fsync.lower()])
+    return LocalStorage(path, fsync=TRUTH[fsync.lower()])
 
 
-def _open_store(scheme: str, uri: str, settings: dict[str, str]) -> ConditionalStore:
-    client = {key: value for key, value in settings.items() if key.lower() in _CLIENT_KEYS}
-    config = {key: value for key, value in settings.items() if key not in client}
-    client_options = cast("ClientConfig", client)
+def _is_of_storage(key: str) -> bool:
+    return key.startswith((OPTION_PREFIX, HADOOP_PREFIX, SPARK_HADOOP_PREFIX))
+
+
+def _surroundings() -> tuple[str, ...]:
+    """Return what a store depends on beside its options.
+
+    A forked child cannot use its parent's connections, and settings come from the environment too.
+    """
+    vendors = ("AWS_", "AZURE_", "GOOGLE_", "HOME")
+    found = (f"{name}={text}" for name, text in os.environ.items() if name.startswith(vendors))
+    return this_process(), *sorted(found)
+
+
+@lru_cache(maxsize=_STORES_MAX)
+def _open_object_storage(
+    scheme: str, uri: str, options: tuple[tuple[str, str], ...], surroundings: tuple[str, ...]
+) -> ObjectStorage:
+    settings = store_settings(scheme, dict(options))
+    store = _open_store(scheme, uri, settings, settings.client)
+    bulk = store
+    if _TIMEOUT_KEY not in settings.client:
+        seconds = _TIMEOUT_S + PART_BYTES // _BYTES_PER_SECOND_MIN
+        patient = {**settings.client, _TIMEOUT_KEY: f"{seconds}s"}
+        bulk = _open_store(scheme, uri, settings, patient)
+    return ObjectStorage(store, uri, bulk=bulk, requests_at_once=settings.requests_at_once)
+
+
+def _open_store(
+    scheme: str, uri: str, settings: StoreSettings, client: Mapping[str, str]
+) -> ConditionalStore:
+    client_options = cast("ClientConfig", dict(client))
+    provider = settings.credential_provider
     try:
         match scheme:
             case "s3" | "s3a":
                 return S3Store.from_url(
-                    uri, config=cast("S3Config", config), client_options=client_options
+                    uri,
+                    config=cast("S3Config", dict(settings.store)),
+                    client_options=client_options,
+                    credential_provider=provider,
                 )
             case "gs":
                 return GCSStore.from_url(
-                    uri, config=cast("GCSConfig", config), client_options=client_options
+                    uri,
+                    config=cast("GCSConfig", dict(settings.store)),
+                    client_options=client_options,
+                    credential_provider=provider,
                 )
             case _:
                 return AzureStore.from_url(
-                    uri, config=cast("AzureConfig", config), client_options=client_options
+                    uri,
+                    config=cast("AzureConfig", dict(settings.store)),
+                    client_options=client_options,
+                    credential_provider=provider,
                 )
     except (exceptions.BaseError, ValueError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
+        keys = ", ".join(sorted([*settings.store, *settings.client])) or "none"
         raise InvalidInputError(
             f"Cannot open {uri!r}: {reason}. Correct the location or the {OPTION_PREFIX}* options, "
-            f"of which there are: {', '.join(sorted(settings)) or 'none'}",
+            f"of which there are: {keys}",
             kind=ErrorKind.INVALID_OPTION,
         ) from error
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from io import BytesIO
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from headwater.seams.storage import ObjectInfo, Storage, StoredObject
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class PrefetchedStorage:
@@ -92,3 +95,9 @@ class PrefetchedStorage:
 
     def delete(self, path: str) -> None:
         self._storage.delete(path)
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        self._storage.delete_many(paths)
+
+    def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        return self._storage.at_once(call, items)

@@ -10,10 +10,14 @@ S4  `delete` is idempotent and unconditional.
 S5  `list_names` is atomic per page of `page_size` names, not across pages; `list_tree` promises
     no more than S2.
 
-Large objects go through files: `open_output` creates one as `put_if_absent` does, so S1 and S3 hold
-for what is written to it, and `open_input` reads parts of one. An input is meant for objects that
-are never overwritten, as data files are (INV-57); on an object that is deleted meanwhile it may
-raise `NotFoundError`.
+Data files go through `open_output`, small ones too: it creates one as `put_if_absent` does, so S1
+and S3 hold for what is written to it, and it survives a reply that gets lost, so that
+`AlreadyExistsError` is never about the caller's own bytes. `open_input` reads parts of one. An
+input is meant for objects that are never overwritten, as data files are (INV-57); on an object that
+is deleted meanwhile it may raise `NotFoundError`.
+
+A round trip to a store takes the time of thousands of instructions. What does not depend on each
+other goes out at once: `read_many`, `put_many`, `delete_many`, and `at_once` for all else.
 
 There is no rename, no append and no conditional delete. `replace` (compare-and-swap) exists only
 where `can_replace` says so; the protocol uses it for leases, never for the timeline. The version
@@ -29,9 +33,12 @@ it may have landed, and it may still land (see `txn.write_once`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class ObjectInfo(NamedTuple):
@@ -130,4 +137,20 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Delete; succeed also when there is nothing to delete."""
+        ...
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Delete several objects, each as `delete` does; in few requests where the store can.
+
+        After an error any of them may be gone.
+        """
+        ...
+
+    def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Return what `call` gives for each item, in their order; several at a time if that helps.
+
+        The calls are about this storage and do not depend on each other. None is under way any
+        more when this returns. If one raises, those that have not begun are not made, and the error
+        of the first item that has one is raised.
+        """
         ...

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from headwater.seams.storage import ObjectInfo, Storage, StoredObject
 from headwater.seams.storage_arguments import check_path
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class SubStorage:
@@ -79,6 +82,12 @@ class SubStorage:
 
     def delete(self, path: str) -> None:
         self._storage.delete(self._whole(path))
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        self._storage.delete_many([self._whole(path) for path in paths])
+
+    def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        return self._storage.at_once(call, items)
 
     def _whole(self, path: str) -> str:
         return f"{self._folder}/{path}"

@@ -8,7 +8,7 @@ counts.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from headwater.config.table import TableConfig
 from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
 from headwater.errors import CorruptTableError, ErrorKind
+from headwater.files.new_files import create_data_file
 from headwater.format.avro.schema import encode_avro_schema
 from headwater.format.bloom import BloomFilterBuilder
 from headwater.format.log.blocks import encode_delete_blocks, log_file_bytes
@@ -51,7 +52,7 @@ class RewriteJob:
     """What all tasks of one execution share: frozen and picklable, so that any engine runs them."""
 
     storage_uri: str
-    storage_options: Mapping[str, str]
+    storage_options: Mapping[str, str] = field(repr=False)
     config: TableConfig
     files: FileConfig
     schema: pa.Schema
@@ -117,7 +118,7 @@ class RewriteOutput:
 
     def put_log(self, file: LogFile, data: bytes) -> None:
         self.announce(file, MarkerKind.APPEND)
-        self.storage.put_if_absent(file.path, data)
+        create_data_file(self.storage, file.path, data)
 
     def bloom_filter(self, row_count_max: int) -> BloomFilterBuilder | None:
         """Return an empty filter for a file of that many rows, if the table's index wants one."""

@@ -15,6 +15,8 @@ Pending and aborted instants are left alone, and what a pending rollback takes b
 executes, rolls back, aborts or archives them needs what is there. So is what another engine left of
 its own instants.
 
+So are objects that were sent in parts and never got their name, a day later.
+
 Nothing is deleted that any process needs: of an instant that has ended no attempt can write to the
 timeline any more, with its attempt file or without. Everything may be interrupted and repeated;
 markers go after the files that they announce, and attempts last, in a transaction.
@@ -38,9 +40,13 @@ from headwater.kernel.txn.sweep_steps import FindGone, ForgetAttempts
 from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader, CompletedCommit
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Instant, InstantTime
+from headwater.seams.new_object import UPLOADS
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
+
+# No object takes that long between its last part and its name, however wrong a clock is.
+_UPLOAD_MS_MAX = 24 * 60 * 60 * 1000
 
 
 def sweep_leftovers(table: TableContext, load_markers: LoadMarkers) -> list[InstantTime]:
@@ -68,12 +74,20 @@ def sweep_leftovers(table: TableContext, load_markers: LoadMarkers) -> list[Inst
         for instant in ended
         if _sweep_completed(storage, instant, left, timeline, commits, load_markers)
     ]
+    _sweep_uploads(table)
     dead = tuple(time for time in absent if not _is_claimed(table, timeline, time))
     gone = table.txn.run(FindGone(dead)).result if dead else ()
     swept += [time for time in gone if _sweep_files(storage, time, set(), load_markers)]
     if not swept:
         return []
     return list(table.txn.run(ForgetAttempts({t: tuple(left[t]) for t in swept})).result)
+
+
+def _sweep_uploads(table: TableContext) -> None:
+    """Delete what processes that died left of objects that they sent in parts."""
+    old_ms = table.clock.now_ms() - _UPLOAD_MS_MAX
+    found = table.storage.list_tree(UPLOADS)
+    table.storage.delete_many([info.path for info in found if info.modified_ms < old_ms])
 
 
 def _sort(

@@ -6,12 +6,12 @@ Outside, it may apply the operation to a world directly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import blake2b
 from io import BytesIO
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 from uuid import UUID
 
 from headwater.errors import NotFoundError
@@ -21,6 +21,9 @@ from headwater.seams.ids import Owner
 from headwater.seams.lock import TABLE, LockInfo
 from headwater.seams.storage import ObjectInfo, StoredObject
 from headwater.testing.operation import Kind, Op
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 Call = Callable[[Op], Any]
 StartTimer = Callable[[int, Callable[[], bool], str], Timer]
@@ -98,6 +101,15 @@ class SimStorage:
 
     def delete(self, path: str) -> None:
         self.call(Op(Kind.DELETE, path))
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        # One call per object: a process may die between any two.
+        for path in paths:
+            self.delete(path)
+
+    def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        # In their order: the calls do not depend on each other, and a process has one thread.
+        return [call(item) for item in items]
 
 
 @dataclass(frozen=True, slots=True)

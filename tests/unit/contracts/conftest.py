@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import errno
-import http.client
-import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from moto.moto_server.werkzeug_app import (
-    DomainDispatcherApplication,
-    MotoRequestHandler,
-    create_backend_app,
-)
 from obstore.store import MemoryStore
 from tests.support.counting_storage import CountingStorage
 from tests.support.memory_storage import MemoryStorage
-from werkzeug.serving import make_server
+from tests.support.store_servers import S3Server, moto_server
 
 from headwater.seams.local import LocalStorage
 from headwater.seams.object_store import ObjectStorage
@@ -34,59 +25,11 @@ BUCKET = "contract"
 NAMES_PER_PAGE = 7  # Few, so that a handful of objects needs more than one page.
 
 
-class S3Server(NamedTuple):
-    host: str
-    port: int
-
-    @property
-    def options(self) -> dict[str, str]:
-        return {
-            "headwater.storage.endpoint": f"http://{self.host}:{self.port}",
-            "headwater.storage.region": "us-east-1",
-            "headwater.storage.access_key_id": "test",
-            "headwater.storage.secret_access_key": "test",
-            "headwater.storage.allow_http": "true",
-            "headwater.storage.proxy_excludes": self.host,
-        }
-
-    def request(self, method: str, path: str) -> None:
-        """Do without a client what the storage seam has no word for."""
-        connection = http.client.HTTPConnection(self.host, self.port)
-        try:
-            connection.request(method, path)
-            assert connection.getresponse().status == 200
-        finally:
-            connection.close()
-
-
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """Serve moto's S3 on loopback, one request at a time.
-
-    moto looks whether a name is free and then takes it, without a lock in between. Its own
-    ThreadedMotoServer would let two creations of one name both succeed, as real S3 does not.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", str(NAMES_PER_PAGE))
-        server = make_server(
-            "127.0.0.1",
-            0,
-            DomainDispatcherApplication(create_backend_app),
-            threaded=False,
-            request_handler=MotoRequestHandler,
-        )
-        request_log = logging.getLogger("werkzeug")
-        level = request_log.level
-        request_log.setLevel(logging.ERROR)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        s3 = S3Server("127.0.0.1", server.server_port)
+    with moto_server(NAMES_PER_PAGE) as s3:
         s3.request("PUT", f"/{BUCKET}")
         yield s3
-        server.shutdown()
-        thread.join()
-        server.server_close()
-        request_log.setLevel(level)
 
 
 def _local(request: pytest.FixtureRequest) -> Storage:

@@ -411,6 +411,27 @@ class TestListing:
         assert seen <= set(versions)
 
 
+class TestManyAtOnce:
+    def test_several_are_deleted_also_such_as_are_not_there(self, storage: Storage) -> None:
+        for name in "abc":
+            storage.put(f"folder/{name}", b"1")
+        storage.delete_many(["folder/a", "folder/never-there", "folder/c"])
+        storage.delete_many(["folder/a"])
+        storage.delete_many([])
+        assert storage.list_names("folder") == ["b"]
+
+    def test_answers_come_in_the_order_of_the_items(self, storage: Storage) -> None:
+        names = [f"{n:03d}" for n in range(40)]
+        storage.put_many({name: name.encode() for name in names})
+        assert storage.at_once(storage.read, names) == [name.encode() for name in names]
+        assert storage.at_once(storage.read, []) == []
+
+    def test_the_first_error_is_raised(self, storage: Storage) -> None:
+        storage.put("a", b"1")
+        with pytest.raises(NotFoundError, match="missing"):
+            storage.at_once(storage.read, ["a", "missing", "a"])
+
+
 class TestDelete:
     def test_a_deleted_object_is_gone(self, storage: Storage) -> None:
         storage.put("folder/object", b"1")

@@ -105,7 +105,11 @@ class TestObjectStores:
         )
         assert isinstance(storage, ObjectStorage)
         assert isinstance(storage._store, S3Store)
-        assert storage._store.config == {"bucket": "bucket", "endpoint": "http://localhost:9"}
+        assert storage._store.config == {
+            "bucket": "bucket",
+            "endpoint": "http://localhost:9",
+            "copy_if_not_exists": "multipart",
+        }
         assert storage._store.client_options == {"allow_http": "true", "timeout": "5s"}
 
     def test_a_location_without_a_bucket_is_refused(self) -> None:

@@ -41,6 +41,7 @@ from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
 from headwater.errors import AlreadyExistsError, check
 from headwater.files.base_files import open_base_file
+from headwater.files.new_files import create_data_file
 from headwater.format.bloom import BloomFilterBuilder
 from headwater.format.log.blocks import encode_data_block, encode_delete_blocks, log_file_bytes
 from headwater.format.parquet.base_file import BaseFileReader, BaseFileStats, write_base_file
@@ -338,7 +339,7 @@ class GroupWriter:
         log = LogFile(*group, self._plan.instant_time, 1, self._token)
         data = log_file_bytes(blocks)
         self._announce(log, MarkerKind.APPEND)
-        self._storage.put_if_absent(log.path, data)
+        create_data_file(self._storage, log.path, data)
         return WriteStat(
             file_id=group.file_id,
             path=log.path,

@@ -1,0 +1,189 @@
+"""What options and the environment say about reaching an object store.
+
+Settings come from the options, then from the environment of the vendor's own tools, then from the
+profile in `~/.aws`, then from what an instance or workload is: the vendors' own order. Options are
+those that begin with `headwater.storage.`, of which the rest is a key of obstore or of its HTTP
+client, and those keys of Hadoop that mean the same, with or without `spark.hadoop.` before them:
+
+| Hadoop | here |
+|---|---|
+| `fs.s3a.access.key`, `.secret.key`, `.session.token` | the keys |
+| `fs.s3a.endpoint`, `.endpoint.region` | `endpoint`, `region` |
+| `fs.s3a.path.style.access` | the opposite of `virtual_hosted_style_request` |
+| `fs.s3a.connection.ssl.enabled` | `false` allows plain HTTP |
+| `fs.azure.account.key.<account>...` | `access_key` |
+
+Other keys of these families are for Hadoop alone; they are not refused, for jobs carry them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.errors import ErrorKind, InvalidInputError
+from headwater.seams.aws_profile import profile_settings
+from headwater.seams.object_store import REQUESTS_AT_ONCE
+
+OPTION_PREFIX = "headwater.storage."
+HADOOP_PREFIX = "fs."
+SPARK_HADOOP_PREFIX = "spark.hadoop.fs."
+
+TRUTH = {"true": True, "false": False}
+
+# obstore takes these apart from the store's own keys, and aborts if it finds one among them.
+_CLIENT_KEYS = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "default_content_type",
+        "http1_only",
+        "http2_keep_alive_interval",
+        "http2_keep_alive_timeout",
+        "http2_keep_alive_while_idle",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "randomize_addresses",
+        "read_timeout",
+        "root_certificate",
+        "timeout",
+        "user_agent",
+    }
+)
+
+_S3A = {
+    "fs.s3a.access.key": "access_key_id",
+    "fs.s3a.secret.key": "secret_access_key",
+    "fs.s3a.session.token": "session_token",
+    "fs.s3a.endpoint": "endpoint",
+    "fs.s3a.endpoint.region": "region",
+}
+_S3A_PATH_STYLE = "fs.s3a.path.style.access"
+_S3A_TLS = "fs.s3a.connection.ssl.enabled"
+_AZURE_ACCOUNT_KEY = "fs.azure.account.key."
+
+# obstore reads the rest of the environment by itself; these it does not, or not from everywhere.
+_S3_ENVIRONMENT = {
+    "AWS_ENDPOINT_URL_S3": "endpoint",
+    "AWS_ENDPOINT_URL": "endpoint",
+    "AWS_ENDPOINT": "endpoint",
+    "AWS_ALLOW_HTTP": "allow_http",
+}
+_AZURE_ENVIRONMENT = {"AZURE_ALLOW_HTTP": "allow_http"}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """How one store is reached. Its secrets do not show."""
+
+    store: Mapping[str, Any] = field(repr=False)
+    """Keys of the store."""
+    client: Mapping[str, str] = field(repr=False)
+    """Keys of the HTTP client."""
+    credential_provider: Any = field(repr=False)
+    requests_at_once: int
+
+
+def storage_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that are about storage, by the rest of their key."""
+    return {
+        key.removeprefix(OPTION_PREFIX): value
+        for key, value in options.items()
+        if key.startswith(OPTION_PREFIX)
+    }
+
+
+def store_settings(scheme: str, options: Mapping[str, str]) -> StoreSettings:
+    """Return the settings of the store that a scheme leads to.
+
+    Raises:
+        InvalidInputError: kind INVALID_OPTION.
+    """
+    is_s3 = scheme in ("s3", "s3a")
+    is_azure = scheme in ("az", "abfs", "abfss")
+    given = storage_options(options)
+    requests_at_once = _parse_width(given.pop("requests_at_once", str(REQUESTS_AT_ONCE)))
+    provider = _load_provider(given.pop("credential_provider", None))
+    profile = given.pop("profile", None) if is_s3 else None
+    hadoop = _hadoop_settings(options, is_s3=is_s3, is_azure=is_azure)
+    settings = {**hadoop, **{key.lower(): value for key, value in given.items()}}
+    environment = _S3_ENVIRONMENT if is_s3 else _AZURE_ENVIRONMENT if is_azure else {}
+    for variable, key in environment.items():
+        if variable in os.environ:
+            settings.setdefault(key, os.environ[variable])
+    if is_s3:
+        has_keys = provider is not None or any(
+            key.removeprefix("aws_") in ("access_key_id", "skip_signature") for key in settings
+        )
+        if profile is not None or not has_keys:
+            described, provider_of_profile = profile_settings(profile)
+            settings = {**described, **settings}
+            provider = provider or provider_of_profile
+        # What is sent in parts gets its name by a conditional copy.
+        settings.setdefault("copy_if_not_exists", "multipart")
+    return StoreSettings(
+        store={key: value for key, value in settings.items() if key not in _CLIENT_KEYS},
+        client={key: value for key, value in settings.items() if key in _CLIENT_KEYS},
+        credential_provider=provider,
+        requests_at_once=requests_at_once,
+    )
+
+
+def _hadoop_settings(options: Mapping[str, str], *, is_s3: bool, is_azure: bool) -> dict[str, str]:
+    given = {
+        key.removeprefix("spark.hadoop."): value
+        for key, value in options.items()
+        if key.startswith((HADOOP_PREFIX, SPARK_HADOOP_PREFIX))
+    }
+    if is_azure:
+        keys = [value for key, value in given.items() if key.startswith(_AZURE_ACCOUNT_KEY)]
+        return {"access_key": keys[0]} if keys else {}
+    if not is_s3:
+        return {}
+    settings = {ours: given[theirs] for theirs, ours in _S3A.items() if theirs in given}
+    if _S3A_PATH_STYLE in given:
+        is_path_style = given[_S3A_PATH_STYLE].lower() == "true"
+        settings["virtual_hosted_style_request"] = "false" if is_path_style else "true"
+    is_plain = given.get(_S3A_TLS, "true").lower() == "false"
+    endpoint = settings.get("endpoint", "")
+    if endpoint and "://" not in endpoint:  # Hadoop leaves the scheme to the other option.
+        settings["endpoint"] = f"{'http' if is_plain else 'https'}://{endpoint}"
+    if is_plain or endpoint.startswith("http://"):
+        settings["allow_http"] = "true"
+    return settings
+
+
+def _parse_width(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 256:
+        raise _bad("requests_at_once", f"expected a number from 1 to 256, got {text!r}")
+    return int(text)
+
+
+def _load_provider(name: str | None) -> Any:
+    """Return what a name like `package.module:callable` stands for."""
+    if name is None:
+        return None
+    module, colon, attribute = name.partition(":")
+    try:
+        if not colon:
+            raise ImportError("no colon")
+        provider = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise _bad(
+            "credential_provider", f"there is no {name!r}; expected package.module:callable"
+        ) from error
+    if not callable(provider):
+        raise _bad("credential_provider", f"{name!r} cannot be called")
+    return provider
+
+
+def _bad(key: str, problem: str) -> InvalidInputError:
+    return InvalidInputError(f"{OPTION_PREFIX}{key}: {problem}", kind=ErrorKind.INVALID_OPTION)
