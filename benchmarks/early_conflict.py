@@ -228,10 +228,12 @@ def markers_of(running: RunningWrite, storage: Storage) -> Iterator[Markers]:
     plan, clock, ids = running.plan, SystemClock(), SystemIds()
     with ExitStack() as stack:
         markers: Markers = DirectMarkers(storage, plan.instant_time)
-        if plan.marker_service is not None:
-            markers = stack.enter_context(MarkerClient(plan.marker_service, clock, ids))
-        if plan.detection is not None:
-            found = detecting_markers(plan.detection, markers, storage, clock, ids, task="0-1-0")
+        if plan.announcing.marker_service is not None:
+            markers = stack.enter_context(MarkerClient(plan.announcing.marker_service, clock, ids))
+        if plan.announcing.detection is not None:
+            found = detecting_markers(
+                plan.announcing.detection, markers, storage, clock, ids, task="0-1-0"
+            )
             markers = stack.enter_context(found)
         yield markers
 

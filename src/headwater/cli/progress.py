@@ -74,6 +74,10 @@ class _ReportingEngine:
         self._engine = engine
         self._report = report
 
+    @property
+    def is_in_process(self) -> bool:
+        return self._engine.is_in_process
+
     def run(
         self,
         function: Callable[[TaskContext, A], R],
