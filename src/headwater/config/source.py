@@ -2,6 +2,9 @@
 
 Keys about the table that Hudi's data source spells in its own way become those of table config. All
 keys are in lower case: Spark hands them over like that, whatever the user wrote.
+
+A table of Spark's catalog comes with more: what the catalog says of it (`SPARK_KEYS`), and
+properties that mean something to whoever wrote them.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Self
 
-from headwater.config.option import NON_BLANK, Option, OptionReader
+from headwater.config.option import NON_BLANK, Option, OptionReader, integer
 from headwater.config.option_config import option_fields, read_fields, setting
 from headwater.config.table_options import (
     KEY_GENERATOR_TYPE,
@@ -102,9 +105,59 @@ SINK_IDENTIFIER = Option(
     doc="Name under which a streaming query notes the batches that it has committed. Default: made "
     "from its checkpoint location.",
 )
+META_COLUMNS_SHOWN = Option(
+    "headwater.read.meta.columns",
+    bool,
+    default=None,
+    doc="Whether a read shows the columns `_hoodie_*` that no schema asked for. Default: false; "
+    "true for the source that was registered under the name `hudi`, as Hudi's own shows them.",
+)
+PUSHED_FILTERS = Option(
+    "headwater.read.pushed.filters",
+    bool,
+    default=False,
+    doc="Whether Spark may push filters down into this DataFrame, so that files that cannot match "
+    "are not read; the session needs `spark.sql.python.filterPushdown.enabled=true` too. Spark up "
+    "to 4.3 gives the files found for one filter to every other use of the same DataFrame, and "
+    "then rows are missing: load one for each filter.",
+)
+COMMITS_PER_TRIGGER = Option(
+    "headwater.stream.commits.per.trigger",
+    integer(minimum=1),
+    default=None,
+    doc="Writes of the table that one micro-batch of a stream reads at most. Needs Spark 4.2. "
+    "Default: all there are.",
+)
 
 PATH = "path"
 CHECKPOINT_LOCATION = "checkpointlocation"
+LOCATION = "location"
+PROVIDER = "provider"
+
+SPARK_KEYS = frozenset(
+    {
+        CHECKPOINT_LOCATION,
+        LOCATION,
+        PATH,
+        PROVIDER,
+        "collation",
+        "comment",
+        "external",
+        "is_managed_location",
+        "owner",
+        "table_type",
+    }
+)
+"""What Spark and its catalog say of a table, in words of their own."""
+
+_FAMILIES = ("hoodie.", "headwater.")
+"""How options begin. Among properties of the catalog, all others are somebody else's."""
+
+_NO_PATH = (
+    "the path of the table is missing: use load(path). For a table of Spark's catalog, Spark tells "
+    "a Python data source neither its location nor its options: add WITH (path = '...') to its "
+    "name in the statement, or make a temporary view with OPTIONS (path '...'), which is told"
+)
 
 TABLE_KEYS: Mapping[str, str] = {
     "hoodie.datasource.write.table.name": NAME.key,
@@ -115,14 +168,23 @@ TABLE_KEYS: Mapping[str, str] = {
     "hoodie.datasource.write.precombine.field": ORDERING_FIELDS.key,
     "hoodie.datasource.write.keygenerator.type": KEY_GENERATOR_TYPE.key,
     "hoodie.datasource.write.keygenerator.class": KEY_GENERATOR_TYPE.key,
+    "primarykey": RECORD_KEY_FIELDS.key,
+    "precombinefield": ORDERING_FIELDS.key,
+    "orderingfields": ORDERING_FIELDS.key,
+    "type": TYPE.key,
 }
-"""What Hudi's data source calls the options of a table."""
+"""What Hudi's data source, and CREATE TABLE of Hudi's SQL, call the options of a table."""
 
 _KEY_GENERATORS = {
     "org.apache.hudi.keygen.SimpleKeyGenerator": "SIMPLE",
     "org.apache.hudi.keygen.ComplexKeyGenerator": "COMPLEX",
     "org.apache.hudi.keygen.NonpartitionedKeyGenerator": "NON_PARTITION",
 }
+_SPELLINGS: Mapping[str, Mapping[str, str]] = {
+    KEY_GENERATOR_TYPE.key: _KEY_GENERATORS,
+    TYPE.key: {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"},
+}
+"""Values that Hudi's data source and SQL take for those of table config."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +202,9 @@ class SourceConfig:
     start_offset: str = setting(START_OFFSET)
     operation: SourceOperation | None = setting(OPERATION)
     sink_identifier: str | None = setting(SINK_IDENTIFIER)
+    shows_meta_columns: bool | None = setting(META_COLUMNS_SHOWN)
+    takes_filters: bool = setting(PUSHED_FILTERS)
+    commits_per_trigger: int | None = setting(COMMITS_PER_TRIGGER)
     checkpoint_location: str | None = None
 
     @classmethod
@@ -151,13 +216,13 @@ class SourceConfig:
         """
         reader = OptionReader(options)
         config = cls(
-            path=options.get(PATH, ""),
+            path=options.get(PATH) or options.get(LOCATION, ""),
             table_options=_table_options(options, reader),
             checkpoint_location=options.get(CHECKPOINT_LOCATION),
             **read_fields(cls, reader),
         )
         is_incremental = config.query_type is QueryType.INCREMENTAL
-        reader.require(bool(config.path), "the path of the table is missing: use load(path)")
+        reader.require(bool(config.path), _NO_PATH)
         reader.require(
             not (is_incremental and config.as_of is not None),
             f"{AS_OF.key} reads one moment and {QUERY_TYPE.key}=incremental a window; use one",
@@ -179,12 +244,16 @@ SOURCE_OPTIONS = tuple(option_fields(SourceConfig).values())
 
 def _table_options(options: Mapping[str, str], reader: OptionReader) -> dict[str, str]:
     own = {name for option in SOURCE_OPTIONS for name in (option.key, *option.aliases)}
+    is_of_catalog = PROVIDER in options
     found: dict[str, str] = {}
     for given, text in options.items():
-        if given in own or given in (PATH, CHECKPOINT_LOCATION):
+        if given in own or given in SPARK_KEYS:
             continue
         key = TABLE_KEYS.get(given, given)
-        value = _KEY_GENERATORS.get(text, text) if key == KEY_GENERATOR_TYPE.key else text
+        if is_of_catalog and not key.startswith(_FAMILIES):
+            continue
+        spellings = _SPELLINGS.get(key, {})
+        value = spellings.get(text, spellings.get(text.lower(), text))
         reader.require(
             found.setdefault(key, value) == value,
             f"{given} is {text!r}, but another name of the same option says {found[key]!r}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -41,6 +41,9 @@ class ReadRequest:
     columns: tuple[str, ...] | None = None
     as_of: str | datetime | None = None
     is_read_optimized: bool = False
+    pinned: InstantTime | None = None
+    """A completion time that was the newest when somebody was told of the columns. The table is
+    read as of it; while it is the newest, by all indexes."""
     where: str | pc.Expression | None = None
     """A condition in SQL, or an expression on data and meta columns."""
     zone: str = "UTC"
@@ -69,6 +72,9 @@ def plan_snapshot(table: TableContext, request: ReadRequest) -> SnapshotPlan:
     """
     as_of = None if request.as_of is None else find_as_of(table, request.as_of)
     view = view_of(table, as_of=as_of)
+    if as_of is None and request.pinned not in (None, view.instant):
+        request = replace(request, as_of=request.pinned)
+        view = view_of(table, as_of=request.pinned)
     schema = view.schema()
     where = _row_filter(request, schema)
     query = SliceQuery(

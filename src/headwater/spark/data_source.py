@@ -35,15 +35,17 @@ from pyspark.sql.types import StructType
 from headwater.config.source import SourceConfig
 from headwater.spark.schemas import frame_schema_of
 from headwater.spark.source_reader import (
+    FilteredTableReader,
     TableReader,
-    TableStreamReader,
     load_source_view,
     source_schema,
 )
 from headwater.spark.source_sink import TableStreamWriter
+from headwater.spark.source_stream import TableStreamReader
 from headwater.spark.source_writer import TableWriter, begin_write
 
 FORMAT = "headwater"
+HUDI = "hudi"
 
 
 class HeadwaterDataSource(DataSource):
@@ -51,6 +53,7 @@ class HeadwaterDataSource(DataSource):
 
     _pinned: str | None = None
     """The completion time whose columns Spark was told; it travels with the pickled source."""
+    _shows_meta_columns = False
 
     @classmethod
     def name(cls) -> str:
@@ -60,10 +63,14 @@ class HeadwaterDataSource(DataSource):
         config = self._config()
         view = load_source_view(config)
         self._pinned = view.instant
-        return frame_schema_of(source_schema(config, view.schema()))
+        asked = config.shows_meta_columns
+        has_meta = self._shows_meta_columns if asked is None else asked
+        return frame_schema_of(source_schema(config, view.schema(), has_meta=has_meta))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TableReader(self._config(), schema, self._pinned)
+        config = self._config()
+        kind = FilteredTableReader if config.takes_filters else TableReader
+        return kind(config, schema, self._pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return TableStreamReader(self._config(), schema)
@@ -82,9 +89,14 @@ class HeadwaterDataSource(DataSource):
 
 
 def register(spark: SparkSession, name: str = FORMAT) -> None:
-    """Let a session know the data source under a name, such as `hudi` for jobs that exist."""
+    """Let a session know the data source under a name, such as `hudi` for jobs that exist.
+
+    Under that one it shows the meta columns, as Hudi's does.
+    """
 
     class NamedDataSource(HeadwaterDataSource):
+        _shows_meta_columns = name.lower() == HUDI
+
         @classmethod
         def name(cls) -> str:
             return name

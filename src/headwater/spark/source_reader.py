@@ -1,27 +1,28 @@
 """Reading through the data source: plan once, then read in tasks.
 
 Planning happens in a process of Spark's own, which does not know how many cores there are, so tasks
-are made by size. Spark tells neither the columns nor the filters of a query; the schema that a user
-gives with `.schema(...)` is the only way to read fewer columns.
+are made by size. Spark does not tell the columns of a query; the schema that a user gives with
+`.schema(...)` is the only way to read fewer. It tells filters if it may (`PUSHED_FILTERS`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.config.source import (
-    AS_OF,
-    EARLIEST,
     INCREMENTAL_FORMAT,
-    LATEST,
     QUERY_TYPE,
     QueryType,
     SourceConfig,
@@ -30,7 +31,6 @@ from headwater.config.spark import SparkConfig
 from headwater.context import TableContext
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.kernel.view.as_of import parse_as_of
-from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import view_of
 from headwater.model.files import FileSlice
@@ -40,7 +40,9 @@ from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import Window, parse_window, plan_incremental
 from headwater.queries.slice_query import SliceQuery, read_slices
 from headwater.queries.snapshot import ReadRequest, find_as_of, plan_snapshot
+from headwater.spark.schemas import frame_schema_of
 from headwater.spark.shares import balanced_shares
+from headwater.spark.source_filters import PushedFilters, take_filters
 from headwater.spark.source_table import open_source_table
 from headwater.spark.worker import warm
 
@@ -52,19 +54,19 @@ TASKS_MAX = 10_000
 BATCH_ROWS = 65_536
 """Rows that a task hands to Spark at a time, which holds them outside of its heap."""
 
-OFFSET = "completion_time"
-BEGINNING = "0"
-
 
 class SlicesPartition(InputPartition):
     """File slices for one task."""
 
-    def __init__(self, query: SliceQuery, slices: Sequence[FileSlice]) -> None:
+    def __init__(
+        self, query: SliceQuery, slices: Sequence[FileSlice], filters: PushedFilters
+    ) -> None:
         self.query = query
         self.slices = tuple(slices)
+        self.filters = filters
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        return read_slices(self.query, list(self.slices))
+        return map(self.filters.keep, read_slices(self.query, list(self.slices)))
 
 
 class ChangesPartition(InputPartition):
@@ -90,9 +92,11 @@ def load_source_view(config: SourceConfig) -> TableView:
     return view_of(table, as_of=until)
 
 
-def source_schema(config: SourceConfig, columns: pa.Schema) -> pa.Schema:
-    """Return the columns of a read: the meta columns first, as Hudi's readers expect."""
-    return change_schema(columns) if config.is_change_feed else schema_with_meta_columns(columns)
+def source_schema(config: SourceConfig, columns: pa.Schema, *, has_meta: bool) -> pa.Schema:
+    """Return the columns of a read: meta columns first, where they are asked for."""
+    if config.is_change_feed:
+        return change_schema(columns)
+    return schema_with_meta_columns(columns) if has_meta else columns
 
 
 class TableReader(DataSourceReader):
@@ -100,8 +104,10 @@ class TableReader(DataSourceReader):
 
     def __init__(self, config: SourceConfig, schema: StructType, pinned: str | None) -> None:
         self._config = config
+        self._shown = schema
         self._schema = to_arrow_schema(schema)
         self._pinned = pinned
+        self._filters = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
         config, table = self._config, open_source_table(self._config)
@@ -116,11 +122,13 @@ class TableReader(DataSourceReader):
             table,
             ReadRequest(
                 columns=tuple(self._schema.names),
-                as_of=config.as_of or self._pinned,
+                as_of=config.as_of,
+                pinned=None if self._pinned is None else parse_instant_time(self._pinned),
+                where=self._filters.where,
                 is_read_optimized=config.query_type is QueryType.READ_OPTIMIZED,
             ),
         )
-        return slice_partitions(plan.query, plan.slices)
+        return slice_partitions(plan.query, plan.slices, self._filters)
 
     def _window(self, table: TableContext) -> Window:
         """Return the window of the options; one without an end ends when the table was loaded."""
@@ -135,53 +143,20 @@ class TableReader(DataSourceReader):
         return read_partition(self._config, partition, self._schema)
 
 
-class TableStreamReader(DataSourceStreamReader):
-    """A streaming read: offsets are completion times, and a batch is the window between two.
+class FilteredTableReader(TableReader):
+    """A batch read that takes filters. Spark refuses it in a session that pushes none down."""
 
-    Completion times only grow, and none appears below one that was seen, so consecutive windows
-    hold every write exactly once.
-    """
-
-    def __init__(self, config: SourceConfig, schema: StructType) -> None:
-        if config.as_of is not None or config.query_type is QueryType.READ_OPTIMIZED:
-            raise InvalidInputError(
-                f"A stream follows the writes of a table; remove {AS_OF.key} and "
-                f"{QUERY_TYPE.key}=read_optimized",
-                kind=ErrorKind.INVALID_OPTION,
-            )
-        self._config = config
-        self._schema = to_arrow_schema(schema)
-
-    def initialOffset(self) -> dict[str, str]:  # noqa: N802
-        match self._config.start_offset:
-            case start if start == EARLIEST:
-                return {OFFSET: BEGINNING}
-            case start if start == LATEST:
-                return self.latestOffset()
-            case start:
-                is_utc = open_source_table(self._config).config.is_utc
-                return {OFFSET: parse_window(start, None, is_utc=is_utc).after or BEGINNING}
-
-    def latestOffset(self) -> dict[str, str]:  # noqa: N802
-        table = open_source_table(self._config)
-        timeline = table.load_timeline()
-        writes = [
-            instant.completion_time
-            for instant in timeline.completed
-            if instant.action in COMMIT_ACTIONS and instant.completion_time is not None
-        ]
-        if writes:
-            return {OFFSET: max(writes)}
-        return {OFFSET: view_of(table).instant or BEGINNING}
-
-    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        window = parse_window(start[OFFSET], end[OFFSET])
-        if end[OFFSET] == BEGINNING or window.after == window.until:
-            return []
-        return plan_window(self._config, open_source_table(self._config), self._schema, window)
-
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return read_partition(self._config, partition, self._schema)
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take the filters whose answers are Spark's own; return the others."""
+        if self._config.query_type is QueryType.INCREMENTAL or self._config.is_change_feed:
+            return filters
+        view = load_source_view(self._config)
+        stored = schema_with_meta_columns(view.schema())
+        kinds = {field.name: field.dataType for field in frame_schema_of(stored)}
+        alike = {each.name for each in self._shown if kinds.get(each.name) == each.dataType}
+        columns = pa.schema([field for field in stored if field.name in alike])
+        self._filters, left = take_filters(filters, columns)
+        return left
 
 
 def plan_window(
@@ -200,21 +175,23 @@ def plan_window(
         window,
     )
     query = replace(plan.query, columns=_known_columns(plan.query, schema))
-    return slice_partitions(query, plan.slices)
+    return slice_partitions(query, plan.slices, PushedFilters())
 
 
-def slice_partitions(query: SliceQuery, slices: Sequence[FileSlice]) -> list[InputPartition]:
+def slice_partitions(
+    query: SliceQuery, slices: Sequence[FileSlice], filters: PushedFilters
+) -> list[InputPartition]:
     """Divide file slices among tasks of about equal size."""
     shares = _shares(slices, lambda file_slice: file_slice.size_bytes)
-    return [SlicesPartition(query, share) for share in shares]
+    return [SlicesPartition(query, share, filters) for share in shares]
 
 
 def read_partition(
     config: SourceConfig, partition: Any, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Give the rows of one task with exactly the columns that Spark expects."""
-    if partition is None:  # Spark's way to say that there are no partitions.
-        return
+    if not isinstance(partition, SlicesPartition | ChangesPartition):
+        return  # Spark's way to say that there are no partitions.
     if SparkConfig.from_options(config.table_options).warms_workers:
         warm()
     for batch in partition.read():

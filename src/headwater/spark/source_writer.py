@@ -31,6 +31,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from headwater.arrow.input_schema import normalise_rows
+from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.config.source import OPERATION, SourceConfig, SourceOperation
 from headwater.config.spark import SparkConfig
 from headwater.context import TableContext
@@ -117,7 +118,8 @@ def begin_write(
 
     Raises: see `operations.write.run_write` and `open_or_create_source_table`.
     """
-    columns = arrow_schema_of(schema)
+    # Rows of another table may come with its meta columns; this one writes its own.
+    columns = arrow_schema_of(StructType([f for f in schema if f.name not in META_COLUMNS]))
     table = open_or_create_source_table(config, columns)
     operation = _operation(config, table, is_overwrite=is_overwrite)
     request = WriteRequest(operation=operation, columns=columns)
@@ -146,7 +148,7 @@ def write_task(
         raise_internal("A task of Spark has a context")
     # Not the number of the attempt but the id of it: unique over stages, retries, speculation.
     here = TaskContext(context.partitionId(), context.taskAttemptId(), TASK_COUNT_UNKNOWN)
-    rows = (normalise_rows(batch, plan.columns.schema) for batch in batches)
+    rows = (normalise_rows(_data_columns(batch), plan.columns.schema) for batch in batches)
     storage = open_storage(plan.location.uri, plan.location.options)
     with shared_heartbeat(storage, SystemClock(), planned.attempt):
         if needs_staging(plan):
@@ -213,6 +215,10 @@ def _operation(config: SourceConfig, table: TableContext, *, is_overwrite: bool)
             kind=ErrorKind.INVALID_OPTION,
         )
     return Operation.OVERWRITE
+
+
+def _data_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select([name for name in batch.schema.names if name not in META_COLUMNS])
 
 
 def _commit_mark(attempt: Attempt) -> str:
