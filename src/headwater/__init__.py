@@ -24,6 +24,7 @@ from headwater.errors import (
 
 if TYPE_CHECKING:
     from headwater.spark.data_source import register
+    from headwater.spark_sql.run import sql
     from headwater.table import Table, create_table, open_table
 
 __version__ = version("headwater")
@@ -47,6 +48,7 @@ __all__ = [
     "create_table",
     "open_table",
     "register",
+    "sql",
 ]
 
 # Found when first asked for: a Python worker of Spark, and the kernel under the simulator, import
@@ -56,6 +58,7 @@ _FACADE = {
     "create_table": "headwater.table",
     "open_table": "headwater.table",
     "register": "headwater.spark.data_source",
+    "sql": "headwater.spark_sql.run",
 }
 
 

@@ -42,7 +42,7 @@ from headwater.queries.slice_query import SliceQuery, read_slices
 from headwater.queries.snapshot import ReadRequest, find_as_of, plan_snapshot
 from headwater.spark.schemas import frame_schema_of
 from headwater.spark.shares import balanced_shares
-from headwater.spark.source_filters import PushedFilters, take_filters
+from headwater.spark.source_filters import take_filters
 from headwater.spark.source_table import open_source_table
 from headwater.spark.worker import warm
 
@@ -58,15 +58,12 @@ BATCH_ROWS = 65_536
 class SlicesPartition(InputPartition):
     """File slices for one task."""
 
-    def __init__(
-        self, query: SliceQuery, slices: Sequence[FileSlice], filters: PushedFilters
-    ) -> None:
+    def __init__(self, query: SliceQuery, slices: Sequence[FileSlice]) -> None:
         self.query = query
         self.slices = tuple(slices)
-        self.filters = filters
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        return map(self.filters.keep, read_slices(self.query, list(self.slices)))
+        return read_slices(self.query, list(self.slices))
 
 
 class ChangesPartition(InputPartition):
@@ -107,7 +104,8 @@ class TableReader(DataSourceReader):
         self._shown = schema
         self._schema = to_arrow_schema(schema)
         self._pinned = pinned
-        self._filters = PushedFilters()
+        self._where: str | None = None
+        """What Spark has left to this reader to evaluate."""
 
     def partitions(self) -> Sequence[InputPartition]:
         config, table = self._config, open_source_table(self._config)
@@ -124,11 +122,12 @@ class TableReader(DataSourceReader):
                 columns=tuple(self._schema.names),
                 as_of=config.as_of,
                 pinned=None if self._pinned is None else parse_instant_time(self._pinned),
-                where=self._filters.where,
+                where=self._where,
+                is_filtered=True,
                 is_read_optimized=config.query_type is QueryType.READ_OPTIMIZED,
             ),
         )
-        return slice_partitions(plan.query, plan.slices, self._filters)
+        return slice_partitions(plan.query, plan.slices)
 
     def _window(self, table: TableContext) -> Window:
         """Return the window of the options; one without an end ends when the table was loaded."""
@@ -155,7 +154,7 @@ class FilteredTableReader(TableReader):
         kinds = {field.name: field.dataType for field in frame_schema_of(stored)}
         alike = {each.name for each in self._shown if kinds.get(each.name) == each.dataType}
         columns = pa.schema([field for field in stored if field.name in alike])
-        self._filters, left = take_filters(filters, columns)
+        self._where, left = take_filters(filters, columns)
         return left
 
 
@@ -175,15 +174,13 @@ def plan_window(
         window,
     )
     query = replace(plan.query, columns=_known_columns(plan.query, schema))
-    return slice_partitions(query, plan.slices, PushedFilters())
+    return slice_partitions(query, plan.slices)
 
 
-def slice_partitions(
-    query: SliceQuery, slices: Sequence[FileSlice], filters: PushedFilters
-) -> list[InputPartition]:
+def slice_partitions(query: SliceQuery, slices: Sequence[FileSlice]) -> list[InputPartition]:
     """Divide file slices among tasks of about equal size."""
     shares = _shares(slices, lambda file_slice: file_slice.size_bytes)
-    return [SlicesPartition(query, share, filters) for share in shares]
+    return [SlicesPartition(query, share) for share in shares]
 
 
 def read_partition(

@@ -1,0 +1,9 @@
+"""SQL on tables: what Spark's own SQL cannot say to a Python data source, said here.
+
+run.py          one statement in, a DataFrame out; what is not ours goes to Spark unchanged
+names.py        which table a name or a path means
+ddl.py          CREATE TABLE, DROP TABLE, TRUNCATE, indexes
+dml.py          INSERT, MERGE, UPDATE, DELETE
+selects.py      SELECT, with TIMESTAMP AS OF and hudi_table_changes
+procedures.py   CALL, with Hudi's procedure names
+"""

@@ -1,0 +1,92 @@
+"""Which table a name means: one of Spark's catalog, or a path as in headwater.`/tables/trips`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from sqlglot import exp
+
+from headwater.errors import ErrorKind, NotFoundError
+from headwater.table import Table, open_table
+
+PATH_QUALIFIERS = frozenset({"headwater", "hudi"})
+"""What may stand before a path in backticks."""
+PROVIDERS = frozenset({"headwater", "hudi"})
+"""Data sources whose tables are ours."""
+
+_LOCATION = "Location"
+_PROVIDER = "Provider"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The tables that statements of one session may name."""
+
+    spark: SparkSession
+    options: Mapping[str, str]
+    """Options that every table is opened with."""
+    this: Table | None = None
+    """The table that `this` names, for `Table.sql`."""
+
+    def find(self, name: exp.Table) -> Table | None:
+        """Return the table of a name; None if it is not one of ours."""
+        path = self.path_of(name)
+        return None if path is None else open_table(path, self.options)
+
+    def get(self, name: exp.Table) -> Table:
+        """Return the table of a name.
+
+        Raises:
+            NotFoundError: kind NOT_A_TABLE; there is no such table, or it is not one of ours.
+        """
+        if self.this is not None and not name.db and name.name.lower() == "this":
+            return self.this
+        found = self.find(name)
+        if found is None:
+            raise NotFoundError(
+                f"{text_of(name)} is no table of headwater. Create it with CREATE TABLE ... USING "
+                f"headwater LOCATION '...', or name its path as in headwater.`/path/of/it`",
+                kind=ErrorKind.NOT_A_TABLE,
+                table=text_of(name),
+            )
+        return found
+
+    def path_of(self, name: exp.Table) -> str | None:
+        """Return where the table of a name is; None if it is not one of ours."""
+        if self.this is not None and not name.db and name.name.lower() == "this":
+            return self.this.uri
+        if name.db.lower() in PATH_QUALIFIERS and ("/" in name.name or ":" in name.name):
+            return name.name
+        return self._location_of(name)
+
+    def _location_of(self, name: exp.Table) -> str | None:
+        # DESCRIBE asks the data source, which Spark does not tell where the table is.
+        database = f" IN {exp.to_identifier(name.db).sql('spark')}" if name.db else ""
+        pattern = name.name.replace("'", "\\'")
+        try:
+            found = self.spark.sql(f"SHOW TABLE EXTENDED{database} LIKE '{pattern}'").collect()
+        except AnalysisException:
+            return None  # There is no such database.
+        for row in found:
+            if row["tableName"].lower() != name.name.lower() or row["isTemporary"]:
+                continue
+            told = dict(line.partition(": ")[::2] for line in row["information"].splitlines())
+            if told.get(_PROVIDER, "").lower() in PROVIDERS and _LOCATION in told:
+                return _plain_path(told[_LOCATION])
+        return None
+
+
+def text_of(name: exp.Table) -> str:
+    """Return a name as SQL writes it, without its alias."""
+    bare = exp.Table(this=name.this, db=name.args.get("db"), catalog=name.args.get("catalog"))
+    return bare.sql(dialect="spark")
+
+
+def _plain_path(location: str) -> str:
+    """Return a location of Spark's as a path: it writes those of local disks as file:/path."""
+    if location.startswith("file:"):
+        return "/" + location.removeprefix("file:").lstrip("/")
+    return location

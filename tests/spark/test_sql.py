@@ -1,0 +1,159 @@
+"""`hw.sql`: tables of the catalog and of paths, in Hudi's SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headwater as hw
+from headwater.errors import InvalidInputError, NotFoundError
+
+LOCK = {"hoodie.write.lock.provider": "in_process"}
+
+
+@pytest.fixture
+def trips(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    """The name of a merge-on-read table in the catalog."""
+    hw.sql(
+        spark,
+        f"""
+        CREATE TABLE trips (id BIGINT, city STRING, fare DOUBLE, ts BIGINT) USING headwater
+        PARTITIONED BY (city) LOCATION '{tmp_path}/trips'
+        TBLPROPERTIES (type = 'mor', primaryKey = 'id', preCombineField = 'ts')
+        """,
+    )
+    yield "trips"
+    hw.sql(spark, "DROP TABLE IF EXISTS trips")
+
+
+def rows(spark: SparkSession, query: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in hw.sql(spark, query).collect())
+
+
+def test_a_table_is_created_filled_read_and_dropped(
+    spark: SparkSession, trips: str, tmp_path: Path
+) -> None:
+    table = hw.open_table(tmp_path / "trips")
+    assert table.config.record_key_fields == ("id",)
+    assert table.config.table_type == "MERGE_ON_READ"
+    assert table.config.ordering_fields == ("ts",)
+    done = hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1), (2, 'ny', 2.0, 1)").collect()
+    assert [row["inserted"] for row in done] == [2]
+    hw.sql(spark, "INSERT INTO trips (id, city, ts) SELECT 3, 'la', 1")
+    assert rows(spark, "SELECT id, fare FROM trips WHERE city <> 'ny'") == [(1, 1.0), (3, None)]
+    path = f"headwater.`{tmp_path}/trips`"
+    assert rows(spark, f"SELECT count(*) FROM {path}") == [(3,)]
+    assert rows(spark, f"SELECT t.id FROM {path} AS t JOIN trips ON t.id = trips.id + 1") == [
+        (2,),
+        (3,),
+    ]
+    with pytest.raises(InvalidInputError, match="exists"):
+        hw.sql(spark, f"CREATE TABLE trips (id INT) USING headwater LOCATION '{tmp_path}/other'")
+    hw.sql(spark, "DROP TABLE trips PURGE")
+    with pytest.raises(NotFoundError):
+        hw.open_table(tmp_path / "trips")
+
+
+def test_rows_are_overwritten_as_spark_says(spark: SparkSession, trips: str) -> None:
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1), (2, 'ny', 2.0, 1)")
+    hw.sql(spark, "INSERT OVERWRITE trips PARTITION (city = 'sf') SELECT 5, 5.0, 5")
+    assert rows(spark, "SELECT id, city FROM trips") == [(2, "ny"), (5, "sf")]
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        hw.sql(spark, "INSERT OVERWRITE trips SELECT 6, 'ny', 6.0, 6")
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert rows(spark, "SELECT id, city FROM trips") == [(5, "sf"), (6, "ny")]
+    hw.sql(spark, "INSERT OVERWRITE trips SELECT 7, 'la', 7.0, 7")
+    assert rows(spark, "SELECT id, city FROM trips") == [(7, "la")]
+    hw.sql(spark, "TRUNCATE TABLE trips")
+    assert rows(spark, "SELECT id FROM trips") == []
+
+
+def test_a_table_is_made_of_a_query(spark: SparkSession, tmp_path: Path) -> None:
+    path = f"headwater.`{tmp_path}/made`"
+    hw.sql(
+        spark,
+        f"CREATE TABLE {path} USING headwater TBLPROPERTIES (primaryKey = 'id') "
+        "AS SELECT id, id * 2 AS twice FROM range(5)",
+    )
+    assert rows(spark, f"SELECT sum(twice) FROM {path}") == [(20,)]
+
+
+def test_older_states_and_changes_are_read(spark: SparkSession, trips: str, tmp_path: Path) -> None:
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1)")
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 2.0, 2), (2, 'sf', 9.0, 1)")
+    first = hw.open_table(tmp_path / "trips").history()["completion_time"][-1].as_py()
+    as_of = f"SELECT id, fare FROM trips TIMESTAMP AS OF '{first}'"
+    assert rows(spark, as_of) == [(1, 1.0)]
+    assert rows(spark, as_of.replace("TIMESTAMP", "VERSION") + " WHERE fare < 1") == []
+    changed = f"SELECT id FROM hudi_table_changes('trips', 'latest_state', '{first}')"
+    assert rows(spark, changed) == [(1,), (2,)]
+    feed = "SELECT count(*) FROM hudi_table_changes('trips', 'latest_state', 'earliest')"
+    assert rows(spark, feed) == [(2,)]
+    with pytest.raises(InvalidInputError, match="latest_state"):
+        hw.sql(spark, "SELECT * FROM hudi_table_changes('trips', 'all', '0')")
+
+
+def test_indexes_come_and_go(spark: SparkSession, trips: str, tmp_path: Path) -> None:
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1)")
+    hw.sql(spark, "CREATE INDEX record_index ON trips (id)", options=LOCK)
+    hw.sql(spark, "CREATE INDEX by_fare ON trips USING secondary_index(fare)", options=LOCK)
+    hw.sql(spark, "CREATE INDEX IF NOT EXISTS by_fare ON trips (fare)", options=LOCK)
+    with pytest.raises(InvalidInputError, match="by_fare"):
+        hw.sql(spark, "CREATE INDEX by_fare ON trips (fare)", options=LOCK)
+    shown = {row["index"] for row in hw.sql(spark, "SHOW INDEXES FROM trips").collect()}
+    assert shown >= {"files", "record_index", "secondary_index_by_fare"}
+    hw.sql(spark, "DROP INDEX by_fare ON trips", options=LOCK)
+    hw.sql(spark, "DROP INDEX IF EXISTS by_fare ON trips", options=LOCK)
+    assert (
+        "secondary_index_by_fare"
+        not in hw.open_table(tmp_path / "trips").config.metadata_partitions
+    )
+
+
+def test_services_are_called_by_hudis_names(
+    spark: SparkSession, trips: str, tmp_path: Path
+) -> None:
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1)")
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 2.0, 2)")
+    (done,) = hw.sql(spark, "CALL run_compaction(op => 'run', table => 'trips')").collect()
+    assert done["row_count"] == 1
+    commits = hw.sql(spark, "CALL show_commits('trips', 10)").collect()
+    assert [row["operation"] for row in commits][1:] == ["INSERT", "INSERT"]
+    hw.sql(spark, "CALL create_savepoint('trips', comments => 'before')")
+    (saved,) = hw.sql(spark, "CALL show_savepoints('trips')").collect()
+    hw.sql(spark, "INSERT INTO trips VALUES (9, 'sf', 9.0, 9)")
+    hw.sql(
+        spark,
+        f"CALL rollback_to_savepoint(path => '{tmp_path}/trips', "
+        f"instant_time => '{saved['instant']}')",
+    )
+    assert rows(spark, "SELECT id, fare FROM trips") == [(1, 2.0)]
+    hw.sql(spark, "CALL run_clustering(table => 'trips', order => 'fare')")
+    for quiet in ("run_clean", "archive_commits", "show_clustering", "show_timeline", "help"):
+        hw.sql(spark, f"CALL {quiet}('trips')").collect()
+    with pytest.raises(NotFoundError, match="run_compaction"):
+        hw.sql(spark, "CALL run_something('trips')")
+    with pytest.raises(InvalidInputError, match="op"):
+        hw.sql(spark, "CALL run_compaction('trips', wrong => 1)")
+
+
+def test_what_is_not_ours_is_sparks(spark: SparkSession) -> None:
+    assert rows(spark, "SELECT 1 + 1") == [(2,)]
+    hw.sql(spark, "CREATE TEMPORARY VIEW two AS SELECT 2 AS n")
+    assert rows(spark, "SELECT n FROM two") == [(2,)]
+    hw.sql(spark, "DROP VIEW two")
+
+
+def test_bad_sql_says_where(spark: SparkSession) -> None:
+    with pytest.raises(InvalidInputError, match="line 1, column"):
+        hw.sql(spark, "SELECT * FROM (SELECT 1")
+    with pytest.raises(InvalidInputError, match="One statement"):
+        hw.sql(spark, "SELECT 1; SELECT 2")
+    with pytest.raises(NotFoundError, match="nowhere"):
+        hw.sql(spark, "CALL run_clean('nowhere')")
