@@ -47,7 +47,7 @@ BEGINNING = "0"
 Offset = dict[str, str]
 
 
-class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """A streaming read."""
 
     def __init__(self, config: SourceConfig, schema: StructType) -> None:

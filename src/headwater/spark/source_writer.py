@@ -49,7 +49,13 @@ from headwater.model.commit_metadata import WriteStat
 from headwater.operations.plan import Operation
 from headwater.operations.sink_progress import save_attempt
 from headwater.operations.tasks.execute import execute_write
-from headwater.operations.tasks.staging import StagedRows, needs_staging, stage_rows, staging_folder
+from headwater.operations.tasks.staging import (
+    StagedFile,
+    StagedRows,
+    needs_staging,
+    stage_rows,
+    staging_folder,
+)
 from headwater.operations.write import (
     PlannedWrite,
     WriteRequest,
@@ -90,7 +96,7 @@ class Written(WriterCommitMessage):
 
     task: int
     stats: tuple[WriteStat, ...] = ()
-    staged: str | None = None
+    staged: StagedFile | None = None
     planned: PlannedWrite | None = None
     """The write itself, where the committing process has no other way to know it."""
 
