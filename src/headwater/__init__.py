@@ -21,6 +21,7 @@ from headwater.errors import (
     StorageError,
     UnsupportedError,
 )
+from headwater.seams.worker_python import offer_interpreter
 
 if TYPE_CHECKING:
     from headwater.spark.data_source import register
@@ -57,6 +58,9 @@ _FACADE = {
     "open_table": "headwater.table",
     "register": "headwater.spark.data_source",
 }
+
+# Before anybody starts Spark, which asks the environment once.
+offer_interpreter()
 
 
 def __getattr__(name: str) -> Any:
