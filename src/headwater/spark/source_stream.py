@@ -108,9 +108,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         )
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        window = parse_window(start[OFFSET], end[OFFSET])
-        if end[OFFSET] == BEGINNING or window.after == window.until:
+        if end[OFFSET] in (BEGINNING, start[OFFSET]):
             return []
+        window = parse_window(start[OFFSET], end[OFFSET])
         return plan_window(self._config, open_source_table(self._config), self._schema, window)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
