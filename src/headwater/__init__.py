@@ -21,6 +21,7 @@ from headwater.errors import (
     StorageError,
     UnsupportedError,
 )
+from headwater.seams.worker_python import offer_interpreter
 
 if TYPE_CHECKING:
     from headwater.spark.data_source import register
@@ -60,6 +61,9 @@ _FACADE = {
     "register": "headwater.spark.data_source",
     "sql": "headwater.spark_sql.run",
 }
+
+# Before anybody starts Spark, which asks the environment once.
+offer_interpreter()
 
 
 def __getattr__(name: str) -> Any:

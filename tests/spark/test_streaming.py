@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -152,6 +153,41 @@ def test_a_stream_may_start_later_and_show_every_change(
     latest = {"hoodie.datasource.streaming.startOffset": "latest"}
     run_out_of_table(spark, path, tmp_path / "latest", **latest)
     assert rows_of(tmp_path / "latest", "id") == []
+
+
+@pytest.mark.parametrize("shows_meta", ["false", "true"])
+def test_a_stream_out_of_one_table_into_another(
+    spark: SparkSession, tmp_path: Path, shows_meta: str
+) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    schema = pa.schema([("n", pa.int64()), ("name", pa.string())])
+    table = hw.create_table(one, schema=schema, record_key="n")
+    table.upsert(pa.table({"n": [1, 2], "name": ["x", "y"]}))
+    reader = spark.readStream.format("headwater").option("headwater.read.meta.columns", shows_meta)
+    run_into_table(reader.load(str(one)), other, tmp_path / "checkpoint")
+    table.upsert(pa.table({"n": [3], "name": ["z"]}))
+    run_into_table(reader.load(str(one)), other, tmp_path / "checkpoint")
+
+    copied = hw.open_table(other)
+    assert (
+        copied.read_arrow().sort_by("n").to_pylist() == table.read_arrow().sort_by("n").to_pylist()
+    )
+    assert numbers_in(other) == [1, 2, 3]
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="Spark 4.2 tells streams a limit")
+def test_batches_are_no_larger_than_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    schema = pa.schema([("n", pa.int64()), ("name", pa.string())])
+    table = hw.create_table(one, schema=schema)
+    for n in range(3):
+        table.insert(pa.table({"n": [n], "name": ["x"]}))
+    reader = spark.readStream.format("headwater")
+    limited = reader.option("headwater.stream.commits.per.trigger", "1")
+    run_into_table(limited.load(str(one)), other, tmp_path / "checkpoint")
+
+    assert numbers_in(other) == [0, 1, 2]
+    assert [list(note.values()) for note in sink_notes(other)] == [["0"], ["1"], ["2"]]
 
 
 def rows_of(folder: Path, *columns: str) -> list[tuple[Any, ...]]:

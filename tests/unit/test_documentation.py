@@ -44,12 +44,19 @@ def test_block_of_a_guide_runs(block: str) -> None:
 
 @pytest.mark.parametrize("block", blocks_of(README))
 def test_block_runs(block: str) -> None:
-    """In a process of its own: a reader's first lines start and stop Spark as they please."""
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    """In a process of its own: a reader's first lines start and stop Spark as they please.
+
+    The environment is not activated: its interpreter is not the one on the path.
+    """
+    environment = {name: text for name, text in os.environ.items() if name != "PYSPARK_PYTHON"}
+    folders = environment["PATH"].split(os.pathsep)
+    others = [folder for folder in folders if Path(folder) != Path(sys.executable).parent]
+    environment["PATH"] = os.pathsep.join(others)
     ran = subprocess.run(
         [sys.executable, "-c", block], env=environment, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 
 from headwater.config.source import SourceConfig
 from headwater.spark.schemas import frame_schema_of
+from headwater.spark.session import with_our_interpreter
 from headwater.spark.source_reader import (
     FilteredTableReader,
     TableReader,
@@ -101,4 +102,4 @@ def register(spark: SparkSession, name: str = FORMAT) -> None:
         def name(cls) -> str:
             return name
 
-    spark.dataSource.register(NamedDataSource)
+    with_our_interpreter(spark).dataSource.register(NamedDataSource)

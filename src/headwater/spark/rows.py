@@ -44,6 +44,7 @@ from headwater.spark.session import (
     core_count,
     driver_host,
     functions_of,
+    with_our_interpreter,
 )
 from headwater.spark.task_results import decode_outcomes, encode_outcome, error_in_text
 from headwater.spark.worker import warm
@@ -86,6 +87,7 @@ class SparkRows:
         self._task_count = task_count
         self._warms = (spark_config or SparkConfig()).warms_workers
         self._schema = arrow_schema_of(df.schema)
+        with_our_interpreter(df.sparkSession)
 
     @property
     def schema(self) -> pa.Schema:

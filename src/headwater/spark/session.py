@@ -11,12 +11,16 @@ from pyspark.sql import functions as classic_functions
 
 from headwater.errors import InvalidInputError
 from headwater.seams.network import LOOPBACK
+from headwater.seams.worker_python import offered_interpreter
 
 CORES_UNKNOWN = 4
 """Cores to plan for where nothing tells: a Spark Connect server does not say how many it has."""
 
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _BATCH_BYTES_UNLIMITED = "2147483647"
+_ALIKE_MASTERS = ("local", "spark://")
+_PYTHON_UNNAMED = "python3"
+"""What PySpark takes if the environment named none when the session started."""
 _PARALLELISM = ("spark.default.parallelism", "spark.sql.leafNodeDefaultParallelism")
 
 
@@ -32,7 +36,22 @@ def session_of(given: SparkSession | None) -> SparkSession:
             "There is no active Spark session. Start one with SparkSession.builder.getOrCreate(), "
             "or pass the one to use as spark=..., or read without Spark through read_arrow()"
         )
-    return session
+    return with_our_interpreter(session)
+
+
+def with_our_interpreter(spark: SparkSession) -> SparkSession:
+    """Let jobs of a session that was started before Headwater was imported run this interpreter.
+
+    Only where nobody chose another one, and its workers are where this process is, or on machines
+    that are set up alike (`seams.worker_python`).
+    """
+    context = getattr(spark, "sparkContext", None) if gateway_of(spark) is not None else None
+    if context is None or not str(context.master).startswith(_ALIKE_MASTERS):
+        return spark
+    ours = offered_interpreter()
+    if ours is not None and context.pythonExec == _PYTHON_UNNAMED:
+        context.pythonExec = ours
+    return spark
 
 
 def core_count(spark: SparkSession) -> int:

@@ -47,7 +47,7 @@ BEGINNING = "0"
 Offset = dict[str, str]
 
 
-class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """A streaming read."""
 
     def __init__(self, config: SourceConfig, schema: StructType) -> None:
@@ -108,9 +108,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        window = parse_window(start[OFFSET], end[OFFSET])
-        if end[OFFSET] == BEGINNING or window.after == window.until:
+        if end[OFFSET] in (BEGINNING, start[OFFSET]):
             return []
+        window = parse_window(start[OFFSET], end[OFFSET])
         return plan_window(self._config, open_source_table(self._config), self._schema, window)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:

@@ -51,7 +51,13 @@ from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
 from headwater.operations.sink_progress import save_attempt
 from headwater.operations.tasks.execute import execute_write
-from headwater.operations.tasks.staging import StagedRows, needs_staging, stage_rows, staging_folder
+from headwater.operations.tasks.staging import (
+    StagedFile,
+    StagedRows,
+    needs_staging,
+    stage_rows,
+    staging_folder,
+)
 from headwater.operations.write import abandon_write, resume_write, start_write
 from headwater.seams.clock import SystemClock
 from headwater.seams.open_storage import open_storage
@@ -86,7 +92,7 @@ class Written(WriterCommitMessage):
 
     task: int
     stats: tuple[WriteStat, ...] = ()
-    staged: str | None = None
+    staged: StagedFile | None = None
     planned: PlannedWrite | None = None
     """The write itself, where the committing process has no other way to know it."""
 

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import pickle
 import re
+import sys
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from headwater import errors
-from headwater.errors import HeadwaterError, Retry
+from headwater.errors import HeadwaterError, InvalidInputError, Retry
+from headwater.seams.worker_python import PYTHON_VARIABLE
 
 R = TypeVar("R")
 
+_NOT_INSTALLED = re.compile(r"ModuleNotFoundError: No module named 'headwater'")
 _RAISED = re.compile(r"^headwater\.errors\.(\w+): (.*)", re.MULTILINE | re.DOTALL)
 
 
@@ -52,7 +55,14 @@ def decode_outcomes(outcomes: Iterable[bytes]) -> list[R]:
 
 def error_in_text(failure: Exception) -> HeadwaterError | None:
     """Return the error of ours that made a job fail, if it was one."""
-    found = _RAISED.search(str(failure))
+    text = str(failure)
+    if _NOT_INSTALLED.search(text):
+        return InvalidInputError(
+            "The Python workers of this session have no headwater. Install it for the interpreter "
+            f"that they run, or set {PYTHON_VARIABLE} in the environment to one that has it "
+            f"(here {sys.executable}) before the session starts"
+        )
+    found = _RAISED.search(text)
     kind = None if found is None else getattr(errors, found[1], None)
     if found is None or not (isinstance(kind, type) and issubclass(kind, HeadwaterError)):
         return None

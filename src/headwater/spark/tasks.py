@@ -30,7 +30,7 @@ from headwater.engine.inline import InlineEngine
 from headwater.errors import HeadwaterError
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
-from headwater.spark.session import gateway_of
+from headwater.spark.session import gateway_of, with_our_interpreter
 from headwater.spark.task_results import decode_outcomes, encode_outcome, error_in_text
 from headwater.spark.worker import warm
 
@@ -70,7 +70,7 @@ class SparkEngine:
     def __init__(
         self, spark: SparkSession, clock: Clock, ids: Ids, spark_config: SparkConfig | None = None
     ) -> None:
-        self._spark = spark
+        self._spark = with_our_interpreter(spark)
         self._clock = clock
         self._ids = ids
         self._warms = (spark_config or SparkConfig()).warms_workers

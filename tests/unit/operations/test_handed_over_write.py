@@ -16,6 +16,7 @@ from headwater.kernel.txn.attempts import encode_attempt
 from headwater.operations.committing import PlannedWrite
 from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
+from headwater.operations.tasks import staging
 from headwater.operations.tasks.execute import execute_write
 from headwater.operations.tasks.staging import StagedRows, needs_staging, stage_rows, staging_folder
 from headwater.operations.write import abandon_write, resume_write, start_write
@@ -94,17 +95,50 @@ def test_keys_that_are_looked_up_come_together(tmp_path: Path) -> None:
     planned = begin(table)
     assert needs_staging(planned.plan)
     changed = pa.table({"id": ["b", "d"], "amount": [20, 40]}).to_batches()[0]
-    paths = []
+    staged = []
     for task in range(2):
         here = TaskContext(task=task, task_attempt=task, task_count=1 << 31)
-        paths.append(str(stage_rows(planned.plan, here, iter([changed.slice(task, 1)]))))
+        staged.append(stage_rows(planned.plan, here, iter([changed.slice(task, 1)])))
 
     running = resume_write(target_of(table), planned)
-    commit = running.commit(running.run_tasks(StagedRows(table.storage, paths, ROWS.schema)))
+    files = [file for file in staged if file is not None]
+    commit = running.commit(running.run_tasks(StagedRows(table.storage, files, ROWS.schema)))
 
     assert (commit.inserted, commit.updated) == (1, 1)
     found = table.read_arrow().sort_by("id").to_pydict()
     assert found == {"id": ["a", "b", "c", "d"], "amount": [1, 20, 3, 40]}
+
+
+@pytest.mark.parametrize("index", ["bucket", "simple", "global_simple", "record_index"])
+def test_each_file_group_is_written_by_one_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str
+) -> None:
+    """However many tasks there are: rows of one group are of one share."""
+    count = 1_000
+    rows = pa.table({"id": [f"key-{n}" for n in range(count)], "amount": range(count)})
+    table = create_table(tmp_path / "trips", schema=rows.schema, record_key="id", index=index)
+    table.upsert(rows.slice(0, count // 2))
+    monkeypatch.setattr(staging, "TASK_BYTES", 1)
+    monkeypatch.setattr(pa, "cpu_count", lambda: 3)
+    planned = begin(table)
+    changed = rows.set_column(1, "amount", [pa.array(range(count, 2 * count))])
+    files = []
+    for task in range(2):
+        here = TaskContext(task=task, task_attempt=task, task_count=1 << 31)
+        some = changed.take(list(range(task, count, 2))).to_batches()
+        file = stage_rows(planned.plan, here, iter(some))
+        assert file is not None
+        assert len(set(file.shares)) > 3
+        files.append(file)
+
+    running = resume_write(target_of(table), planned)
+    stats = running.run_tasks(StagedRows(table.storage, files, ROWS.schema))
+    commit = running.commit(stats)
+
+    assert len({stat.path for stat in stats}) == len({stat.file_id for stat in stats})
+    assert len({stat.path for stat in stats}) > 1
+    assert (commit.inserted, commit.updated) == (count // 2, count // 2)
+    assert table.read_arrow().sort_by("id").equals(changed.sort_by("id"))
 
 
 def test_a_task_without_rows_lays_nothing_aside(table: Table) -> None:

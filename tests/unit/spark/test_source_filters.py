@@ -67,7 +67,8 @@ def filtered(path: Path, *filters: Filter) -> tuple[set[str], list[str], list[Fi
     left = list(reader.pushFilters(list(filters)))
     partitions = [each for each in reader.partitions() if isinstance(each, SlicesPartition)]
     files = {one.base.name for each in partitions for one in each.slices if one.base is not None}
-    ids = [key for each in partitions for rows in reader.read(each) for key in rows["id"].to_pylist()]
+    rows = [batch.select(["id"]) for each in partitions for batch in reader.read(each)]
+    ids = pa.Table.from_batches(rows)["id"].to_pylist() if rows else []
     return files, sorted(ids), left
 
 

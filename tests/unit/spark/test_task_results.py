@@ -60,3 +60,11 @@ def test_an_error_is_found_in_what_spark_says() -> None:
 def test_errors_of_others_are_not_taken_for_ours(error: str) -> None:
     found: HeadwaterError | None = error_in_text(PySparkException(TRACEBACK.format(error=error)))
     assert found is None
+
+
+def test_workers_without_headwater_are_named_in_one_sentence() -> None:
+    text = TRACEBACK.format(error="ModuleNotFoundError: No module named 'headwater'")
+    error = error_in_text(PySparkException(text))
+    assert isinstance(error, InvalidInputError)
+    assert "set PYSPARK_PYTHON" in error.message
+    assert "Traceback" not in error.message

@@ -60,7 +60,7 @@ def tag_rows(
     storage = open_storage(plan.location.uri, plan.location.options)
     if plan.key_search.uses_record_index:
         index = RecordIndexLookup(storage, plan, located)
-        for lot in _gathered(batches):
+        for lot in gathered(batches):
             yield tag_indexed_batch(plan, keys, index, lot)
         return
     lookup = KeyLookup(
@@ -69,7 +69,7 @@ def tag_rows(
         cache_bytes=plan.files.task_memory_bytes // 2,
         indexed=IndexedSummaries(storage, plan) if plan.key_search.has_bloom_index else None,
     )
-    for lot in _gathered(batches):
+    for lot in gathered(batches):
         yield tag_batch(plan, keys, lookup, lot)
 
 
@@ -146,7 +146,7 @@ def _numbered(
     return batch.append_column(GROUP_NUMBER, pa.array(numbers.astype(np.int32)))
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     held: list[pa.RecordBatch] = []
     rows = size_bytes = 0
     for batch in batches:
