@@ -36,6 +36,7 @@ from headwater.config.table_options import (
     TableType,
 )
 from headwater.kernel.file_ids import generation_file_id, seeded_file_id
+from headwater.kernel.txn.key_conflicts import KeyScope
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.markers.client import MarkerServiceAddress
 from headwater.markers.detection import Detection
@@ -180,6 +181,13 @@ class WritePlan:
     def is_global(self) -> bool:
         """Whether a key is there once in the whole table, not once in each partition."""
         return self.config.index_type in GLOBAL_INDEXES
+
+    @property
+    def key_scope(self) -> KeyScope | None:
+        """Within what the write promises that a key is there once; None if it promises nothing."""
+        if not self.looks_up or self.operation is Operation.DELETE:
+            return None
+        return KeyScope.TABLE if self.is_global else KeyScope.PARTITION
 
     @property
     def settles_partitions(self) -> bool:

@@ -32,7 +32,7 @@ from headwater.arrow.merge_rule import check_meaningful, merge_rule_of
 from headwater.config.write import ConcurrencyMode
 from headwater.context import TableContext
 from headwater.engine.engine import Rows
-from headwater.errors import CommitUnknownError
+from headwater.errors import CommitUnknownError, ConflictError, ErrorKind
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
@@ -40,9 +40,15 @@ from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.cancel_overlapped import cancel_overlapped
 from headwater.kernel.txn.changes import change_of, load_changes
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
+from headwater.kernel.txn.key_conflicts import KeyCheck
 from headwater.kernel.txn.metadata_commit import IndexUpdate
 from headwater.kernel.txn.rollback import rollback_own_write
-from headwater.kernel.txn.writes import InflightWrite, resume_inflight_write, start_inflight_write
+from headwater.kernel.txn.writes import (
+    CommittedWrite,
+    InflightWrite,
+    resume_inflight_write,
+    start_inflight_write,
+)
 from headwater.kernel.view.commits import CompletedCommit as Completed
 from headwater.markers.batches import load_every_marker
 from headwater.markers.running import RunningMarkerService
@@ -55,6 +61,7 @@ from headwater.model.files import BaseFile
 from headwater.model.instant import Instant, State
 from headwater.operations.committing import PlannedWrite, commit_metadata, commit_of
 from headwater.operations.concurrency import check_partial_write
+from headwater.operations.key_comparison import compare_keys
 from headwater.operations.plan import Announcing, WritePlan, action_of
 from headwater.operations.preparing import (
     look_up,
@@ -68,6 +75,9 @@ from headwater.operations.request import WriteRequest, check_features, check_req
 from headwater.operations.routing.route import group_route
 from headwater.operations.tasks.execute import execute_write
 from headwater.operations.write_markers import WriteMarkers, start_service
+
+_COMPARED_BEFORE_LOCK = 2
+"""How often keys that others brought meanwhile are compared before the lock is kept for it."""
 
 
 def run_write(
@@ -238,16 +248,28 @@ class RunningWrite:
         if self._planned.request.columns is not None:
             self._markers.settle({stat.path for stat in stats if stat.path is not None})
         metadata = commit_metadata(self._planned, stats, extra_metadata or {})
-        check = self._conflict_check(metadata)
         try:
-            update = self._index_update(metadata)
-            done = self._inflight.commit(encode_record(metadata), check, update)
+            done = self._complete(metadata)
         except CommitUnknownError:
             self._markers.close()
             raise
         self._markers.forget()
         self._markers.close()
         return commit_of(done, stats)
+
+    def _complete(self, metadata: CommitMetadata) -> CommittedWrite:
+        """Commit, once all new keys were compared with those that others brought meanwhile."""
+        tried = 0
+        while True:
+            tried += 1
+            with self._table.txn.hold() if tried > _COMPARED_BEFORE_LOCK else nullcontext():
+                check = self._conflict_check(metadata)
+                update = self._index_update(metadata)
+                try:
+                    return self._inflight.commit(encode_record(metadata), check, update)
+                except ConflictError as conflict:
+                    if conflict.kind is not ErrorKind.KEYS_NOT_COMPARED:
+                        raise
 
     def _index_update(self, metadata: CommitMetadata) -> IndexUpdate:
         action = action_of(self._table.config, self.plan.operation)
@@ -293,12 +315,19 @@ class RunningWrite:
             is_bucketed=self.plan.is_bucketed,
             is_non_blocking=self.plan.is_non_blocking,
             starts_groups=not mine.touches.keys() <= self.plan.known_groups(),
+            keys=None if (scope := self.plan.key_scope) is None else KeyCheck(scope),
         )
         if self._table.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER:
             return check
         others = check.unread(load_active(storage, layout.timeline))
         done = [instant for instant in others if instant.is_completed]
         check = replace(check, known=load_changes(storage, layout, done))
+        lost = check.find(check.known.values())
+        if lost is not None:
+            raise lost  # The lock would not change it.
+        check, meeting_keys = compare_keys(storage, check, check.known.values())
+        if meeting_keys:
+            raise meeting_keys[0]
         plans = [instant for instant in others if instant.is_pending]
         return cancel_overlapped(self._inflight, storage, layout, check, plans)
 
