@@ -71,7 +71,7 @@ def places(table: Table) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("table_type", TYPES)
-@pytest.mark.parametrize("index", (*GLOBAL, *IN_PARTITION))
+@pytest.mark.parametrize("index", [*GLOBAL, *IN_PARTITION])
 def test_inv_94_of_two_writers_of_a_new_key_the_second_loses_and_updates(
     tmp_path: Path, index: str, table_type: str
 ) -> None:
@@ -84,7 +84,7 @@ def test_inv_94_of_two_writers_of_a_new_key_the_second_loses_and_updates(
     assert places(table) == [("a", "x", 1), ("k", "x", 2), ("z", "x", 2)]
 
 
-@pytest.mark.parametrize("index", (*GLOBAL, *IN_PARTITION))
+@pytest.mark.parametrize("index", [*GLOBAL, *IN_PARTITION])
 def test_inv_94_writers_of_different_new_keys_both_commit(tmp_path: Path, index: str) -> None:
     table = new_table(tmp_path, index, "MERGE_ON_READ")
     first, second = Writer(table, rows("ac", 1)), Writer(table, rows("bd", 2))

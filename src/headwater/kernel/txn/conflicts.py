@@ -173,12 +173,12 @@ class ConflictCheck:
         return [
             other
             for other in others
-            if self._makes_way(other)
+            if self.makes_way(other)
             and other.instant.requested_time not in self.cancelled
             and self.clashing_groups(other)
         ]
 
-    def _makes_way(self, other: Change) -> bool:
+    def makes_way(self, other: Change) -> bool:
         """Whether the other is a plan that gives way to this write, which brings rows."""
         is_write = self.mine.instant.action.is_ingestion
         return is_write and other.is_cancellable and other.instant.is_pending
@@ -186,7 +186,7 @@ class ConflictCheck:
     def find(self, others: Iterable[Change]) -> ConflictError | None:
         """Return the conflict with the first of the other changes that does not fit."""
         for other in others:
-            if self._makes_way(other):
+            if self.makes_way(other):
                 continue
             groups = self.clashing_groups(other)
             if groups or other.undone & self.snapshot.completed:
