@@ -20,6 +20,7 @@ from headwater.config.plans import PlanConfig
 from headwater.config.table import TableConfig
 from headwater.config.write import WriteConfig
 from headwater.engine.inline import EngineFor, inline_engine
+from headwater.files.record_keys import load_record_keys
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.table_config import load_table_config, table_layout, with_chosen_index
 from headwater.kernel.timeline.active import Timeline, load_active
@@ -156,6 +157,7 @@ class TableContext:
             lock_timeout_ms=self.lock_config.acquire_timeout_ms,
             clock_ahead_ms_max=self.write_config.clock_ahead_ms_max,
             load_markers=load_every_marker,
+            load_keys=load_record_keys,
         )
 
     @cached_property

@@ -62,6 +62,7 @@ class ErrorKind(StrEnum):
     SCHEMA_NOT_FOUND = "not_found.schema"
     WRITE_CONFLICT = "conflict.write"
     EARLY_CONFLICT = "conflict.early"
+    KEYS_NOT_COMPARED = "conflict.keys_not_compared"
     CORRUPT_MARKERS = "corrupt.markers"
     MARKER_SERVICE = "storage.marker_service"
     PLAN_CANCELLED = "conflict.plan_cancelled"

@@ -112,6 +112,10 @@ class MetadataUpdate:
     def seen(self) -> frozenset[str]:
         return self._seen
 
+    def take_over(self, earlier: MetadataUpdate) -> None:
+        """Take back what an earlier update of the same attempt wrote and this one does not."""
+        self._paths |= earlier._paths
+
     def prepare(self, partitions: frozenset[str]) -> MetadataCommit:
         """Write the logs for these partitions, and take back what an earlier call wrote for others.
 

@@ -9,6 +9,17 @@ from headwater.model.instant import InstantTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Redone:
+    """What a write had to write again because others came first."""
+
+    times: int = 0
+    """How often it lost, or did not get the table lock in time."""
+    files: int = 0
+    """Files that it had written and that were written again."""
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
     """A completed write.
 
@@ -23,3 +34,4 @@ class Commit:
     deleted: int
     file_groups: tuple[FileGroupId, ...]
     lock_held_ms: int
+    redone: Redone = Redone()

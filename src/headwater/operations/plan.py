@@ -35,17 +35,24 @@ from headwater.config.table_options import (
     IndexType,
     TableType,
 )
+from headwater.engine.engine import TaskContext
 from headwater.kernel.file_ids import generation_file_id, seeded_file_id
+from headwater.kernel.txn.key_conflicts import KeyScope
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.markers.client import MarkerServiceAddress
 from headwater.markers.detection import Detection
-from headwater.model.files import FileGroupId, FileSlice
+from headwater.model.files import FileGroupId, FileSlice, write_token
 from headwater.model.instant import Action, InstantTime
 from headwater.seams.storage import Storage
 from headwater.slice.reader import SliceReader
 
 INSERTS = -1
 """The number, in place of that of a slice, of rows that go to files with room or to new ones."""
+
+_TASK_ATTEMPTS_MAX = 1_000
+"""No engine runs a task as often."""
+_ROW_BITS = 40
+"""No task has more rows than this many bits count."""
 
 BUCKET_COUNT_DEFAULT = 4
 """Hudi's default, for a table whose config does not say."""
@@ -142,6 +149,23 @@ class Announcing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RedoPart:
+    """The part of a batch that is written again after it lost, under the instant it has."""
+
+    number: int
+    """Which redo of the write it is, from 1."""
+    partitions: frozenset[str] | None = None
+    """Those whose rows are written again; None: all, or what `buckets` say."""
+    buckets: frozenset[tuple[str, int]] | None = None
+
+    def has(self, partition: str, number: int) -> bool:
+        """Whether the rows of a bucket, or of whatever group of a partition, are among it."""
+        if self.buckets is not None:
+            return (partition, number) in self.buckets
+        return self.partitions is None or partition in self.partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
     """One write, as its tasks see it."""
 
@@ -161,6 +185,8 @@ class WritePlan:
     key_search: KeySearch = KeySearch()
     groups: OpenGroups = OpenGroups()
     announcing: Announcing = Announcing()
+    redo: RedoPart | None = None
+    """What is written, of a batch that lost; None: all of it, for the first time."""
 
     @property
     def is_bucketed(self) -> bool:
@@ -180,6 +206,13 @@ class WritePlan:
     def is_global(self) -> bool:
         """Whether a key is there once in the whole table, not once in each partition."""
         return self.config.index_type in GLOBAL_INDEXES
+
+    @property
+    def key_scope(self) -> KeyScope | None:
+        """Within what the write promises that a key is there once; None if it promises nothing."""
+        if not self.looks_up or self.operation is Operation.DELETE:
+            return None
+        return KeyScope.TABLE if self.is_global else KeyScope.PARTITION
 
     @property
     def settles_partitions(self) -> bool:
@@ -208,6 +241,20 @@ class WritePlan:
     @property
     def is_merge_on_read(self) -> bool:
         return self.config.table_type is TableType.MERGE_ON_READ
+
+    def write_token(self, context: TaskContext) -> str:
+        """Return the token of the files that a task makes; those of a redo have others (N-70)."""
+        redone = 0 if self.redo is None else self.redo.number
+        tried = redone * _TASK_ATTEMPTS_MAX + context.task_attempt
+        return write_token(context.task, self.attempt, tried)
+
+    def first_row(self) -> int:
+        """Return the number of a task's first row, which no row of an earlier try had."""
+        return 0 if self.redo is None else self.redo.number << _ROW_BITS
+
+    def is_written(self, partition: str, number: int) -> bool:
+        """Whether rows of a bucket, or of whatever group of a partition, are written now."""
+        return self.redo is None or self.redo.has(partition, number)
 
     def slice_reader(self, storage: Storage) -> SliceReader:
         """Return what reads the slices that rows are merged with."""

@@ -68,7 +68,25 @@ _SHOWN_PARTITIONS_MAX = 20
 """A message that names what a table has ends somewhere."""
 
 
-def plan_write(
+def prepare_write(
+    table: TableContext,
+    request: WriteRequest,
+    write: InflightWrite,
+    view: IndexedView,
+    held: Sequence[pa.RecordBatch] | None,
+) -> tuple[WritePlan, pa.Table | None, frozenset[str] | None]:
+    """Return the plan of a write, where the keys of held rows are, and what partitions they touch.
+
+    Raises:
+        InvalidInputError: rows, columns or keys do not fit the table.
+        CorruptTableError: the metadata table is missing or damaged.
+    """
+    plan, located = _look_up(_plan_write(table, request, write, view), view, held)
+    touched = _touched(plan, held, located)
+    return _open_groups(plan, view, touched), located, touched
+
+
+def _plan_write(
     table: TableContext,
     request: WriteRequest,
     write: InflightWrite,
@@ -118,7 +136,7 @@ def _record_size(view: TableView, files: FileConfig) -> int | None:
     return files.record_size_estimate
 
 
-def look_up(
+def _look_up(
     plan: WritePlan, view: IndexedView, held: Sequence[pa.RecordBatch] | None
 ) -> tuple[WritePlan, pa.Table | None]:
     """Return the plan with the way that keys are looked up, and where those of held rows are.
@@ -151,7 +169,7 @@ def look_up(
         return plan, None
 
 
-def partitions_touched(
+def _touched(
     plan: WritePlan, held: Sequence[pa.RecordBatch] | None, located: pa.Table | None
 ) -> frozenset[str] | None:
     """Return the partitions that the rows may go to; None: any."""
@@ -161,7 +179,7 @@ def partitions_touched(
     return own if located is None else own.union(located["partition_path"].unique().to_pylist())
 
 
-def open_groups(plan: WritePlan, view: TableView, touched: Collection[str] | None) -> WritePlan:
+def _open_groups(plan: WritePlan, view: TableView, touched: Collection[str] | None) -> WritePlan:
     """Return the plan with the slices of the partitions that rows may go to, None: of all.
 
     Of a table with many partitions a small write needs few, and only these are loaded.

@@ -1,27 +1,20 @@
 """Writing a batch again after it lost against another writer.
 
-A loser has a larger instant than the winner, and its next try one larger still, so it could lose
-for ever (H-67). Tries are spread by a random back-off that doubles, and after a number of losses
-the batch is written with the table lock held from beginning to end: nobody commits meanwhile, so
-it cannot lose (LIV-07).
+A loser writes again what it lost in, under the instant that it has (`redo`), or all of it under a
+new one where that is not possible. Either way it could lose for ever (H-67): so after a number of
+losses it keeps the table lock while it writes again. Nobody commits meanwhile, so it cannot lose
+(LIV-07). Tries that begin anew are spread by a random back-off that doubles.
 """
 
 from __future__ import annotations
 
-import logging
-
 from headwater.context import TableContext
 from headwater.engine.engine import Rows
-from headwater.errors import ConflictError, ErrorKind
+from headwater.errors import ConflictError
 from headwater.model.commit import Commit
+from headwater.operations.losses import Losses
 from headwater.operations.request import WriteRequest
 from headwater.operations.write import run_write
-
-log = logging.getLogger(__name__)
-
-RETRIED = (ErrorKind.WRITE_CONFLICT, ErrorKind.EARLY_CONFLICT, ErrorKind.LOCK_TIMEOUT)
-"""A holder that lives may be such a batch, so not to get the lock in time is a loss like another
-(LIV-17)."""
 
 _BACK_OFF_MS = 100
 _BACK_OFF_MAX_MS = 10_000
@@ -32,16 +25,11 @@ def write_with_retries(table: TableContext, request: WriteRequest, rows: Rows | 
 
     Raises: see `operations.write.run_write`.
     """
-    config, components = table.write_config, table.components
-    losses = 0
+    components, losses = table.components, Losses(table.write_config)
     while True:
-        holds_lock = losses >= config.conflicts_before_lock
         try:
-            return run_write(table, request, rows, holds_lock=holds_lock)
+            return run_write(table, request, rows, losses)
         except ConflictError as conflict:
-            if conflict.kind not in RETRIED or losses >= config.conflict_retries:
-                raise
-            losses += 1
-            log.info("write lost and is tried again loss=%d conflict=%s", losses, conflict)
-        bound = min(_BACK_OFF_MAX_MS, _BACK_OFF_MS << losses)
+            losses.note(conflict)
+        bound = min(_BACK_OFF_MAX_MS, _BACK_OFF_MS << losses.count)
         components.clock.sleep_ms(bound // 2 + components.ids.jitter(bound))

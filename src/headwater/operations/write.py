@@ -32,7 +32,7 @@ from headwater.arrow.merge_rule import check_meaningful, merge_rule_of
 from headwater.config.write import ConcurrencyMode
 from headwater.context import TableContext
 from headwater.engine.engine import Rows
-from headwater.errors import CommitUnknownError
+from headwater.errors import CommitUnknownError, ConflictError, ErrorKind
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
@@ -40,13 +40,20 @@ from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.cancel_overlapped import cancel_overlapped
 from headwater.kernel.txn.changes import change_of, load_changes
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
+from headwater.kernel.txn.key_conflicts import KeyCheck
 from headwater.kernel.txn.metadata_commit import IndexUpdate
 from headwater.kernel.txn.rollback import rollback_own_write
-from headwater.kernel.txn.writes import InflightWrite, resume_inflight_write, start_inflight_write
+from headwater.kernel.txn.writes import (
+    CommittedWrite,
+    InflightWrite,
+    resume_inflight_write,
+    start_inflight_write,
+)
 from headwater.kernel.view.commits import CompletedCommit as Completed
 from headwater.markers.batches import load_every_marker
 from headwater.markers.running import RunningMarkerService
 from headwater.metadata.table_change import Inputs, LateInputs
+from headwater.metadata.update import MetadataUpdate
 from headwater.metadata.view import load_view, view_of
 from headwater.metadata.writer import MetadataWriter
 from headwater.model.commit import Commit
@@ -55,25 +62,26 @@ from headwater.model.files import BaseFile
 from headwater.model.instant import Instant, State
 from headwater.operations.committing import PlannedWrite, commit_metadata, commit_of
 from headwater.operations.concurrency import check_partial_write
+from headwater.operations.key_comparison import compare_keys
+from headwater.operations.losses import Losses
 from headwater.operations.plan import Announcing, WritePlan, action_of
-from headwater.operations.preparing import (
-    look_up,
-    open_groups,
-    partitions_touched,
-    plan_detection_of,
-    plan_write,
-    replaceable_groups,
-)
+from headwater.operations.preparing import plan_detection_of, prepare_write, replaceable_groups
+from headwater.operations.redo import Redo, part_to_redo, split_stats
 from headwater.operations.request import WriteRequest, check_features, check_request
 from headwater.operations.routing.route import group_route
 from headwater.operations.tasks.execute import execute_write
 from headwater.operations.write_markers import WriteMarkers, start_service
 
+_COMPARED_BEFORE_LOCK = 2
+"""How often keys that others brought meanwhile are compared before the lock is kept for it."""
+
 
 def run_write(
-    table: TableContext, request: WriteRequest, rows: Rows | None, *, holds_lock: bool = False
+    table: TableContext, request: WriteRequest, rows: Rows | None, losses: Losses | None = None
 ) -> Commit:
-    """Write and commit, once; `holds_lock` keeps every other writer out for as long.
+    """Write and commit as one instant, whose lost parts are written again as `losses` allow.
+
+    Without `losses` the first is the last. After many the lock is held from beginning to end.
 
     Raises:
         InvalidInputError: rows, columns or keys do not fit the table; nothing was committed.
@@ -83,6 +91,8 @@ def run_write(
         CommitUnknownError: storage did not say whether the commit landed.
         CorruptTableError, StorageError: a file is damaged, or storage failed.
     """
+    losses = losses or Losses(table.write_config, losses_max=0)
+    holds_lock = losses.holds_lock
     with table.txn.hold() if holds_lock else nullcontext():
         # Who holds the table lock cannot lose, so it must not stop for others who wait for it.
         running = start_write(
@@ -92,14 +102,49 @@ def run_write(
             host=None if rows is None else rows.driver_host,
             held=None if rows is None else rows.held(),
         )
+        stats: list[WriteStat] = []
         try:
-            stats = [] if rows is None else running.run_tasks(rows)
-            return running.commit(stats)
+            if rows is not None:
+                stats = running.run_tasks(rows)
+            return _commit_or_redo(table, running, rows, stats, losses)
         except CommitUnknownError:
             raise
         except (Exception, KeyboardInterrupt, SystemExit):
+            losses.note_discarded(stats)
             running.abandon()
             raise
+
+
+def _commit_or_redo(
+    table: TableContext,
+    running: RunningWrite,
+    rows: Rows | None,
+    stats: list[WriteStat],
+    losses: Losses,
+) -> Commit:
+    """Commit; after a loss write the lost part again and commit that, until it stands.
+
+    Raises:
+        ConflictError: it lost too often, or all of it has to begin anew.
+        Others: see `run_write`.
+    """
+    lost: ConflictError | None = None
+    while True:
+        try:
+            with table.txn.hold() if losses.holds_lock else nullcontext():
+                if lost is not None and lost.kind is not ErrorKind.LOCK_TIMEOUT:
+                    redone = None if rows is None else running.redo(rows, stats)
+                    if redone is None:
+                        raise lost
+                    losses.note_discarded(redone.discarded)
+                    stats[:] = redone.stats
+                done = running.commit(stats)
+                return replace(done, redone=losses.redone)
+        except ConflictError as conflict:
+            if conflict is lost:
+                raise
+            losses.note(conflict)
+            lost = conflict
 
 
 def start_write(
@@ -138,10 +183,7 @@ def start_write(
     service: RunningMarkerService | None = None
     try:
         view = view_of(table)
-        plan = plan_write(table, request, inflight, view)
-        plan, located = look_up(plan, view, held)
-        touched = partitions_touched(plan, held, located)
-        plan = open_groups(plan, view, touched)
+        plan, located, touched = prepare_write(table, request, inflight, view, held)
         detection = plan_detection_of(table, plan, inflight.attempt, view) if detects else None
         replaceable = replaceable_groups(request, view, touched)
         service = start_service(
@@ -217,6 +259,8 @@ class RunningWrite:
         self._inflight = inflight
         self._markers = markers
         self._located = located
+        self._checked: ConflictCheck | None = None
+        self._update: MetadataUpdate | None = None
 
     @property
     def plan(self) -> WritePlan:
@@ -238,10 +282,8 @@ class RunningWrite:
         if self._planned.request.columns is not None:
             self._markers.settle({stat.path for stat in stats if stat.path is not None})
         metadata = commit_metadata(self._planned, stats, extra_metadata or {})
-        check = self._conflict_check(metadata)
         try:
-            update = self._index_update(metadata)
-            done = self._inflight.commit(encode_record(metadata), check, update)
+            done = self._complete(metadata)
         except CommitUnknownError:
             self._markers.close()
             raise
@@ -249,12 +291,57 @@ class RunningWrite:
         self._markers.close()
         return commit_of(done, stats)
 
+    def redo(self, rows: Rows, stats: Sequence[WriteStat]) -> Redo | None:
+        """Write again what was lost in, on the table as it is now; see `redo`.
+
+        Returns None if the write has to begin anew, under another instant.
+
+        Raises: see `run_write`.
+        """
+        if self._checked is None:
+            return None
+        table, storage, check = self._table, self._table.components.storage, self._checked
+        view = view_of(table)
+        unread, vanished = check.unread(view.timeline), check.snapshot.vanished(view.timeline)
+        read = load_changes(storage, table.layout, unread, vanished)
+        others = check.others(view.timeline, read)
+        _, key_conflicts = compare_keys(storage, check, others)
+        part = part_to_redo(self.plan, check, others, key_conflicts)
+        if part is None:
+            return None
+        request = self._planned.request
+        plan, self._located, _ = prepare_write(table, request, self._inflight, view, rows.held())
+        # Markers of their own: the service takes none any more, and there is nothing to detect.
+        self._planned = replace(
+            self._planned, plan=replace(plan, redo=part), snapshot=Snapshot.of(view.timeline)
+        )
+        kept, discarded = split_stats(part, plan, stats)
+        return Redo([*kept, *self.run_tasks(rows)], discarded)
+
+    def _complete(self, metadata: CommitMetadata) -> CommittedWrite:
+        """Commit, once all new keys were compared with those that others brought meanwhile."""
+        tried = 0
+        while True:
+            tried += 1
+            with self._table.txn.hold() if tried > _COMPARED_BEFORE_LOCK else nullcontext():
+                check = self._conflict_check(metadata)
+                update = self._index_update(metadata)
+                try:
+                    return self._inflight.commit(encode_record(metadata), check, update)
+                except ConflictError as conflict:
+                    if conflict.kind is not ErrorKind.KEYS_NOT_COMPARED:
+                        raise
+
     def _index_update(self, metadata: CommitMetadata) -> IndexUpdate:
         action = action_of(self._table.config, self.plan.operation)
         written = Completed(Instant(self.plan.instant_time, action, State.INFLIGHT), metadata)
-        return MetadataWriter(self._table).of_commit(
+        update = MetadataWriter(self._table).of_commit(
             self._planned.attempt, action, metadata, LateInputs(partial(self._inputs, written))
         )
+        if self._update is not None:
+            update.take_over(self._update)
+        self._update = update
+        return update
 
     def _inputs(self, written: Completed) -> Inputs:
         """Return the file groups that the write rewrote or replaced, with what they held."""
@@ -287,20 +374,30 @@ class RunningWrite:
             State.INFLIGHT,
         )
         mine = change_of(Completed(instant, metadata))
-        check = ConflictCheck(
+        check = self._checked = ConflictCheck(
             mine=mine,
             snapshot=self._planned.snapshot,
             is_bucketed=self.plan.is_bucketed,
             is_non_blocking=self.plan.is_non_blocking,
             starts_groups=not mine.touches.keys() <= self.plan.known_groups(),
+            keys=None if (scope := self.plan.key_scope) is None else KeyCheck(scope),
         )
         if self._table.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER:
             return check
         others = check.unread(load_active(storage, layout.timeline))
         done = [instant for instant in others if instant.is_completed]
-        check = replace(check, known=load_changes(storage, layout, done))
+        check = self._checked = replace(check, known=load_changes(storage, layout, done))
+        completed = list(check.known.values())
         plans = [instant for instant in others if instant.is_pending]
-        return cancel_overlapped(self._inflight, storage, layout, check, plans)
+        check = self._checked = cancel_overlapped(self._inflight, storage, layout, check, plans)
+        lost = check.find(completed)
+        if lost is not None:
+            raise lost  # The lock would not change it.
+        check, lost_keys = compare_keys(storage, check, completed)
+        self._checked = check
+        if lost_keys:
+            raise lost_keys[0]
+        return check
 
     def abandon(self) -> None:
         """Give up: nothing becomes visible, and what was written is taken away again.

@@ -21,7 +21,7 @@ from headwater.kernel.view.commits import (
     CompletedCommit,
     decode_commit,
 )
-from headwater.model.files import BaseFile, FileGroupId
+from headwater.model.files import BaseFile, DataFile, FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plan_flags import says_cancellable
 from headwater.model.plans import ClusteringPlan, RequestedReplace, RestorePlan, RollbackPlan
@@ -44,6 +44,15 @@ class Touch(IntEnum):
     REPLACE = 4  # It ends; its rows are gone or live elsewhere.
 
 
+@dataclass(frozen=True, slots=True)
+class NewKeys:
+    """A file in which a write put keys that it did not find in the table."""
+
+    file: DataFile
+    row_count: int
+    """How many rows the file has in all; the older ones of a file that was filled up, too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """What one instant does, did, or has undone."""
@@ -55,6 +64,8 @@ class Change:
     """The instants that a rollback or restore took back, or is about to."""
     is_cancellable: bool = False
     """Whether it is a pending plan that gives way to writes."""
+    inserts: tuple[NewKeys, ...] = ()
+    """The files with keys that were new to the table, of a write that brought rows."""
 
     @property
     def written(self) -> Iterable[FileGroupId]:
@@ -76,7 +87,23 @@ def change_of(commit: CompletedCommit) -> Change:
     for group in commit.replaced_groups():
         touches[group] = Touch.REPLACE
     owner = (commit.metadata.extra_metadata or {}).get(WRITER_KEY)
-    return Change(instant=commit.instant, touches=touches, owner=owner)
+    return Change(
+        instant=commit.instant, touches=touches, owner=owner, inserts=tuple(_inserts(commit))
+    )
+
+
+def _inserts(commit: CompletedCommit) -> Iterator[NewKeys]:
+    """Give the files that hold new keys; a table service writes only what was there."""
+    if commit.is_table_service:
+        return
+    rows = {
+        (stat.path or "").rpartition("/")[2]: stat.num_writes or 0
+        for stat in commit.metadata.write_stats()
+        if stat.num_inserts
+    }
+    for file in commit.files:
+        if file.name in rows:
+            yield NewKeys(file, rows[file.name])
 
 
 def decode_change(instant: Instant, content: bytes, path: str) -> Change:

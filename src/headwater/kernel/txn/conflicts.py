@@ -41,10 +41,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from headwater.errors import ConflictError, ErrorKind
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.changes import Change, Touch, concerns_groups
-from headwater.model.files import FileGroupId
+from headwater.kernel.txn.key_conflicts import KeyCheck
+from headwater.model.files import DataFile, FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime
 
 _FITTING = frozenset(
@@ -120,6 +123,8 @@ class ConflictCheck:
     """Changes of candidates that were read before the lock was taken."""
     cancelled: frozenset[InstantTime] = frozenset()
     """Plans that this write has cancelled already, which nobody can take back."""
+    keys: KeyCheck | None = None
+    """How new keys are compared with those of others; None: nothing is promised of them."""
 
     def unread(self, timeline: Timeline) -> list[Instant]:
         """Return the candidates whose changes must be read for the check."""
@@ -168,12 +173,12 @@ class ConflictCheck:
         return [
             other
             for other in others
-            if self._makes_way(other)
+            if self.makes_way(other)
             and other.instant.requested_time not in self.cancelled
             and self.clashing_groups(other)
         ]
 
-    def _makes_way(self, other: Change) -> bool:
+    def makes_way(self, other: Change) -> bool:
         """Whether the other is a plan that gives way to this write, which brings rows."""
         is_write = self.mine.instant.action.is_ingestion
         return is_write and other.is_cancellable and other.instant.is_pending
@@ -181,12 +186,30 @@ class ConflictCheck:
     def find(self, others: Iterable[Change]) -> ConflictError | None:
         """Return the conflict with the first of the other changes that does not fit."""
         for other in others:
-            if self._makes_way(other):
+            if self.makes_way(other):
                 continue
             groups = self.clashing_groups(other)
             if groups or other.undone & self.snapshot.completed:
                 return _conflict(self.mine, other, groups)
         return None
+
+    def unseen(self, others: Iterable[Change]) -> list[Change]:
+        """Return those of the other changes that had not completed when this write looked."""
+        return [o for o in others if o.instant.requested_time not in self.snapshot.completed]
+
+    def key_files(self, timeline: Timeline, read: Mapping[InstantTime, Change]) -> list[DataFile]:
+        """Return the files whose keys the commit must see, given what was read of the others."""
+        if self.keys is None:
+            return []
+        return self.keys.wanted(self.mine, self.unseen(self.others(timeline, read)))
+
+    def find_key(
+        self, others: Iterable[Change], keys: Mapping[str, pa.ChunkedArray]
+    ) -> ConflictError | None:
+        """Return the conflict with the first of the other changes that has the same new keys."""
+        if self.keys is None:
+            return None
+        return self.keys.find(self.mine, self.unseen(others), keys)
 
     def clashing_groups(self, other: Change) -> list[FileGroupId]:
         """Return the file groups that the two must not both touch, in order."""

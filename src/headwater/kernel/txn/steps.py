@@ -298,6 +298,7 @@ class Complete:
             attempt_numbers=(self.attempt.instant,),
             changes=() if self.check is None else tuple(self.check.unread(timeline)),
             archived=() if self.check is None else tuple(self.check.snapshot.vanished(timeline)),
+            key_files=None if self.check is None else self.check.key_files,
         )
 
     def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:
@@ -307,7 +308,7 @@ class Complete:
         events: tuple[Event, ...] = ()
         if self.check is not None:
             others = self.check.others(prefix.timeline, prefix.changes)
-            conflict = self.check.find(others)
+            conflict = self.check.find(others) or self.check.find_key(others, prefix.keys)
             if conflict is not None:
                 return Refusal(conflict)
             plans = self.check.plans_to_cancel(others)

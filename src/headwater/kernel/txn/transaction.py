@@ -23,10 +23,12 @@ events so that every prefix is a state somebody repairs, and says who.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypedDict, TypeVar, assert_never
+
+import pyarrow as pa
 
 from headwater.config.table import TableConfig
 from headwater.errors import HeadwaterError, NotFoundError, StorageError
@@ -51,13 +53,14 @@ from headwater.kernel.txn.events import (
     writes_of,
 )
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
+from headwater.kernel.txn.key_conflicts import LoadKeys
 from headwater.kernel.txn.markers import LoadMarkers, Marker, load_markers
 from headwater.kernel.txn.metadata_commit import load_index_partitions, load_metadata_names
 from headwater.kernel.view.commits import CommitReader, CompletedCommit
 from headwater.kernel.view.retention import check_readable
 from headwater.kernel.view.table_view import load_pending_rewrites
 from headwater.kernel.write_once import put_if_missing, put_once
-from headwater.model.files import FileGroupId
+from headwater.model.files import DataFile, FileGroupId
 from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.components import Components
 from headwater.seams.lock import HeldLock
@@ -70,6 +73,9 @@ LoadHolding = Callable[[Storage, TableConfig, Timeline], frozenset[str]]
 """Return the indexes that hold something for good; the room that knows indexes is above this."""
 
 R = TypeVar("R")
+
+FilesOfChanges = Callable[[Timeline, Mapping[InstantTime, Change]], Sequence[DataFile]]
+"""Names the files whose keys a step must see, given the changes that were read for it."""
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -96,6 +102,7 @@ class Needs:
     rewrites: bool = False  # One read for each pending compaction or clustering.
     readable: tuple[InstantTime, ...] = ()  # The cleans of the timeline, and perhaps the archived.
     holding: LoadHolding | None = None  # A listing for each index.
+    key_files: FilesOfChanges | None = None  # One read each, all at once.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +154,9 @@ class Prefix:
     def announced(self, time: InstantTime) -> frozenset[FileGroupId]:
         """The file groups that a pending instant has announced by its markers."""
         return frozenset(marker.group for marker in self.markers[time])
+
+    keys: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
+    """The record keys of data files, by path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +218,14 @@ class LockTransaction:
         lock_timeout_ms: int = 60_000,
         load_markers: LoadMarkers = load_markers,
         clock_ahead_ms_max: int = 0,
+        load_keys: LoadKeys | None = None,
     ) -> None:
         self._components = components
         self._layout = layout
         self._lock_timeout_ms = lock_timeout_ms
         self._load_markers = load_markers
         self._clock_ahead_ms_max = clock_ahead_ms_max
+        self._load_keys = load_keys
         self._watch = HeartbeatWatch(components.clock, components.ids.is_gone)
         self._last_issued: InstantTime | None = None
         self._held: PerThread[HeldLock] = PerThread()
@@ -272,6 +284,8 @@ class LockTransaction:
             attempt = load_attempt(storage, time, numbers[time]) if numbers[time] else None
             if attempt is not None:
                 seen[time] = SeenAttempt(attempt=attempt, is_active=self._watch.is_active(attempt))
+        changes = load_changes(storage, self._layout, needs.changes, needs.archived)
+        keys = self._keys_of([] if needs.key_files is None else needs.key_files(timeline, changes))
         now_ms = self._components.clock.now_ms()
         known = self._largest_known(timeline)
         self._check_clock(now_ms, known)
@@ -287,7 +301,8 @@ class LockTransaction:
             markers={time: tuple(self._load_markers(storage, time)) for time in needs.markers},
             cancelled=load_cancelled(storage) if needs.cancels else frozenset(),
             cancel_count=_load_count(storage) if needs.cancel_count else None,
-            changes=load_changes(storage, self._layout, needs.changes, needs.archived),
+            changes=changes,
+            keys=keys,
             index_partitions=(
                 load_index_partitions(storage, self._components.clock, self._layout, timeline)
                 if needs.indexes
@@ -316,6 +331,13 @@ class LockTransaction:
         if needs.rewrites:
             part["rewrites"] = load_pending_rewrites(timeline, commits)
         return part
+
+    def _keys_of(self, files: Sequence[DataFile]) -> dict[str, pa.ChunkedArray]:
+        if not files or self._load_keys is None:
+            return {}
+        keys = self._load_keys(self._components.storage, files)
+        found = zip(files, keys, strict=True)
+        return {file.path: some for file, some in found if some is not None}
 
     def _check_clock(self, now_ms: int, known: InstantTime | None) -> None:
         """Compare the clock with the store's, if the timeline does not vouch for it (INV-90)."""

@@ -21,9 +21,8 @@ from headwater.markers.abort_signal import AbortSignal
 from headwater.markers.client import MarkerClient
 from headwater.markers.detection import detecting_markers
 from headwater.model.commit_metadata import WriteStat
-from headwater.model.files import write_token
 from headwater.operations.plan import WritePlan
-from headwater.operations.routing.route import GroupKey, assign_groups
+from headwater.operations.routing.route import GroupKey, Numbers, assign_groups
 from headwater.operations.tasks.group_buffer import GroupBuffer
 from headwater.operations.tasks.group_writer import GroupWriter
 from headwater.operations.tasks.partition_update import PartitionUpdate
@@ -60,13 +59,24 @@ def execute_write(
         buffer = stack.enter_context(GroupBuffer[GroupKey](plan.files.task_memory_bytes))
         writer = GroupWriter(plan, context, storage, markers, keys, stop)
         for batch in batches:
-            buffer.add(*assign_groups(plan, keys, batch))
+            buffer.add(*_written_now(plan, *assign_groups(plan, keys, batch)))
         if plan.settles_partitions:
             buffer = stack.enter_context(_settled(plan, storage, keys, buffer))
         for partition, groups in groupby(buffer.drain(), key=lambda item: item[0].partition):
             numbered = ((group.number, rows) for group, rows in groups)
             stats += writer.write_partition(partition, numbered)
     return stats
+
+
+def _written_now(
+    plan: WritePlan, rows: pa.RecordBatch, numbers: Numbers, groups: list[GroupKey]
+) -> tuple[pa.RecordBatch, Numbers, list[GroupKey]]:
+    """Return the rows that are written, of a batch of which a part has been kept."""
+    is_written = np.array([plan.is_written(*group) for group in groups], np.bool_)
+    if is_written.all():
+        return rows, numbers, groups
+    is_kept = is_written[numbers]
+    return rows.filter(pa.array(is_kept)), numbers[is_kept], groups
 
 
 @contextmanager
@@ -91,7 +101,7 @@ def _markers_of(plan: WritePlan, context: TaskContext, storage: Storage) -> Iter
         if plan.announcing.marker_service is not None:
             markers = stack.enter_context(MarkerClient(plan.announcing.marker_service, clock, ids))
         if plan.announcing.detection is not None:
-            name = write_token(context.task, plan.attempt, context.task_attempt)
+            name = plan.write_token(context)
             markers = stack.enter_context(
                 detecting_markers(
                     plan.announcing.detection, markers, storage, clock, ids, task=name

@@ -52,7 +52,7 @@ from headwater.format.partition_metadata import (
 from headwater.kernel.txn.markers import Marker, MarkerKind, Markers
 from headwater.markers.abort_signal import AbortSignal
 from headwater.model.commit_metadata import WriteStat
-from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile, write_token
+from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.operations.plan import INSERTS, Operation, WritePlan, has_room
 from headwater.operations.tasks.inserts import plan_inserts
 from headwater.operations.tasks.partition_update import split_leaving
@@ -83,9 +83,9 @@ class GroupWriter:
         self._stop = stop
         self._reader = plan.slice_reader(storage)
         self._rule = self._reader.rule
-        self._token = write_token(context.task, plan.attempt, context.task_attempt)
+        self._token = plan.write_token(context)
         self._schema = self._reader.schema
-        self._numbered_rows = 0
+        self._numbered_rows = plan.first_row()
         self._made_partitions: set[str] = set()
 
     def write_partition(

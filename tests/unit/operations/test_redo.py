@@ -1,0 +1,212 @@
+"""Writers that lost: what they write again, what they keep, and what they leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headwater import Table, create_table, open_table
+from headwater.engine.inline import InlineRows
+from headwater.kernel.timeline.active import load_active
+from headwater.metadata.view import load_view
+from headwater.model.commit import Commit, Redone
+from headwater.model.files import parse_data_file
+from headwater.model.instant import Action
+from headwater.operations.plan import Operation
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import RunningWrite, start_write
+
+OPTIONS = {
+    "hoodie.write.lock.provider": "filesystem",
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.write.concurrency.early.conflict.detection.enable": "false",
+}
+INDEXES = {"hoodie.metadata.index.column.stats.enable": "true"}
+TYPES = ["COPY_ON_WRITE", "MERGE_ON_READ"]
+
+Interfere = Callable[..., None]
+
+
+def rows(ids: str, value: int, city: str = "x") -> pa.Table:
+    return pa.table({"id": list(ids), "value": [value] * len(ids), "city": [city] * len(ids)})
+
+
+def new_table(folder: Path, table_type: str, index: str, *, partitioned: bool = False) -> Table:
+    return create_table(
+        folder / "trips",
+        schema=rows("a", 0).schema,
+        record_key="id",
+        table_type=table_type,
+        partition_by=["city"] if partitioned else None,
+        options={**OPTIONS, **INDEXES},
+        **({"buckets": 4} if index == "bucket" else {"index": index}),
+    )
+
+
+@pytest.fixture
+def interfere(monkeypatch: pytest.MonkeyPatch) -> Interfere:
+    """Return a function that has others write when the next writes have written their files."""
+    waiting: list[Callable[[], object]] = []
+    run_tasks = RunningWrite.run_tasks
+
+    def run_and_wait(write: RunningWrite, given: object) -> object:
+        stats = run_tasks(write, given)  # type: ignore[arg-type]
+        others = waiting.copy()
+        waiting.clear()  # The others' own writes are left in peace.
+        if others:
+            others.pop(0)()
+        waiting.extend(others)
+        return stats
+
+    monkeypatch.setattr(RunningWrite, "run_tasks", run_and_wait)
+
+    def interfere(*others: Callable[[], object]) -> None:
+        waiting.extend(others)
+
+    return interfere
+
+
+def values(table: Table) -> dict[tuple[str, str], int]:
+    found = table.read_arrow()
+    keys = list(zip(found["id"].to_pylist(), found["city"].to_pylist(), strict=True))
+    assert len(keys) == len(set(keys)), "a key is there twice"
+    return dict(zip(keys, found["value"].to_pylist(), strict=True))
+
+
+def check_nothing_is_left(table: Table) -> None:
+    """Every data file is one of a commit, and the indexes say what the files do."""
+    timeline = load_active(table.storage, ".hoodie/timeline")
+    assert not timeline.pending
+    listed = {
+        file.path for one in load_view(table.storage, table.config).commits for file in one.files
+    }
+    paths = [info.path for info in table.storage.list_tree("")]
+    data = {p for p in paths if parse_data_file(p) is not None and not p.startswith(".hoodie/")}
+    assert data == listed
+    assert not [p for p in paths if p.startswith(".hoodie/.temp/")]
+    problems = table.inspect.validate_metadata()["problem"].to_pylist()
+    assert set(problems) <= {"stale"}
+
+
+def rollbacks(table: Table) -> int:
+    timeline = load_active(table.storage, ".hoodie/timeline")
+    return sum(instant.action is Action.ROLLBACK for instant in timeline.instants)
+
+
+def test_n_70_only_the_buckets_that_conflicted_are_written_again(
+    tmp_path: Path, interfere: Interfere
+) -> None:
+    table = new_table(tmp_path, "MERGE_ON_READ", "bucket")
+    table.upsert(rows("abcdefgh", 0))
+    rival = open_table(table.storage.uri, OPTIONS)
+    theirs: list[Commit] = []
+    interfere(lambda: theirs.append(rival.upsert(rows("a", 1))))
+    mine = table.upsert(rows("abcdefgh", 2))
+    assert len(theirs[0].file_groups) == 1
+    assert len(mine.file_groups) == 4
+    assert mine.redone.times == 1
+    assert mine.redone.files == 1
+    assert 0 < mine.redone.rows < 8
+    assert values(table) == {(key, "x"): 2 for key in "abcdefgh"}
+    assert rollbacks(table) == 0
+    check_nothing_is_left(table)
+
+
+@pytest.mark.parametrize("index", ["simple", "bloom", "record_level_index"])
+@pytest.mark.parametrize("table_type", TYPES)
+def test_n_70_only_the_partitions_that_conflicted_are_written_again(
+    tmp_path: Path, interfere: Interfere, table_type: str, index: str
+) -> None:
+    table = new_table(tmp_path, table_type, index, partitioned=True)
+    both = pa.concat_tables([rows("ab", 0, "x"), rows("ab", 0, "y")])
+    table.upsert(both)
+    rival = open_table(table.storage.uri, OPTIONS)
+    # Requested before, or else the base files of a copy-on-write table would lie below theirs.
+    earlier = Later(rival, rows("ak", 1, "x"))
+    interfere(earlier.commit)
+    mine = table.upsert(pa.concat_tables([rows("bk", 2, "x"), rows("ak", 2, "y")]))
+    assert mine.redone.times == 1
+    assert mine.redone.rows == 2
+    expected = {("a", "x"): 1, ("b", "x"): 2, ("k", "x"): 2}
+    assert values(table) == {**expected, ("a", "y"): 2, ("b", "y"): 0, ("k", "y"): 2}
+    assert rollbacks(table) == 0
+    check_nothing_is_left(table)
+
+
+class Later:
+    """A write that has begun and commits when it is told to."""
+
+    def __init__(self, table: Table, given: pa.Table) -> None:
+        rows = InlineRows(given)
+        request = WriteRequest(operation=Operation.UPSERT, columns=rows.schema)
+        self._write = start_write(table.context, request, held=rows.held())
+        self._stats = self._write.run_tasks(rows)
+
+    def commit(self) -> None:
+        self._write.commit(self._stats)
+
+
+def test_n_12_base_files_below_those_of_a_later_request_begin_anew(
+    tmp_path: Path, interfere: Interfere
+) -> None:
+    table = new_table(tmp_path, "COPY_ON_WRITE", "bucket")
+    table.upsert(rows("abcdefgh", 0))
+    rival = open_table(table.storage.uri, OPTIONS)
+    interfere(lambda: rival.upsert(rows("a", 1)))
+    mine = table.upsert(rows("abcdefgh", 2))
+    assert mine.redone == Redone(times=1, files=4, rows=8)
+    assert values(table) == {(key, "x"): 2 for key in "abcdefgh"}
+    assert rollbacks(table) == 1
+
+
+@pytest.mark.parametrize("index", ["record_index", "global_simple"])
+def test_n_70_new_keys_that_another_brought_become_updates(
+    tmp_path: Path, interfere: Interfere, index: str
+) -> None:
+    table = new_table(tmp_path, "MERGE_ON_READ", index, partitioned=True)
+    rival = open_table(table.storage.uri, OPTIONS)
+    interfere(lambda: rival.upsert(rows("k", 1, "x")))
+    mine = table.upsert(rows("kz", 2, "x"))
+    assert mine.redone.times == 1
+    assert (mine.inserted, mine.updated) == (1, 1)
+    assert values(table) == {("k", "x"): 2, ("z", "x"): 2}
+    check_nothing_is_left(table)
+
+
+def test_n_70_what_completed_before_the_redo_is_compared_with_what_is_kept(
+    tmp_path: Path, interfere: Interfere
+) -> None:
+    """Lost to one, and before it looks again another one changes what it would keep."""
+    table = new_table(tmp_path, "MERGE_ON_READ", "bucket")
+    table.upsert(rows("abcdefgh", 0))
+    rival = open_table(table.storage.uri, OPTIONS)
+
+    def two_commits() -> None:
+        rival.upsert(rows("a", 1))
+        rival.upsert(rows("b", 1))
+        rival.delete(pa.table({"id": ["c"]}))
+
+    interfere(two_commits, lambda: rival.upsert(rows("d", 1)))
+    mine = table.upsert(rows("abcdefgh", 2))
+    assert mine.redone.times == 2
+    assert values(table) == {(key, "x"): 2 for key in "abcdefgh"}
+    check_nothing_is_left(table)
+
+
+def test_a_column_that_the_winner_brought_is_there_after_the_redo(
+    tmp_path: Path, interfere: Interfere
+) -> None:
+    table = new_table(tmp_path, "MERGE_ON_READ", "bucket")
+    table.upsert(rows("abcdefgh", 0))
+    rival = open_table(table.storage.uri, OPTIONS)
+    wider = rows("a", 1).append_column("note", pa.array(["new"]))
+    interfere(lambda: rival.upsert(wider))
+    table.upsert(rows("bcdefgh", 2))
+    found = table.read_arrow().select(["id", "value", "note"]).to_pylist()
+    assert {row["id"]: (row["value"], row["note"]) for row in found} == {
+        "a": (1, "new"),
+        **dict.fromkeys("bcdefgh", (2, None)),
+    }
