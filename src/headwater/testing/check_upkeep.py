@@ -219,6 +219,8 @@ class UpkeepChecks:
         difference = self._difference(world, commits)
         if difference:
             yield Violation("LIV-14", f"after the janitor: {difference}")
+        for point in set(_savepoints(world)) - {one.time for one in commits}:
+            yield Violation("INV-33", f"after the janitor the commit of savepoint {point} is gone")
         storage = SimStorage(lambda op: world.apply(CLEAN, op))
         for instant in load_active(storage, TIMELINE).pending:
             if instant.action.is_ingestion or instant.action in _FINISHED_BY_CLEAN:

@@ -1,9 +1,9 @@
 """upkeep: restore, savepoints, rollback of a commit, clean with sweep, and archival.
 
-A small table has three commits, C1 to C3, and on request a savepoint of C2. Its services are the
-product's own, whole: `run_restore`, `create_savepoint`, `rollback_commit`, `clean` as
+A small table has three commits, C1 to C3, and on request a savepoint of one of them. Its services
+are the product's own, whole: `run_restore`, `create_savepoint`, `rollback_commit`, `clean` as
 `Services.clean` puts it together, `run_archive`. Beside them work writers, and the services that
-rewrite file groups.
+rewrite file groups. `beside` has any two of them; the others have what needs more to go wrong.
 
     log     merge on read, one bucket: every commit appends a log to the same file group
     base    copy on write: every commit writes the file group anew
@@ -11,13 +11,13 @@ rewrite file groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from headwater.config.archive import ArchiveConfig
-from headwater.config.clean import CleanConfig
+from headwater.config.clean import CleanConfig, CleanPolicy
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.errors import (
@@ -77,7 +77,7 @@ from headwater.testing.scenarios.plan import (
 from headwater.testing.scenarios.writes import LOST, Fill, Write
 from headwater.testing.seams import SimStorage
 from headwater.testing.simulation import Scenario, Simulation
-from headwater.testing.table import TIMELINE, Area, is_archived, place_of, timeline_files
+from headwater.testing.table import LAYOUT, TIMELINE, Area, is_archived, place_of
 from headwater.testing.world import World, WorldRules
 
 OPTIONS = {
@@ -85,6 +85,8 @@ OPTIONS = {
     "hoodie.client.heartbeat.tolerable.misses": str(TOLERABLE_MISSES),
 }
 CLEANING = CleanConfig(commits_retained=1)
+BY_VERSIONS = CleanConfig(policy=CleanPolicy.KEEP_LATEST_FILE_VERSIONS, file_versions_retained=1)
+"""Cleaning by commits leaves what the last one superseded; this leaves the newest view alone."""
 ARCHIVING = ArchiveConfig(commits_min=1, commits_max=2)
 
 DONE = "done"
@@ -92,7 +94,7 @@ IDLE = "idle"
 
 _TIMES = ("20251231235950000", "20251231235952000", "20251231235954000")
 COMMITS = tuple(InstantTime(time) for time in _TIMES)
-SAVED, LAST = COMMITS[1], COMMITS[2]
+FIRST, SAVED, LAST = COMMITS
 _SAVED_AT = InstantTime("20251231235957000")
 
 
@@ -119,8 +121,8 @@ class Kept:
     def content_of(self, time: InstantTime) -> bytes:
         return encode_record(metadata_of("UPSERT", [stat_of(self.file_of(time), b"")]))
 
-    def set_up(self, world: World, *, has_savepoint: bool) -> None:
-        """Put the table there: its config, its three commits, perhaps the savepoint."""
+    def set_up(self, world: World, *, saved: InstantTime | None) -> None:
+        """Put the table there: its config, its three commits, perhaps a savepoint."""
 
         def put(path: str, data: bytes = b"") -> None:
             world.apply("set-up", Op(Kind.PUT, path, data))
@@ -136,21 +138,21 @@ class Kept:
             for state in (State.REQUESTED, State.INFLIGHT):
                 put(f"{TIMELINE}/{file_name(time, self.action, state)}")
             put(f"{TIMELINE}/{file_name(*instant)}", self.content_of(time))
-        if has_savepoint:
-            self._put_savepoint(world, put)
+        if saved is not None:
+            self._put_savepoint(world, put, saved)
 
-    def _put_savepoint(self, world: World, put: Callable[..., None]) -> None:
+    def _put_savepoint(self, world: World, put: Callable[..., None], saved: InstantTime) -> None:
         storage = SimStorage(lambda op: world.apply("set-up", op))
-        done = self.before()[1].completion_time
+        done = self.before()[COMMITS.index(saved)].completion_time
         slices = load_view(storage, self.config, as_of=done).slices([PARTITION])
         record = savepoint_metadata(slices, by="set-up", comment="", now_ms=0)
-        put(f"{TIMELINE}/{file_name(SAVED, Action.SAVEPOINT, State.INFLIGHT)}")
-        name = file_name(SAVED, Action.SAVEPOINT, State.COMPLETED, _SAVED_AT)
+        put(f"{TIMELINE}/{file_name(saved, Action.SAVEPOINT, State.INFLIGHT)}")
+        name = file_name(saved, Action.SAVEPOINT, State.COMPLETED, _SAVED_AT)
         put(f"{TIMELINE}/{name}", encode_record(record))
 
     def done_before(self) -> tuple[Done, ...]:
         world = World(WorldRules())
-        self.set_up(world, has_savepoint=False)
+        self.set_up(world, saved=None)
         return tuple(
             done_of(instant, self.content_of(instant.requested_time), "", world)
             for instant in self.before()
@@ -218,8 +220,8 @@ def _word_of(run: Callable[[], object]) -> str:
     return DONE
 
 
-def restorer(kept: Kept) -> Body:
-    return _service(kept, lambda table: run_restore(table, SAVED))
+def restorer(kept: Kept, saved: InstantTime = SAVED) -> Body:
+    return _service(kept, lambda table: run_restore(table, saved))
 
 
 def undoer(kept: Kept) -> Body:
@@ -231,24 +233,24 @@ def protector(kept: Kept, time: InstantTime = SAVED) -> Body:
     return _service(kept, lambda table: create_savepoint(table, time))
 
 
-def unprotector(kept: Kept) -> Body:
-    return _service(kept, lambda table: delete_savepoint(table, SAVED))
+def unprotector(kept: Kept, saved: InstantTime = SAVED) -> Body:
+    return _service(kept, lambda table: delete_savepoint(table, saved))
 
 
 def archiver(kept: Kept) -> Body:
     return _service(kept, lambda table: run_archive(table, ARCHIVING, CLEANING))
 
 
-def clean(table: TableContext) -> None:
+def clean(table: TableContext, config: CleanConfig = CLEANING) -> None:
     """Do what `Services.clean` does on a table without indexes and cancellable plans."""
     finish_restores(table)
     rollback_failed_writes(table.rollbacks, table.txn.watch)
-    run_clean(table, CLEANING)
+    run_clean(table, config)
     sweep_leftovers(table, load_every_marker)
 
 
-def cleaner(kept: Kept) -> Body:
-    return _service(kept, clean)
+def cleaner(kept: Kept, config: CleanConfig = CLEANING) -> Body:
+    return _service(kept, lambda table: clean(table, config))
 
 
 def sweeper(kept: Kept) -> Body:
@@ -328,7 +330,7 @@ def upkeep(
     actors: Mapping[str, Body],
     faults: Faults,
     *,
-    has_savepoint: bool = False,
+    saved: InstantTime | None = None,
     marks: Iterable[str] = (),
 ) -> Scenario:
     """Return a scenario of some actors on one kind of table."""
@@ -341,7 +343,7 @@ def upkeep(
     return Scenario(
         name=name,
         actors=actors,
-        set_up=partial(kept.set_up, has_savepoint=has_savepoint),
+        set_up=partial(kept.set_up, saved=saved),
         invariants=checks.invariants(),
         learn=checks.learn,
         hear=checks.hear,
@@ -370,43 +372,56 @@ def may_land_late(actor: str, op: Op) -> bool:
     A file of the timeline that comes back after it was taken back is beyond it, as A1 is: nothing
     asks for the lock at the moment in which it lands.
     """
-    return place_of(op.target).area is not Area.TIMELINE and op.target != PROPERTIES
+    is_timeline = place_of(op.target).area is Area.TIMELINE or op.target.startswith(LAYOUT.history)
+    return not is_timeline and op.target != PROPERTIES
 
 
-def restore_beside(by: str, faults: Faults) -> Scenario:
-    """A restore, and a service that rewrites what it takes back."""
+KEEPERS: Mapping[str, Callable[[Kept], Body]] = {
+    "restore": restorer,
+    "rollback of a commit": undoer,
+    "savepoint": protector,
+    "clean": cleaner,
+    "archive": archiver,
+}
+
+_MARK_OF = {
+    "restore": "restored",
+    "rollback of a commit": "undone",
+    "savepoint": "protected",
+    "archive": "archived",
+}
+
+
+def actor_of(name: str, kept: Kept) -> Body:
+    """Return who does something by that name: a keeper, a rewriting service, or `write`."""
+    if name in REWRITERS:
+        return REWRITERS[name]
+    return writer(kept) if name == "write" else KEEPERS[name](kept)
+
+
+def beside(first: str, second: str, faults: Faults, kept: Kept = LOGS) -> Scenario:
+    """Two at work on one table; where one of them restores, the commit in the middle is saved."""
+    names = {"X": first, "Y": second}
+    is_restored = "restore" in names.values()
+    possible = {_MARK_OF[name] for name in names.values() if name in _MARK_OF}
+    if is_restored:
+        possible -= {"protected", "archived"}  # The set-up did it, and so keeps archival off.
     return upkeep(
-        f"restore beside {by}",
-        LOGS,
-        {"R": restorer(LOGS), "S": REWRITERS[by]},
-        faults,
-        has_savepoint=True,
-        marks=("restored",),
-    )
-
-
-def restore_write(faults: Faults, kept: Kept = LOGS) -> Scenario:
-    """A restore and a writer."""
-    return upkeep(
-        "restore_write",
+        f"{first} beside {second}",
         kept,
-        {"R": restorer(kept), "W": writer(kept)},
+        {key: actor_of(name, kept) for key, name in names.items()},
         faults,
-        has_savepoint=True,
-        marks=("restored", "written during a restore"),
+        saved=SAVED if is_restored else None,
+        marks=sorted(possible),
     )
 
 
-def restore_two(faults: Faults) -> Scenario:
-    """Two who restore to the same savepoint."""
-    return upkeep(
-        "restore_two",
-        LOGS,
-        {"R": restorer(LOGS), "T": restorer(LOGS)},
-        faults,
-        has_savepoint=True,
-        marks=("restored",),
-    )
+def pairs() -> Iterator[tuple[str, str]]:
+    """Give every keeper with every writer, rewriting service and keeper."""
+    keepers = list(KEEPERS)
+    for number, first in enumerate(keepers):
+        for second in ("write", *REWRITERS, *keepers[number:]):
+            yield first, second
 
 
 def restore_unprotected(faults: Faults) -> Scenario:
@@ -414,9 +429,9 @@ def restore_unprotected(faults: Faults) -> Scenario:
     return upkeep(
         "restore_unprotected",
         BASES,
-        {"R": restorer(BASES), "U": unprotector(BASES), "A": archiver(BASES)},
+        {"R": restorer(BASES, FIRST), "U": unprotector(BASES, FIRST), "A": archiver(BASES)},
         faults,
-        has_savepoint=True,
+        saved=FIRST,
         marks=("restored", "unprotected"),
     )
 
@@ -426,32 +441,10 @@ def restore_clean(faults: Faults) -> Scenario:
     return upkeep(
         "restore_clean",
         BASES,
-        {"R": restorer(BASES), "C": cleaner(BASES)},
+        {"R": restorer(BASES), "C": cleaner(BASES, BY_VERSIONS)},
         faults,
-        has_savepoint=True,
+        saved=SAVED,
         marks=("restored", "cleaned"),
-    )
-
-
-def undo_write(faults: Faults, kept: Kept = LOGS) -> Scenario:
-    """The rollback of the last commit, beside a writer."""
-    return upkeep(
-        "undo_write",
-        kept,
-        {"U": undoer(kept), "W": writer(kept)},
-        faults,
-        marks=("undone",),
-    )
-
-
-def undo_beside(by: str, faults: Faults) -> Scenario:
-    """The rollback of the last commit, beside a service that rewrites it."""
-    return upkeep(
-        f"undo beside {by}",
-        LOGS,
-        {"U": undoer(LOGS), "S": REWRITERS[by]},
-        faults,
-        marks=("undone",),
     )
 
 
@@ -460,32 +453,32 @@ def undo_clean(faults: Faults) -> Scenario:
     return upkeep(
         "undo_clean",
         BASES,
-        {"U": undoer(BASES), "C": cleaner(BASES)},
+        {"U": undoer(BASES), "C": cleaner(BASES, BY_VERSIONS)},
         faults,
         marks=("undone", "cleaned"),
     )
 
 
 def undo_sweep(faults: Faults) -> Scenario:
-    """The rollback of a commit whose writer left its attempt, and two sweeps (N-66)."""
+    """The rollback of a commit, and a sweep that finds its fence among the leftovers (N-66)."""
     return upkeep(
         "undo_sweep",
         LOGS,
-        {"U": undoer(LOGS), "C": sweeper(LOGS), "D": sweeper(LOGS)},
+        {"U": undoer(LOGS), "C": sweeper(LOGS)},
         faults,
         marks=("undone",),
     )
 
 
-def savepoint_archive(faults: Faults) -> Scenario:
-    """A savepoint of what an archival has chosen (N-27)."""
-    return upkeep(
-        "savepoint_archive",
+def sweep_claim(faults: Faults) -> Scenario:
+    """Two writers, of which one may die between its claim and its request, and a sweep."""
+    scenario = upkeep(
+        "sweep_claim",
         LOGS,
-        {"P": protector(LOGS), "A": archiver(LOGS)},
+        {"V": writer(LOGS), "W": writer(LOGS), "C": sweeper(LOGS)},
         faults,
-        marks=("archived", "protected"),
     )
+    return replace(scenario, twins=("V", "W"))
 
 
 def savepoint_clean(faults: Faults) -> Scenario:
@@ -493,14 +486,14 @@ def savepoint_clean(faults: Faults) -> Scenario:
     return upkeep(
         "savepoint_clean",
         BASES,
-        {"P": protector(BASES), "C": cleaner(BASES)},
+        {"P": protector(BASES), "C": cleaner(BASES, BY_VERSIONS)},
         faults,
         marks=("cleaned", "protected"),
     )
 
 
 def savepoint_undo(faults: Faults) -> Scenario:
-    """A savepoint of a commit that is being rolled back."""
+    """A savepoint of the very commit that is being rolled back."""
     return upkeep(
         "savepoint_undo",
         LOGS,
@@ -513,7 +506,11 @@ def savepoint_undo(faults: Faults) -> Scenario:
 def clean_write(faults: Faults, kept: Kept = BASES) -> Scenario:
     """A clean with its sweep beside a writer."""
     return upkeep(
-        "clean_write", kept, {"C": cleaner(kept), "W": writer(kept)}, faults, marks=("cleaned",)
+        "clean_write",
+        kept,
+        {"C": cleaner(kept, BY_VERSIONS), "W": writer(kept)},
+        faults,
+        marks=("cleaned",),
     )
 
 
@@ -549,16 +546,6 @@ def _is_archived(step: Step, simulation: Simulation) -> bool:
     return is_archived(simulation.world, COMMITS[0])
 
 
-def _is_written_during_a_restore(step: Step, simulation: Simulation) -> bool:
-    file = place_of(step.path).file if step.path and step.after is not None else None
-    if file is None or not file.action.is_ingestion or file.state is not State.COMPLETED:
-        return False
-    files = timeline_files(simulation.world)
-    restores = {one.requested_time for one in files if one.action is Action.RESTORE}
-    done = {one.requested_time for one in files if one.state is State.COMPLETED}
-    return bool(restores - done)
-
-
 MARKS: Mapping[str, Callable[[Step, Simulation], bool]] = {
     "restored": _completes(Action.RESTORE),
     "undone": _completes(Action.ROLLBACK),
@@ -566,5 +553,4 @@ MARKS: Mapping[str, Callable[[Step, Simulation], bool]] = {
     "protected": _completes(Action.SAVEPOINT),
     "unprotected": _is_unprotected,
     "archived": _is_archived,
-    "written during a restore": _is_written_during_a_restore,
 }
