@@ -53,6 +53,7 @@ from headwater.kernel.txn.guard import Executed, Returned, run_guarded, run_star
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.index_plan import decode_index_plan
 from headwater.kernel.txn.metadata_commit import IndexUpdate, delete_metadata_logs
+from headwater.kernel.txn.rollback_plan import pending_undoing
 from headwater.kernel.txn.schedule import RequestClean, run_claiming
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.commits import CommitReader
@@ -407,7 +408,7 @@ def _request(table: TableContext, planned_on: Timeline, plan: CleanerPlan) -> St
 
 def _plan(table: TableContext, config: CleanConfig) -> tuple[Timeline, CleanerPlan] | None:
     view = load_view(table.storage, table.config)
-    undoing = [i for i in view.timeline.pending if i.action in (Action.ROLLBACK, Action.RESTORE)]
+    undoing = pending_undoing(view.timeline)
     if undoing:
         # What is undone brings older file slices back, which must not be taken for obsolete.
         log.info("no clean is planned while something is undone instant=%s", undoing[0])

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headwater.context import TableContext
-from headwater.errors import ErrorKind, NotFoundError
+from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.contents import load_contents
@@ -22,7 +22,7 @@ from headwater.kernel.txn.savepoint_steps import (
     DeleteSavepoint,
     why_not_protectable,
 )
-from headwater.kernel.view.retention import completed_commits
+from headwater.kernel.view.retention import check_readable, completed_commits
 from headwater.metadata.view import load_view
 from headwater.model.files import FileSlice
 from headwater.model.instant import Instant, InstantTime
@@ -56,9 +56,7 @@ def create_savepoint(
     """
     chosen = _chosen(table.load_timeline(), time, table.config.name)
     assert chosen.completion_time is not None
-    view = load_view(table.storage, table.config, as_of=chosen.completion_time)
-    slices = view.slices()
-    view.check_complete(slices)
+    slices = _whole_slices(table, chosen)
     by = user or str(table.components.ids.owner)
     record = savepoint_metadata(
         slices, by=by, comment=comment, now_ms=table.components.clock.now_ms()
@@ -68,6 +66,23 @@ def create_savepoint(
     return Savepoint(
         instant=chosen.requested_time, completion_time=done, created_by=by, comment=comment
     )
+
+
+def _whole_slices(table: TableContext, chosen: Instant) -> list[FileSlice]:
+    """Return what readers get as of a commit; every file of it was there a moment ago."""
+    view = load_view(table.storage, table.config, as_of=chosen.completion_time)
+    slices = view.slices()
+    try:
+        view.check_complete(slices)
+    except CorruptTableError:
+        # Nothing is damaged if the commit was taken back or cleaned since the view was loaded.
+        timeline = table.load_timeline()
+        again = timeline.get(chosen.requested_time)
+        assert again.completion_time is not None
+        commits = table.commit_reader()
+        check_readable(timeline, commits, again.completion_time, table=table.config.name)
+        raise
+    return slices
 
 
 def delete_savepoint(table: TableContext, time: InstantTime) -> None:

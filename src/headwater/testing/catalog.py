@@ -23,6 +23,7 @@ from headwater.testing.mutants import lost_reply as lost_reply_mutants
 from headwater.testing.mutants import many_writers as many_writers_mutants
 from headwater.testing.mutants import rollback as rollback_mutants
 from headwater.testing.mutants import time as time_mutants
+from headwater.testing.mutants import upkeep as upkeep_mutants
 from headwater.testing.mutants.mutant import Mutant
 from headwater.testing.operation import Op
 from headwater.testing.report import Regression
@@ -69,6 +70,23 @@ from headwater.testing.scenarios.unknown import (
     unknown,
     unknown_exhausted,
 )
+from headwater.testing.scenarios.upkeep import (
+    BASES,
+    LOGS,
+    Kept,
+    archive_write,
+    beside,
+    clean_write,
+    may_land_late,
+    pairs,
+    restore_clean,
+    restore_unprotected,
+    savepoint_clean,
+    savepoint_undo,
+    sweep_claim,
+    undo_clean,
+    undo_sweep,
+)
 from headwater.testing.schedule import Strategy
 from headwater.testing.shrink import shrink
 from headwater.testing.simulation import Scenario, Violation
@@ -85,6 +103,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *cancel_mutants.MUTANTS,
     *logcompact_mutants.MUTANTS,
     *index_mutants.MUTANTS,
+    *upkeep_mutants.MUTANTS,
 )
 
 
@@ -196,6 +215,11 @@ def _short() -> Iterator[Proof]:
     yield _index(index_hole, "no fault", preemptions_max=0)
     yield _index(index_used, "crash", crashes=1)
     yield _outrun(range(1))
+    for first, second in pairs():
+        if second in ("write", "compaction", "archive"):
+            yield _beside(first, second, "no fault", preemptions_max=1)
+    for build in (undo_clean, savepoint_clean, undo_sweep):
+        yield _upkeep(build, "crash", preemptions_max=0, crashes=1)
 
 
 def _sim() -> Iterator[Proof]:
@@ -277,6 +301,19 @@ def _sim() -> Iterator[Proof]:
     yield _index(index_skipped, "no fault", preemptions_max=0)
     yield _outrun(range(4))
     yield _index(index_used, "crash", crashes=1)
+    for first, second in pairs():
+        yield _beside(first, second, "no fault", preemptions_max=1)
+        yield _beside(first, second, "crash", preemptions_max=0, crashes=1)
+    for first in ("restore", "rollback of a commit"):
+        for second in ("write", "clustering"):
+            yield _beside(first, second, "no fault", preemptions_max=2)
+        yield _beside(first, "write", "crash, tick", preemptions_max=0, crashes=1, ticks=1)
+        yield _beside(first, "write", "lost reply", preemptions_max=0, lost_replies=1)
+        yield _beside(first, "compaction", "late landing", preemptions_max=0, limbos=1)
+    for build in _UPKEEP:
+        yield _upkeep(build, "no fault", preemptions_max=1)
+        yield _upkeep(build, "crash", preemptions_max=0, crashes=1)
+        yield _upkeep(build, "lost reply", preemptions_max=0, lost_replies=1)
 
 
 def _full() -> Iterator[Proof]:
@@ -332,7 +369,34 @@ def _full() -> Iterator[Proof]:
     yield _index(index_compacted, "crash", preemptions_max=1, crashes=1)
     yield _index(index_skipped, "no fault", preemptions_max=2)
     yield _outrun(range(12))
+    for kept in (LOGS, BASES):
+        for first, second in pairs():
+            if kept is BASES and second in ("compaction", "log compaction", "clustering"):
+                continue  # There are no logs.
+            yield _beside(first, second, "no fault", kept, preemptions_max=2)
+            yield _beside(first, second, "crash", kept, preemptions_max=1, crashes=1)
+            faults = {"crashes": 1, "ticks": 1}
+            yield _beside(first, second, "crash, tick", kept, preemptions_max=0, **faults)
+            yield _beside(first, second, "lost reply", kept, preemptions_max=0, lost_replies=1)
+            yield _beside(first, second, "late landing", kept, preemptions_max=0, limbos=1)
+    for build in _UPKEEP:
+        yield _upkeep(build, "no fault", preemptions_max=2)
+        yield _upkeep(build, "crash", preemptions_max=1, crashes=1)
+        yield _upkeep(build, "crash, tick", preemptions_max=0, crashes=1, ticks=1)
+        yield _upkeep(build, "late landing", preemptions_max=0, limbos=1)
 
+
+_UPKEEP: tuple[Callable[[Faults], Scenario], ...] = (
+    restore_unprotected,
+    restore_clean,
+    undo_clean,
+    undo_sweep,
+    sweep_claim,
+    savepoint_clean,
+    savepoint_undo,
+    clean_write,
+    archive_write,
+)
 
 _ONE_OF_EACH = {"crashes": 1, "ticks": 1, "lost_replies": 1}
 
@@ -531,3 +595,40 @@ def _index(
         build=scenario,
         preemptions_max=preemptions_max,
     )
+
+
+def _beside(
+    first: str,
+    second: str,
+    what: str,
+    kept: Kept = LOGS,
+    *,
+    preemptions_max: int,
+    **budgets: int,
+) -> Proof:
+    table = "" if kept is LOGS else ", copy on write"
+    return Proof(
+        label=f"{first} beside {second}{table}: {what}",
+        build=lambda: _kept(beside(first, second, _late(**budgets), kept), preemptions_max),
+        preemptions_max=preemptions_max,
+    )
+
+
+def _upkeep(
+    build: Callable[[Faults], Scenario], what: str, *, preemptions_max: int, **budgets: int
+) -> Proof:
+    return Proof(
+        label=f"{build.__name__}: {what}",
+        build=lambda: _kept(build(_late(**budgets)), preemptions_max),
+        preemptions_max=preemptions_max,
+    )
+
+
+def _kept(scenario: Scenario, preemptions_max: int) -> Scenario:
+    """Who is never interrupted may find that all is done already."""
+    return scenario if preemptions_max else replace(scenario, marks={})
+
+
+def _late(*, limbos: int = 0, **budgets: int) -> Faults:
+    faults = _drop(**budgets)
+    return replace(faults, limbos=limbos, may_fail=may_land_late) if limbos else faults

@@ -200,7 +200,7 @@ class RowChecks:
         for note in step.notes:
             if note.name == READ:
                 time, rows = note.values
-                difference = _difference(_model(self.commits(simulation.facts), time), rows)
+                difference = difference_of(model_of(self.commits(simulation.facts), time), rows)
                 if difference:
                     yield f"{step.actor} read as of {time}: {difference}"
 
@@ -359,12 +359,12 @@ def _is_inclusive(moment: _Moment) -> Iterator[str]:
 def _differences(views: Views, commits: list[Done]) -> Iterator[tuple[InstantTime, str]]:
     """Give the completion times as of which readers do not get what the reference holds."""
     for time, view in views.items():
-        difference = view.error or _difference(_model(commits, time), view.rows.values())
+        difference = view.error or difference_of(model_of(commits, time), view.rows.values())
         if difference:
             yield time, difference
 
 
-def _model(commits: Iterable[Done], as_of: str) -> Rows:
+def model_of(commits: Iterable[Done], as_of: str) -> Rows:
     """Return the rows that a table holds as of a completion time."""
     rows: dict[str, Row] = {}
     for commit in commits:
@@ -374,7 +374,7 @@ def _model(commits: Iterable[Done], as_of: str) -> Rows:
     return rows
 
 
-def _difference(model: Rows, found: Iterable[Row]) -> str:
+def difference_of(model: Rows, found: Iterable[Row]) -> str:
     """Return in words how rows differ from what they must be, or nothing."""
     rows = {row.key: row for row in found}
     if rows == model:

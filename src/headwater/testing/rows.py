@@ -14,6 +14,7 @@ from typing import NamedTuple
 from headwater.config.table import TableConfig, table_checksum
 from headwater.errors import CorruptTableError
 from headwater.format.timeline.records import decode_record
+from headwater.kernel.txn.changes import WRITER_KEY
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import (
@@ -115,13 +116,17 @@ def metadata_of(
 ) -> CommitMetadata:
     """Return what a commit says; a replacing one if the groups it replaces are given."""
     by_partition = {PARTITION: tuple(stats)}
+    extra = {WRITER_KEY: "simulated"}  # Sweeping leaves alone what another engine left.
     if replaced is None:
-        return CommitMetadata(partition_to_write_stats=by_partition, operation_type=operation)
+        return CommitMetadata(
+            partition_to_write_stats=by_partition, operation_type=operation, extra_metadata=extra
+        )
     ids = tuple(sorted(group.file_id for group in replaced))
     return ReplaceCommitMetadata(
         partition_to_write_stats=by_partition,
         operation_type=operation,
         partition_to_replace_file_ids={PARTITION: ids},
+        extra_metadata=extra,
     )
 
 

@@ -77,6 +77,11 @@ from headwater.model.instant import Action, Instant, InstantTime, State, instant
 from headwater.model.plans import RollbackRequest
 from headwater.seams.storage import Storage
 
+_EXECUTIONS_MAX = 90_000
+"""Fences have numbers above those of executions. The attempts of what has completed are swept, and
+the number of one that stalled long ago must not come back: it would prove that it is the newest, in
+the moment in which T looks pending again (N-66)."""
+
 LoadIndexesHolding = Callable[[Storage, TableConfig, Timeline, InstantTime], frozenset[str]]
 """Return the indexes that must be dropped because they cannot forget an instant."""
 
@@ -109,7 +114,7 @@ class _Target:
 
     def _withdraw(self, target: Instant, prefix: Prefix) -> Decision[Withdrawal]:
         time = prefix.next_time
-        number = prefix.newest_attempt_numbers[self.target] + 1
+        number = max(prefix.newest_attempt_numbers[self.target], _EXECUTIONS_MAX) + 1
         fence = self.claim.attempt(self.target, number, Purpose.WITHDRAW, prefix.now_ms)
         attempt = self.claim.attempt(time, 1, Purpose.EXECUTE, prefix.now_ms)
         plan = encode_record(rollback_plan(target, self._deletions(prefix)))
