@@ -7,8 +7,9 @@ of a slice, from the first on. What completes later comes after them, as it woul
 Writers may append to the same file groups meanwhile; a compaction of one of them may not be
 pending. See `rewrite` for what a crash leaves behind.
 
-A record survives that wins over the others of its key, and so does a delete. Where a record brings
-only some of its columns, or a function of the user's merges records, one cannot stand for several:
+A record survives that wins over the others of its key, and so does a delete; and in front of both a
+delete without ordering value, which removes a row of the base file whatever follows it. Where a
+record brings only some of its columns, or a function of the user's merges records, one cannot stand for several:
 there the logs are put one behind the other in one file, block by block.
 """
 
@@ -129,15 +130,15 @@ def _is_foldable(rule: MergeRule, parts: Iterable[LogPart]) -> bool:
 
 
 def _fold(job: RewriteJob, rule: MergeRule, parts: Sequence[LogPart]) -> list[LogPart]:
-    """Return the records that survive, and the deletes that do."""
+    """Return the records that survive, and the deletes that do.
+
+    In front of them are the deletes that removed a base row before they came.
+    """
     folded = fold_logs(parts, rule, job.file_schema)
-    deletes = folded.tombstones.to_part(job.instant_time)
-    survivors: list[LogPart] = []
-    if folded.rows.num_rows:
-        survivors.append(DataPart(job.instant_time, folded.rows))
-    if len(deletes.record_keys):
-        survivors.append(deletes)
-    return survivors
+    time = job.instant_time
+    survivors: list[LogPart] = [folded.resets.to_part(time)]
+    survivors += [DataPart(time, folded.rows), folded.tombstones.to_part(time)]
+    return [part for part in survivors if len(part.record_keys)]
 
 
 def _blocks(job: RewriteJob, part: LogPart, times: Sequence[InstantTime]) -> list[bytes]:
