@@ -15,11 +15,10 @@ The rule of two records (format rules 7.1, 7.2, 7.4; M8):
 - The merged row has the meta columns of the record, among those that could contribute, that was
   written last: incremental reads find a row by the write that last touched it.
 
-A survivor remembers what the base file must still be told: which columns nobody brought, and the
-delete in front of its records (its barrier), since a base row that the delete hides lends no
-columns.
-
-When it matters that logs are compacted into the base first (INV-49) is told in `merge.py`.
+The row of a base file is the first event of its key, so that an answer does not depend on what was
+compacted when (INV-49). Where one record wins as a whole, it is enough to compare the base row with
+the survivor of the logs, unless a delete among them removed it (`Folded.is_reset`). Where a row is
+made of several records, those of the key are folded again with the base row in front: `fold_onto`.
 """
 
 from __future__ import annotations
@@ -62,6 +61,13 @@ class Tombstones:
     partition_paths: pa.Array
     ordering: tuple[pa.Array, ...]
 
+    def filter(self, is_kept: pa.Array) -> Tombstones:
+        return Tombstones(
+            self.record_keys.filter(is_kept),
+            self.partition_paths.filter(is_kept),
+            tuple(column.filter(is_kept) for column in self.ordering),
+        )
+
     def to_part(self, instant_time: InstantTime) -> DeletePart:
         """Return them as the content of a delete block, to stand in front of later parts."""
         return DeletePart(
@@ -69,14 +75,13 @@ class Tombstones:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Barriers:
-    """Per row of `Folded.rows`: the delete that it followed."""
-
-    is_there: Mask
-    is_commit_time: Mask
-    """The delete hides a base row whatever its ordering value."""
-    ordering: tuple[pa.Array, ...]
+def concat_tombstones(some: Sequence[Tombstones]) -> Tombstones:
+    """Return the deletes of several slices of one table, at least one, as one."""
+    return Tombstones(
+        pa.concat_arrays([one.record_keys for one in some]),
+        pa.concat_arrays([one.partition_paths for one in some]),
+        tuple(map(pa.concat_arrays, zip(*(one.ordering for one in some), strict=True))),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +94,40 @@ class Folded:
     is_tombstone: Mask
     is_commit_time: Mask
     """The survivor is a tombstone that removes whatever it meets."""
+    is_reset: Mask
+    """The logs hold a delete that removes whatever it meets, so a base row is gone in any case."""
     ordering: tuple[pa.Array, ...]
     """One array per ordering field; none unless ordering values decide."""
     rows: pa.Table
-    """The survivors that are records, in the order of their keys."""
+    """The survivors that are records, in the order of their keys. None of them where rows are made
+    of several records: see `combined`."""
     row_numbers: Positions
-    """Per key its row in `rows`, -1 for a tombstone."""
-    provided: Mapping[str, Mask]
-    """Per row whether anybody brought the column; columns that all rows bring are left out."""
-    barriers: Barriers | None
-    """None if base rows lend no columns."""
+    """Per key its row in `rows`; of no meaning for a tombstone."""
+    combined: CombinedRecords | None
+    """What rows are made of, if one is made of several records."""
 
     @property
     def key_count(self) -> int:
         return len(self.is_tombstone)
+
+    @property
+    def record_count(self) -> int:
+        return int(np.count_nonzero(~self.is_tombstone))
+
+    def rows_of(self, is_wanted: Mask) -> pa.Table:
+        """Return the survivors of keys that have no base row; tombstones have no row."""
+        is_wanted = is_wanted & ~self.is_tombstone
+        if self.combined is not None:
+            return self.combined.rows_of(np.nonzero(is_wanted)[0])
+        return take_rows(self.rows, self.row_numbers[is_wanted])
+
+    @property
+    def resets(self) -> Tombstones:
+        """The deletes that must stay in front of survivors that do not say themselves that a base
+        row is gone."""
+        is_silent = self.is_reset & ~(self.is_tombstone & self.is_commit_time)
+        kept = np.nonzero(is_silent)[0]
+        return Tombstones(self.record_keys.take(kept), self.partition_paths.take(kept), ())
 
     @property
     def tombstones(self) -> Tombstones:
@@ -138,41 +163,31 @@ def fold_logs(parts: Sequence[LogPart], rule: MergeRule, schema: pa.Schema) -> F
         check_mergeable(rule)
     events = _gather(parts, rule, plain_schema(schema))
     encoded = events.record_keys.dictionary_encode()
+    keys = to_numpy(encoded.indices).astype(np.int64)
     survivors = find_survivors(
-        to_numpy(encoded.indices).astype(np.int64),
+        keys,
         ordering_ranks(events.ordering, len(events.is_delete)),
         events.is_delete,
         events.is_commit_time,
     )
     winners = survivors.winners
     is_tombstone = events.is_delete[winners]
-    keys_of_records = np.nonzero(~is_tombstone)[0]
-    row_numbers = np.full(len(winners), -1, np.int64)
-    row_numbers[keys_of_records] = np.arange(len(keys_of_records))
-    if rule.mode is MergeMode.CUSTOM:
-        merge = resolve_custom(rule.custom) if parts else None
-        rows = _fold_custom(events, survivors, keys_of_records, merge)
-        provided: Mapping[str, Mask] = {}
+    rows, combined = events.rows, None
+    if events.rows.num_rows and (rule.combines_records or not events.is_whole.all()):
+        combined = CombinedRecords(events, survivors, rule)
+        rows = rows.slice(0, 0)
     else:
-        rows, provided = fold_columns(
-            events.rows,
-            events.row_numbers,
-            events.provided,
-            events.is_whole,
-            survivors,
-            keys_of_records,
-            unit=ordering_columns_of(rule),
-        )
+        rows = take_rows(rows, events.row_numbers[winners[~is_tombstone]])
     return Folded(
         record_keys=whole(encoded.dictionary),
         partition_paths=events.partition_paths.take(winners),
         is_tombstone=is_tombstone,
         is_commit_time=events.is_commit_time[winners],
+        is_reset=_any_of_key(events.is_commit_time, keys, len(winners)),
         ordering=tuple(column.take(winners) for column in events.ordering),
         rows=rows,
-        row_numbers=row_numbers,
-        provided=provided,
-        barriers=_barriers(events, survivors, keys_of_records, rule, provided),
+        row_numbers=np.cumsum(~is_tombstone) - 1,
+        combined=combined,
     )
 
 
@@ -185,8 +200,8 @@ def fold_columns(
     keys: Positions,
     *,
     unit: Sequence[str],
-) -> tuple[pa.Table, dict[str, Mask]]:
-    """Return the rows of keys won by records, and which columns nobody brought.
+) -> pa.Table:
+    """Return the rows of keys won by records. A column that nobody brought is null.
 
     Args:
         row_numbers: per event its row; of no meaning for deletes without one.
@@ -196,20 +211,17 @@ def fold_columns(
     """
     winners = survivors.winners[keys]
     if not provided and is_whole.all():
-        return take_rows(rows, row_numbers[winners]), {}
+        return take_rows(rows, row_numbers[winners])
     newest = survivors.newest(keys, is_whole)
     columns: list[pa.Array] = []
-    unbrought: dict[str, Mask] = {}
     for name in rows.column_names:
         picked = winners
-        if name in META_COLUMNS or name == OPERATION:
+        if _is_meta(name):
             picked = newest
         elif name in provided and name not in unit:
-            picked, is_brought = survivors.pick(keys, provided[name])
-            if not is_brought.all():
-                unbrought[name] = is_brought
+            picked = survivors.pick(keys, provided[name])
         columns.append(whole(rows[name]).take(row_numbers[picked]))
-    return pa.Table.from_arrays(columns, schema=rows.schema), unbrought
+    return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
 def fold_custom(
@@ -295,6 +307,119 @@ class _Events:
     provided: Mapping[str, Mask]
 
 
+@dataclass(frozen=True, slots=True)
+class FoldedOnto:
+    """What base rows became, each by itself."""
+
+    is_deleted: Mask
+    is_changed: Mask
+    """Some record had a say in what the row is now."""
+    rows: pa.Table
+    """The rows that changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CombinedRecords:
+    """All events of all keys, for rows that are made of several records."""
+
+    events: _Events
+    survivors: Survivors
+    rule: MergeRule
+
+    def rows_of(self, keys: Positions) -> pa.Table:
+        """Return the rows of keys that records survived of, and that no base row has."""
+        events = self.events
+        if self.rule.mode is MergeMode.CUSTOM:
+            in_order = take_rows(events.rows, events.row_numbers[self.survivors.arrivals].clip(0))
+            return _fold_runs(in_order, self.survivors, keys, self.rule)
+        return fold_columns(
+            events.rows,
+            events.row_numbers,
+            events.provided,
+            events.is_whole,
+            self.survivors,
+            keys,
+            unit=ordering_columns_of(self.rule),
+        )
+
+    def fold_onto(
+        self, keys: Positions, base: pa.Table, base_ordering: Sequence[pa.Array]
+    ) -> FoldedOnto:
+        """Fold the events of keys again, behind a base row for each.
+
+        Args:
+            base: with the columns of the result.
+            base_ordering: of the base rows, with the types of the events' own.
+        """
+        rule, events, count = self.rule, self.events, len(keys)
+        places, owners = self.survivors.events_of(keys)
+        rows = take_rows(align_table(events.rows, base.schema), events.row_numbers[places].clip(0))
+        rows = pa.concat_tables([base, rows]).combine_chunks()
+        ordering = [
+            pa.concat_arrays([old, new.take(places)])
+            for old, new in zip(base_ordering, events.ordering, strict=True)
+        ]
+        is_base = np.arange(rows.num_rows) < count
+        is_delete = _behind(is_base, False, events.is_delete[places])
+        survivors = find_survivors(
+            np.concatenate([np.arange(count), owners]),
+            ordering_ranks(ordering, rows.num_rows),
+            is_delete,
+            _behind(is_base, False, events.is_commit_time[places]),
+        )
+        is_deleted = is_delete[survivors.winners]
+        records = np.nonzero(~is_deleted)[0]
+        is_whole = _behind(is_base, rule.partial is PartialUpdate.NONE, events.is_whole[places])
+        is_changed = ~is_deleted
+        is_changed[records] = ~is_base[survivors.newest(records, is_whole)]
+        changed = np.nonzero(is_changed)[0]
+        if rule.mode is MergeMode.CUSTOM:
+            in_order = take_rows(rows, survivors.arrivals)
+            return FoldedOnto(
+                is_deleted, is_changed, _fold_runs(in_order, survivors, changed, rule)
+            )
+        provided = {
+            name: _behind(is_base, True, mask[places]) for name, mask in events.provided.items()
+        }
+        for name in base.column_names:
+            old = None if _is_meta(name) else provided_rows(base[name], rule)
+            if old is not None:
+                mask = provided.setdefault(name, np.ones(rows.num_rows, np.bool_))
+                mask[:count] = old
+        merged = fold_columns(
+            rows,
+            np.arange(rows.num_rows),
+            provided,
+            is_whole,
+            survivors,
+            changed,
+            unit=ordering_columns_of(rule),
+        )
+        return FoldedOnto(is_deleted, is_changed, merged)
+
+
+def _behind(is_base: Mask, of_base: bool, of_events: Mask) -> Mask:
+    """Return a mask over base rows, all of which say the same, and the events behind them."""
+    result = np.full(len(is_base), of_base)
+    result[~is_base] = of_events
+    return result
+
+
+def _fold_runs(
+    in_order: pa.Table, survivors: Survivors, keys: Positions, rule: MergeRule
+) -> pa.Table:
+    """Return the rows that the table's own function makes of the runs of keys."""
+    if not len(keys):
+        return in_order.slice(0, 0)
+    # Every event advances, so a run is whatever follows the last delete of its key.
+    starts, ends = survivors.run_starts[keys], survivors.run_ends[keys]
+    return fold_custom(in_order, starts, ends - starts + 1, resolve_custom(rule.custom))
+
+
+def _is_meta(name: str) -> bool:
+    return name in META_COLUMNS or name == OPERATION
+
+
 def _gather(parts: Sequence[LogPart], rule: MergeRule, schema: pa.Schema) -> _Events:
     fields = [schema.field(name) for name in ordering_columns_of(rule)]
     record_keys: list[pa.Array] = []
@@ -354,7 +479,7 @@ def _gather(parts: Sequence[LogPart], rule: MergeRule, schema: pa.Schema) -> _Ev
 def _provided(part: DataPart, rows: pa.Table, rule: MergeRule) -> Iterable[tuple[str, Mask]]:
     """Give the columns that not every row of the part brings."""
     for name in rows.column_names:
-        if name in META_COLUMNS or name == OPERATION:
+        if _is_meta(name):
             continue
         if part.is_partial and name not in part.rows.column_names:
             if rule.mode is MergeMode.CUSTOM:
@@ -403,30 +528,7 @@ def _concat(arrays: list[pa.Array], kind: pa.DataType) -> pa.Array:
     )
 
 
-def _barriers(
-    events: _Events,
-    survivors: Survivors,
-    keys: Positions,
-    rule: MergeRule,
-    provided: Mapping[str, Mask],
-) -> Barriers | None:
-    if not provided and rule.mode is not MergeMode.CUSTOM:
-        return None
-    barriers = survivors.barriers[keys]
-    is_there = barriers >= 0
-    return Barriers(
-        is_there=is_there,
-        is_commit_time=is_there & events.is_commit_time[barriers],
-        ordering=tuple(column.take(barriers.clip(0)) for column in events.ordering),
-    )
-
-
-def _fold_custom(
-    events: _Events, survivors: Survivors, keys: Positions, merge: CustomMerge | None
-) -> pa.Table:
-    if merge is None or not len(keys):
-        return events.rows.slice(0, 0)
-    # Every event advances, so a run is whatever follows the last delete of its key.
-    starts, ends = survivors.run_starts[keys], survivors.run_ends[keys]
-    in_order = take_rows(events.rows, events.row_numbers[survivors.arrivals].clip(0))
-    return fold_custom(in_order, starts, ends - starts + 1, merge)
+def _any_of_key(is_marked: Mask, keys: Positions, key_count: int) -> Mask:
+    result = np.zeros(key_count, np.bool_)
+    result[keys[is_marked]] = True
+    return result

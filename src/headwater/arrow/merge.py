@@ -8,18 +8,9 @@ files may be read with dictionaries: the schema says which columns have them.
 If a base file holds a key twice, each of its rows is merged by itself.
 
 Compaction and answers (INV-49). Compacting any prefix of the parts into the base first, and putting
-the tombstones it kept (`keep_tombstones`, INV-50) in front of the other parts, gives the same rows
-
-- under COMMIT_TIME_ORDERING, always;
-- under CUSTOM, if the function is associative;
-- under EVENT_TIME_ORDERING, except in these cases, which the format leaves no room to repair:
-
-  1. A record or an ordered delete follows a commit-time delete of its key in the logs, and a base
-     row below both has a larger ordering value. Merged at once, logs meet each other first, so the
-     base row wins (format rule 7.1); with a compaction between, the delete has removed it.
-  2. Records that bring only some columns arrive late, with a smaller ordering value than the row
-     has. A row has one ordering value for all columns, so what filled its gaps is no longer told
-     from what it had: of several late records, which one filled a gap depends on what met first.
+the tombstones it kept (`keep_tombstones`, INV-50) in front of the other parts, gives the same rows:
+a base row is the first event of its key, see `fold.py`. Apache Hudi lets logs meet each other
+before they meet the base file, so its answers to late records do depend on when it compacted.
 
 Only ordered tombstones of EVENT_TIME_ORDERING are kept: every other delete counts as the smallest
 value, or as older than whatever comes, so it hides nothing that arrives later.
@@ -37,16 +28,15 @@ import pyarrow.compute as pc
 from headwater.arrow.align import align_batch, align_table, plain_schema
 from headwater.arrow.fold import (
     Folded,
+    FoldedOnto,
     Tombstones,
-    call_custom,
     check_merge_columns,
     ordering_columns_of,
     take_rows,
 )
-from headwater.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate, resolve_custom
-from headwater.arrow.meta_columns import META_COLUMNS, OPERATION, RECORD_KEY
+from headwater.arrow.merge_rule import MergeRule
+from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.arrow.ordering import Mask, Positions, is_not_less, to_numpy
-from headwater.arrow.record_marks import provided_rows, whole
 from headwater.errors import CorruptTableError, check
 
 MERGE_BATCH_ROWS = 262_144
@@ -127,16 +117,6 @@ class _Matches:
     survivors: Positions
     ordering: list[pa.Array]
     """Of the base rows, as the types they have in the survivors."""
-    is_winning: Mask
-    """The survivor wins over the base row."""
-
-    def filter(self, is_wanted: Mask) -> _Matches:
-        return _Matches(
-            self.base_rows[is_wanted],
-            self.survivors[is_wanted],
-            [column.filter(pa.array(is_wanted)) for column in self.ordering],
-            self.is_winning[is_wanted],
-        )
 
 
 class _Merge:
@@ -168,7 +148,7 @@ class _Merge:
             merged = self._merge_batch(batch)
             if merged.num_rows:
                 yield merged
-        new = take_rows(self._rows, self._folded.row_numbers[self._is_new()])
+        new = align_table(self._folded.rows_of(~self._is_met), self._plain)
         rows = pa.concat_tables([*self._changed, new])
         self._changed.clear()
         for start in range(0, rows.num_rows, MERGE_BATCH_ROWS):
@@ -192,13 +172,13 @@ class _Merge:
         if not len(matches.base_rows):
             return base
         self._is_met[matches.survivors] = True
-        self._is_beaten[matches.survivors[~matches.is_winning]] = True
-        is_removed = matches.is_winning & self._folded.is_tombstone[matches.survivors]
-        self._deleted += int(np.count_nonzero(is_removed))
-        changed_rows, changed = self._changes(base, matches)
+        outcome = self._outcome(base, matches)
+        self._is_beaten[matches.survivors[~outcome.is_deleted]] = True
+        changed_rows, changed = matches.base_rows[outcome.is_changed], outcome.rows
+        self._deleted += int(np.count_nonzero(outcome.is_deleted))
         self._updated += len(changed_rows)
         is_kept = np.ones(base.num_rows, np.bool_)
-        is_kept[matches.base_rows[is_removed]] = False
+        is_kept[matches.base_rows[outcome.is_deleted]] = False
         if self._keep_order:
             return _with_changes(base, is_kept, changed_rows, changed)
         is_kept[changed_rows] = False
@@ -212,10 +192,7 @@ class _Merge:
         found = pc.index_in(keys, value_set=folded.record_keys)
         base_rows = np.nonzero(to_numpy(found.is_valid()))[0]
         survivors = to_numpy(found.drop_null()).astype(np.int64)
-        old = self._ordering(batch, base_rows)
-        new = [column.take(survivors) for column in folded.ordering]
-        is_winning = is_not_less(new, old, len(base_rows)) | folded.is_commit_time[survivors]
-        return _Matches(base_rows, survivors, old, is_winning)
+        return _Matches(base_rows, survivors, self._ordering(batch, base_rows))
 
     def _ordering(self, batch: pa.RecordBatch, rows: Positions) -> list[pa.Array]:
         values = []
@@ -231,65 +208,17 @@ class _Merge:
                 ) from error
         return values
 
-    def _changes(self, base: pa.RecordBatch, matches: _Matches) -> tuple[Positions, pa.Table]:
-        """Return which base rows become others, in ascending order, and what they become."""
-        is_record = ~self._folded.is_tombstone[matches.survivors]
-        is_filling = self._rule.partial is not PartialUpdate.NONE
-        is_changed = is_record & (matches.is_winning | is_filling)
-        changes = matches.filter(is_changed)
-        rows = self._folded.row_numbers[changes.survivors]
-        new = take_rows(self._rows, rows)
-        if self._rule.mode is not MergeMode.CUSTOM and not self._folded.provided and not is_filling:
-            return changes.base_rows, new
-        old = align_table(pa.Table.from_batches([base.take(changes.base_rows)]), self._plain)
-        lends = self._lends(changes, rows)
-        if self._rule.mode is MergeMode.CUSTOM:
-            return changes.base_rows, self._call_custom(old, new, lends)
-        return changes.base_rows, self._combine(old, new, rows, lends, changes.is_winning)
-
-    def _lends(self, changes: _Matches, rows: Positions) -> Mask:
-        """Return which base rows were still there when the survivor's records came."""
-        barriers = self._folded.barriers
-        if barriers is None:
-            return np.ones(len(rows), np.bool_)
-        limits = [column.take(rows) for column in barriers.ordering]
-        is_hidden = is_not_less(limits, changes.ordering, len(rows)) | barriers.is_commit_time[rows]
-        return ~(barriers.is_there[rows] & is_hidden)
-
-    def _call_custom(self, old: pa.Table, new: pa.Table, lends: Mask) -> pa.Table:
-        if not lends.any():
-            return new
-        merged = call_custom(
-            resolve_custom(self._rule.custom),
-            old.filter(pa.array(lends)),
-            new.filter(pa.array(lends)),
-        )
-        places = np.arange(len(lends))
-        places[lends] = len(lends) + np.arange(np.count_nonzero(lends))
-        return take_rows(pa.concat_tables([new, merged]), places)
-
-    def _combine(
-        self, old: pa.Table, new: pa.Table, rows: Positions, lends: Mask, is_winning: Mask
-    ) -> pa.Table:
-        """Return the rows column by column: the winner's value, else the loser's."""
-        unit = ordering_columns_of(self._rule)
-        provided = self._folded.provided
-        count = len(rows)
-        columns = []
-        for name in self._plain.names:
-            if name in META_COLUMNS or name == OPERATION:
-                columns.append(whole(new[name]))
-                continue
-            takes_new = is_winning.copy()
-            if name not in unit:
-                new_brings = provided[name][rows] if name in provided else np.ones(count, np.bool_)
-                takes_new &= new_brings | ~lends
-                old_brings = provided_rows(old[name], self._rule)
-                if old_brings is not None:
-                    takes_new |= ~is_winning & new_brings & ~old_brings
-            places = np.arange(count) + np.where(takes_new, count, 0)
-            columns.append(pa.concat_arrays([whole(old[name]), whole(new[name])]).take(places))
-        return pa.Table.from_arrays(columns, schema=self._plain)
+    def _outcome(self, base: pa.RecordBatch, matches: _Matches) -> FoldedOnto:
+        folded, survivors = self._folded, matches.survivors
+        if folded.combined is not None:
+            old = align_table(pa.Table.from_batches([base.take(matches.base_rows)]), self._plain)
+            return folded.combined.fold_onto(survivors, old, matches.ordering)
+        new = [column.take(survivors) for column in folded.ordering]
+        is_winning = is_not_less(new, matches.ordering, len(survivors)) | folded.is_reset[survivors]
+        is_deleted = is_winning & folded.is_tombstone[survivors]
+        is_changed = is_winning & ~is_deleted
+        rows = take_rows(self._rows, folded.row_numbers[survivors[is_changed]])
+        return FoldedOnto(is_deleted, is_changed, rows)
 
 
 def _with_changes(

@@ -73,7 +73,7 @@ def reduce_batch(
             mask = None if name in META_COLUMNS else provided_rows(rows[name], rule)
             if mask is not None:
                 provided[name] = mask
-        merged, _ = fold_columns(
+        merged = fold_columns(
             rows,
             np.arange(row_count),
             provided,

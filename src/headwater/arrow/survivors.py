@@ -7,7 +7,7 @@ The events of a key are taken one by one, and the survivor so far meets the next
 - a commit-time delete always advances, and counts as the smallest rank from then on.
 
 A *run* is the stretch in which records build on each other: it begins with the first record that
-advances after a delete that advanced (the run's *barrier*), or with the key's first event. Where
+advances after a delete that advanced, or with the key's first event. Where
 records bring only some of their columns, a column of the result comes from the last advancing
 record of the run that brings it, else from the first late one: an advancing record overrides, a
 late one only fills gaps.
@@ -30,8 +30,6 @@ class Survivors:
 
     winners: Positions
     """The event that advanced last. It may be a delete."""
-    barriers: Positions
-    """The delete in front of the run, -1 if there is none. Where the winner is a delete, itself."""
     run_starts: Positions
     """Where the run begins, as a place in `arrivals`. Of no meaning where the winner is a delete.
     """
@@ -44,15 +42,22 @@ class Survivors:
     is_record: Mask
     """By place in `arrivals`: the event is no delete."""
 
-    def pick(self, keys: Positions, is_provided: Mask) -> tuple[Positions, Mask]:
+    def events_of(self, keys: Positions) -> tuple[Positions, Positions]:
+        """Return the events of some keys by arrival, and of which of the keys each of them is."""
+        starts = np.where(keys > 0, self.run_ends[keys - 1] + 1, 0)
+        counts = self.run_ends[keys] - starts + 1
+        owners = np.repeat(np.arange(len(keys)), counts)
+        within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return self.arrivals[starts[owners] + within], owners
+
+    def pick(self, keys: Positions, is_provided: Mask) -> Positions:
         """Return, for keys won by records, the event that a column comes from.
+
+        Where none of the run brings the column, it is the first of the run: each later one would
+        take the value over from it.
 
         Args:
             is_provided: by event, whether it brings the column.
-
-        Returns:
-            The events, and whether any event of the run brings the column. Where none does, the
-            event is the run's first: each later one would take the value over from it.
         """
         starts, ends = self.run_starts[keys], self.run_ends[keys]
         brings = is_provided[self.arrivals] & self.is_record
@@ -60,7 +65,8 @@ class Survivors:
         late = _first_place(brings & ~self.is_advancing, starts)
         has_advancing, has_late = advancing >= starts, late <= ends
         place = np.where(has_advancing, advancing, np.where(has_late, late, starts))
-        return self.arrivals[place], has_advancing | has_late
+        picked: Positions = self.arrivals[place]
+        return picked
 
     def newest(self, keys: Positions, is_whole: Mask) -> Positions:
         """Return, for keys won by records, the last event that had a say in the result.
@@ -108,11 +114,8 @@ def find_survivors(
     # The first event of all rolls in from the end; being first, it is not asked.
     follows_delete = is_first | deletes[np.roll(last_advance, 1)]
     starts_run = is_advancing & ~deletes & follows_delete
-    last_barrier = np.maximum.accumulate(np.where(is_advancing & deletes, places, -1))
-    barrier_places = last_barrier[run_ends]
     return Survivors(
         winners=arrivals[last_advance[run_ends]],
-        barriers=np.where(barrier_places >= key_starts, arrivals[barrier_places], -1),
         run_starts=np.maximum.accumulate(np.where(starts_run, places, -1))[run_ends],
         run_ends=run_ends,
         arrivals=arrivals,

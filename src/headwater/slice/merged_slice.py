@@ -58,7 +58,7 @@ def open_merged(
     folded = fold_logs(parts, reader.rule, reader.schema)
     with ExitStack() as stack:
         batches: Iterable[pa.RecordBatch] = ()
-        row_count = folded.rows.num_rows
+        row_count = folded.record_count
         if file_slice.base is not None:
             base = stack.enter_context(open_base_file(reader.storage, file_slice.base))
             batches = base.iter_batches(keeps_dictionaries=True)
