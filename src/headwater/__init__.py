@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import (
@@ -23,10 +22,11 @@ from headwater.errors import (
 )
 
 if TYPE_CHECKING:
+    from headwater.scan import Scan
     from headwater.spark.data_source import register
     from headwater.table import Table, create_table, open_table
 
-__version__ = version("headwater")
+    __version__: str
 
 __all__ = [
     "AlreadyExistsError",
@@ -40,6 +40,7 @@ __all__ = [
     "InvalidInputError",
     "NotFoundError",
     "Retry",
+    "Scan",
     "StorageError",
     "Table",
     "UnsupportedError",
@@ -50,8 +51,9 @@ __all__ = [
 ]
 
 # Found when first asked for: a Python worker of Spark, and the kernel under the simulator, import
-# this package without the facade, and so without pyspark.
+# this package without the facade, and work on Arrow needs no Spark.
 _FACADE = {
+    "Scan": "headwater.scan",
     "Table": "headwater.table",
     "create_table": "headwater.table",
     "open_table": "headwater.table",
@@ -62,4 +64,11 @@ _FACADE = {
 def __getattr__(name: str) -> Any:
     if name in _FACADE:
         return getattr(import_module(_FACADE[name]), name)
+    if name == "__version__":
+        # Looked up on disk, which takes longer than all the rest.
+        return import_module("importlib.metadata").version("headwater")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
