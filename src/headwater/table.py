@@ -19,9 +19,10 @@ from headwater.config.registry import CheckedOptions, check_options
 from headwater.config.spark import SparkConfig
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
-from headwater.engine.arrow_input import AnyArrow, opened_arrow_rows
+from headwater.engine.arrow_input import AnyArrow, arrow_table_of, opened_arrow_rows
 from headwater.engine.engine import Engine, Rows
 from headwater.engine.inline import InlineEngine
+from headwater.errors import InvalidInputError
 from headwater.inspect import Inspect
 from headwater.inspect.history import list_history
 from headwater.kernel.new_table import NewTable
@@ -46,6 +47,9 @@ from headwater.seams.ids import Ids
 from headwater.seams.storage import Storage
 from headwater.services import Services
 from headwater.slice.reader import Batches
+from headwater.statements.merge import MergeRequest
+from headwater.statements.merge_builder import MergeBuilder
+from headwater.statements.update import run_delete, run_update
 from headwater.table_text import describe, describe_html
 
 if TYPE_CHECKING:
@@ -180,9 +184,57 @@ class Table:
         """Insert many rows into base files, optionally sorted; keys are treated as by `insert`."""
         return self._write(Operation.BULK_INSERT, rows)
 
-    def delete(self, keys: AnyRows) -> Commit:
-        """Delete the records of these keys; only key and partition columns are looked at."""
-        return self._write(Operation.DELETE, keys)
+    def delete(
+        self, keys: AnyRows | None = None, *, where: str | None = None, time_zone: str = "UTC"
+    ) -> Commit:
+        """Delete the records of some keys, or those that satisfy a condition.
+
+        Args:
+            keys: rows, of which only key and partition columns are looked at.
+            where: a condition in SQL; the rows are found as `scan` finds them.
+            time_zone: that of times in the condition which do not say theirs.
+
+        Raises: see `operations.write.run_write` and `statements.update.run_delete`.
+        """
+        if (keys is None) is (where is None):
+            raise InvalidInputError("delete() takes either keys or where=")
+        if where is None:
+            return self._write(Operation.DELETE, keys)
+        return self._done(run_delete(self.context, where, time_zone))
+
+    def update(
+        self, set: Mapping[str, Any], where: str | None = None, *, time_zone: str = "UTC"
+    ) -> Commit:
+        """Set columns of the records that satisfy a condition, of all records without one.
+
+        Args:
+            set: by column a SQL expression on the record as it was, such as
+                `{"fare": "fare * 2"}`, or a value that is no text.
+            where, time_zone: as for `delete`.
+
+        Raises: see `statements.update.run_update`.
+        """
+        return self._done(run_update(self.context, set, where, time_zone))
+
+    def merge(
+        self, source: AnyRows, on: str | Sequence[str], *, time_zone: str = "UTC"
+    ) -> MergeBuilder:
+        """Begin a merge of a source into the table; `.execute()` does it, as one write.
+
+        Args:
+            source: rows of any kind, which are loaded into this process.
+            on: which rows go together, in SQL, with `t` for the table and `s` for the source:
+                `t.id = s.id`. Names of columns that both have mean that they are equal.
+            time_zone: that of times in conditions which do not say theirs.
+
+        Raises:
+            InvalidInputError: rows of another type, a column that comes twice or cannot be stored.
+        """
+        if _is_of_spark(source):
+            source = cast("DataFrame", source).toArrow()
+        parts = [on] if isinstance(on, str) else [f"t.`{name}` = s.`{name}`" for name in on]
+        request = MergeRequest(" AND ".join(parts), zone=time_zone)
+        return MergeBuilder(self.context, arrow_table_of(source), request, self._done)
 
     def overwrite(self, rows: AnyRows) -> Commit:
         """Replace all rows of the table."""
@@ -352,6 +404,10 @@ class Table:
                 extra_metadata=extra_metadata or {},
             )
             commit = write_with_retries(self.context, request, given)
+        return self._done(commit)
+
+    def _done(self, commit: Commit) -> Commit:
+        """Do what is due after a write."""
         self.services.run_after_write()
         return commit
 

@@ -87,6 +87,18 @@ def opened_arrow_rows(given: Any, memory_bytes: int) -> Iterator[Rows]:
         yield rows
 
 
+def arrow_table_of(given: Any) -> pa.Table:
+    """Load rows into memory, with the types that tables store.
+
+    Raises: as `opened_arrow_rows`.
+    """
+    table = _in_memory(given)
+    if table is None:
+        with _reader_of(given) as reader:
+            table = reader.read_all()
+    return normalise_rows(table)
+
+
 class SpooledRows:
     """Rows in a file of this machine, read as often as need be."""
 

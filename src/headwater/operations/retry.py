@@ -14,7 +14,7 @@ from headwater.context import TableContext
 from headwater.engine.engine import Rows
 from headwater.errors import ConflictError, ErrorKind
 from headwater.model.commit import Commit
-from headwater.operations.write import WriteRequest, run_write
+from headwater.operations.write import RowsOfTable, WriteRequest, run_write
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,9 @@ _BACK_OFF_MS = 100
 _BACK_OFF_MAX_MS = 10_000
 
 
-def write_with_retries(table: TableContext, request: WriteRequest, rows: Rows | None) -> Commit:
+def write_with_retries(
+    table: TableContext, request: WriteRequest, rows: Rows | RowsOfTable | None
+) -> Commit:
     """Write and commit, again after each conflict for as often as the writer's config allows.
 
     Raises: see `operations.write.run_write`.

@@ -21,11 +21,12 @@ timeline will tell.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from typing import cast
 
 import pyarrow as pa
 
@@ -58,6 +59,7 @@ from headwater.errors import (
     ErrorKind,
     InvalidInputError,
     UnsupportedError,
+    check,
 )
 from headwater.format.avro.schema import encode_avro_schema
 from headwater.format.timeline.records import encode_record
@@ -133,6 +135,19 @@ class WriteRequest:
     partitions: tuple[str, ...] = ()
     """What DELETE_PARTITIONS removes."""
     extra_metadata: Mapping[str, str] = field(default_factory=dict)
+    reads_table: bool = False
+    """Whether the rows are made of rows that the table held: see `RowsOfTable`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfTable:
+    """Rows that are made of what the table holds as of the snapshot of their own write.
+
+    So whoever changes their file groups after that is found by the conflict check, and the rows are
+    made again of what the other left (INV-95).
+    """
+
+    make: Callable[[IndexedView], Rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +164,11 @@ class PlannedWrite:
 
 
 def run_write(
-    table: TableContext, request: WriteRequest, rows: Rows | None, *, holds_lock: bool = False
+    table: TableContext,
+    request: WriteRequest,
+    rows: Rows | RowsOfTable | None,
+    *,
+    holds_lock: bool = False,
 ) -> Commit:
     """Write and commit, once; `holds_lock` keeps every other writer out for as long.
 
@@ -161,17 +180,20 @@ def run_write(
         CommitUnknownError: storage did not say whether the commit landed.
         CorruptTableError, StorageError: a file is damaged, or storage failed.
     """
+    given = None if isinstance(rows, RowsOfTable) else rows
     with table.txn.hold() if holds_lock else nullcontext():
         # Who holds the table lock cannot lose, so it must not stop for others who wait for it.
         running = start_write(
             table,
             request,
             detects=not holds_lock,
-            host=None if rows is None else rows.driver_host,
-            held=None if rows is None else rows.held(),
+            host=None if given is None else given.driver_host,
+            held=None if given is None else given.held(),
         )
         try:
-            stats = [] if rows is None else running.run_tasks(rows)
+            if isinstance(rows, RowsOfTable):
+                given = rows.make(running.view)
+            stats = [] if given is None else running.run_tasks(given)
             return running.commit(stats)
         except CommitUnknownError:
             raise
@@ -248,7 +270,7 @@ def start_write(
             has_detection=plan.detection is not None,
             service=service,
         )
-        return RunningWrite(table, planned, inflight, markers, located)
+        return RunningWrite(table, planned, inflight, markers, located, view)
     except (Exception, KeyboardInterrupt, SystemExit):
         if service is not None:
             service.stop(waits=False)
@@ -290,16 +312,24 @@ class RunningWrite:
         inflight: InflightWrite,
         markers: WriteMarkers,
         located: pa.Table | None = None,
+        view: IndexedView | None = None,
     ) -> None:
         self._table = table
         self._planned = planned
         self._inflight = inflight
         self._markers = markers
         self._located = located
+        self._view = view
 
     @property
     def plan(self) -> WritePlan:
         return self._planned.plan
+
+    @property
+    def view(self) -> IndexedView:
+        """The snapshot that the write was planned on, in the process that started it."""
+        check(self._view is not None, "A write that was handed over has no view")
+        return cast(IndexedView, self._view)
 
     def run_tasks(self, rows: Rows) -> list[WriteStat]:
         """Bring rows to tasks that write them; return what they wrote."""
@@ -368,7 +398,8 @@ class RunningWrite:
             mine=mine,
             snapshot=self._planned.snapshot,
             is_bucketed=self.plan.is_bucketed,
-            is_non_blocking=self.plan.is_non_blocking,
+            # Rows that were made of older ones must not hide what came in between.
+            is_non_blocking=self.plan.is_non_blocking and not self._planned.request.reads_table,
             starts_groups=not mine.touches.keys() <= self.plan.known_groups(),
         )
         if self._table.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER:

@@ -43,10 +43,8 @@ from headwater.operations.plan import INSERTS, WritePlan
 from headwater.operations.routing.existing_partitions import with_existing_partitions
 from headwater.operations.routing.partition_rows import rows_by_partition
 from headwater.operations.routing.route import GroupKey
+from headwater.operations.tasks.leaving import IS_LEAVING, mark_leaving, split_leaving
 from headwater.seams.storage import Storage
-
-IS_LEAVING = "__headwater_leaving"
-"""The column that says which rows of a slice are there for their keys alone, to be deleted."""
 
 
 class PartitionUpdate:
@@ -66,6 +64,15 @@ class PartitionUpdate:
             InvalidInputError: a column is missing or does not fit.
             CorruptTableError: a file to merge with is missing or damaged.
         """
+        rows, leaving = split_leaving(rows)
+        if leaving is not None and leaving.num_rows:
+            yield group, mark_leaving(leaving, is_leaving=True)
+        if rows.num_rows:
+            for to, some in self._settled(group, rows):
+                is_marked = leaving is None or IS_LEAVING in some.column_names
+                yield to, some if is_marked else mark_leaving(some, is_leaving=False)
+
+    def _settled(self, group: GroupKey, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
         if group.number < 0:
             yield from self._new(reduce_batch(rows, self._keys.record_keys(rows), self._rule))
         elif self._plan.moves_records:
@@ -128,7 +135,7 @@ class PartitionUpdate:
         is_leaving = pc.and_(is_moved, pc.is_in(keys, value_set=old[RECORD_KEY].combine_chunks()))
         leaving = rows.filter(is_leaving)
         if leaving.num_rows:
-            yield group, _marked(leaving, is_leaving=True)
+            yield group, mark_leaving(leaving, is_leaving=True)
 
     def _staying(self, group: GroupKey, rows: pa.Table) -> pa.Table:
         """Return rows of records that stay, with the partition columns of where they are."""
@@ -139,7 +146,7 @@ class PartitionUpdate:
         batches = [
             with_existing_partitions(self._keys, batch, home) for batch in combined.to_batches()
         ]
-        return _marked(pa.Table.from_batches(batches, rows.schema), is_leaving=False)
+        return mark_leaving(pa.Table.from_batches(batches, rows.schema), is_leaving=False)
 
     def _records(self, group: GroupKey, keys: pa.StringArray, columns: Sequence[str]) -> pa.Table:
         """Load some columns of the records of some keys from the slice of a group."""
@@ -166,22 +173,9 @@ class PartitionUpdate:
         return pa.Table.from_batches(merged, self._schema)
 
 
-def split_leaving(rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-    """Return the rows to write and those whose keys leave their slice; see `IS_LEAVING`."""
-    if IS_LEAVING not in rows.column_names:
-        return rows, None
-    is_leaving = rows[IS_LEAVING]
-    rows = rows.drop_columns([IS_LEAVING])
-    return rows.filter(pc.invert(is_leaving)), rows.filter(is_leaving)
-
-
 def _is_in_partition(keys: KeyGenerator, rows: pa.Table, partition: str) -> Mask:
     paths = keys.partition_dictionary(rows)
     is_it = np.array([path == partition for path in paths.dictionary.to_pylist()], np.bool_)
     codes = paths.indices.to_numpy(zero_copy_only=False)
     found: Mask = is_it[codes]
     return found
-
-
-def _marked(rows: pa.Table, *, is_leaving: bool) -> pa.Table:
-    return rows.append_column(IS_LEAVING, pa.repeat(pa.scalar(is_leaving), rows.num_rows))
