@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import (
@@ -24,11 +23,12 @@ from headwater.errors import (
 from headwater.seams.worker_python import offer_interpreter
 
 if TYPE_CHECKING:
+    from headwater.scan import Scan
     from headwater.spark.data_source import register
     from headwater.spark_sql.run import sql
     from headwater.table import Table, create_table, open_table
 
-__version__ = version("headwater")
+    __version__: str
 
 __all__ = [
     "AlreadyExistsError",
@@ -42,6 +42,7 @@ __all__ = [
     "InvalidInputError",
     "NotFoundError",
     "Retry",
+    "Scan",
     "StorageError",
     "Table",
     "UnsupportedError",
@@ -53,8 +54,9 @@ __all__ = [
 ]
 
 # Found when first asked for: a Python worker of Spark, and the kernel under the simulator, import
-# this package without the facade, and so without pyspark.
+# this package without the facade, and work on Arrow needs no Spark.
 _FACADE = {
+    "Scan": "headwater.scan",
     "Table": "headwater.table",
     "create_table": "headwater.table",
     "open_table": "headwater.table",
@@ -69,4 +71,11 @@ offer_interpreter()
 def __getattr__(name: str) -> Any:
     if name in _FACADE:
         return getattr(import_module(_FACADE[name]), name)
+    if name == "__version__":
+        # Looked up on disk, which takes longer than all the rest.
+        return import_module("importlib.metadata").version("headwater")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

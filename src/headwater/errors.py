@@ -81,6 +81,7 @@ class ErrorKind(StrEnum):
     NO_LOCK_PROVIDER = "invalid_input.no_lock_provider"
     UNSUPPORTED_FILE_VERSION = "unsupported.file_version"
     CLOCK_AHEAD = "invalid_input.clock_ahead"
+    COLUMNS_CHANGED = "conflict.columns_changed"
 
 
 class HeadwaterError(Exception):

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from headwater.config.files import FileConfig
 from headwater.config.registry import CheckedOptions, check_options
 from headwater.config.spark import SparkConfig
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
+from headwater.engine.arrow_input import AnyArrow, arrow_table_of, opened_arrow_rows
+from headwater.engine.engine import Engine, Rows
+from headwater.engine.inline import InlineEngine
+from headwater.errors import InvalidInputError
 from headwater.inspect import Inspect
 from headwater.inspect.history import list_history
 from headwater.kernel.new_table import NewTable
 from headwater.metadata.indexes import Indexes
-from headwater.metadata.view import load_view
+from headwater.metadata.view import view_of
 from headwater.model.commit import Commit
 from headwater.opening import Place, create_context, open_context
 from headwater.operations.plan import Operation
@@ -38,18 +41,28 @@ from headwater.queries.incremental import (
 )
 from headwater.queries.slice_query import read_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
+from headwater.scan import Scan
+from headwater.seams.clock import Clock
+from headwater.seams.ids import Ids
 from headwater.seams.storage import Storage
 from headwater.services import Services
 from headwater.slice.reader import Batches
-from headwater.spark.changes import read_change_feed, read_incremental
-from headwater.spark.input_rows import AnyRows, rows_of
-from headwater.spark.read import read_snapshot
-from headwater.spark.schemas import declared_schema
-from headwater.spark.session import session_of
-from headwater.spark.tasks import engine_for
+from headwater.statements.merge import MergeRequest
+from headwater.statements.merge_builder import MergeBuilder
+from headwater.statements.update import run_delete, run_update
+from headwater.table_text import describe, describe_html
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    AnyRows = DataFrame | AnyArrow
+
+# What knows Spark is imported by the methods that need it: work on Arrow starts without, and goes
+# on where no Java is.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """One table, as this process reaches it; in a `with` block, for as long as the block runs."""
 
@@ -93,17 +106,31 @@ class Table:
         return self.context.stored_config
 
     @property
-    def storage(self) -> Storage:
-        return self.context.storage
+    def schema(self) -> pa.Schema:
+        """The data columns of now, without meta columns.
+
+        Raises:
+            NotFoundError: kind SCHEMA_NOT_FOUND; nothing was written, and the table does not say.
+        """
+        return view_of(self.context).schema()
+
+    def history(self, limit: int | None = None) -> pa.Table:
+        """Return what was written to the table, newest first: one row a commit, archived ones too.
+
+        Args:
+            limit: how many commits to look at; all unless given.
+        """
+        return list_history(self.context, limit)
+
+    def __repr__(self) -> str:
+        return describe(self.config, self.uri)
+
+    def _repr_html_(self) -> str:
+        return describe_html(self.config, self.uri)
 
     @property
-    def schema(self) -> pa.Schema:
-        """The columns of the table as of now, without meta columns."""
-        return load_view(self.storage, self.config).schema()
-
-    def history(self) -> pa.Table:
-        """Return the commits of the active timeline and what each did, newest first."""
-        return list_history(self.storage, self.config)
+    def storage(self) -> Storage:
+        return self.context.storage
 
     @cached_property
     def inspect(self) -> Inspect:
@@ -134,7 +161,9 @@ class Table:
         """Insert rows whose keys are new, and update the records of those that are not.
 
         Args:
-            rows: a Spark DataFrame, a pyarrow Table or RecordBatch, or a pandas DataFrame.
+            rows: a Spark DataFrame, or whatever speaks Arrow's C interface: a pyarrow Table,
+                RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas or Polars frame, a
+                DuckDB relation. Streams are read in bounded memory.
             partial: whether columns that the rows lack keep their older values; otherwise they
                 become null.
 
@@ -155,9 +184,57 @@ class Table:
         """Insert many rows into base files, optionally sorted; keys are treated as by `insert`."""
         return self._write(Operation.BULK_INSERT, rows)
 
-    def delete(self, keys: AnyRows) -> Commit:
-        """Delete the records of these keys; only key and partition columns are looked at."""
-        return self._write(Operation.DELETE, keys)
+    def delete(
+        self, keys: AnyRows | None = None, *, where: str | None = None, time_zone: str = "UTC"
+    ) -> Commit:
+        """Delete the records of some keys, or those that satisfy a condition.
+
+        Args:
+            keys: rows, of which only key and partition columns are looked at.
+            where: a condition in SQL; the rows are found as `scan` finds them.
+            time_zone: that of times in the condition which do not say theirs.
+
+        Raises: see `operations.write.run_write` and `statements.update.run_delete`.
+        """
+        if (keys is None) is (where is None):
+            raise InvalidInputError("delete() takes either keys or where=")
+        if where is None:
+            return self._write(Operation.DELETE, keys)
+        return self._done(run_delete(self.context, where, time_zone))
+
+    def update(
+        self, set: Mapping[str, Any], where: str | None = None, *, time_zone: str = "UTC"
+    ) -> Commit:
+        """Set columns of the records that satisfy a condition, of all records without one.
+
+        Args:
+            set: by column a SQL expression on the record as it was, such as
+                `{"fare": "fare * 2"}`, or a value that is no text.
+            where, time_zone: as for `delete`.
+
+        Raises: see `statements.update.run_update`.
+        """
+        return self._done(run_update(self.context, set, where, time_zone))
+
+    def merge(
+        self, source: AnyRows, on: str | Sequence[str], *, time_zone: str = "UTC"
+    ) -> MergeBuilder:
+        """Begin a merge of a source into the table; `.execute()` does it, as one write.
+
+        Args:
+            source: rows of any kind, which are loaded into this process.
+            on: which rows go together, in SQL, with `t` for the table and `s` for the source:
+                `t.id = s.id`. Names of columns that both have mean that they are equal.
+            time_zone: that of times in conditions which do not say theirs.
+
+        Raises:
+            InvalidInputError: rows of another type, a column that comes twice or cannot be stored.
+        """
+        if _is_of_spark(source):
+            source = cast("DataFrame", source).toArrow()
+        parts = [on] if isinstance(on, str) else [f"t.`{name}` = s.`{name}`" for name in on]
+        request = MergeRequest(" AND ".join(parts), zone=time_zone)
+        return MergeBuilder(self.context, arrow_table_of(source), request, self._done)
 
     def overwrite(self, rows: AnyRows) -> Commit:
         """Replace all rows of the table."""
@@ -199,6 +276,9 @@ class Table:
 
         Raises: see `queries.snapshot.plan_snapshot` and `spark.read.read_snapshot`.
         """
+        from headwater.spark.read import read_snapshot
+        from headwater.spark.session import session_of, time_zone_of
+
         session = session_of(spark)
         plan = plan_snapshot(
             self.context,
@@ -207,9 +287,42 @@ class Table:
                 as_of=as_of,
                 is_read_optimized=read_optimized,
                 where=where if isinstance(where, str) else None,
+                zone=time_zone_of(session),
             ),
         )
         return read_snapshot(session, plan, where, self._spark_config)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | pc.Expression | None = None,
+        *,
+        as_of: str | datetime | None = None,
+        read_optimized: bool = False,
+        time_zone: str = "UTC",
+    ) -> Scan:
+        """Return rows that are about to be read, without Spark, in the form that you then choose.
+
+        `.to_reader()` is a stream of Arrow batches, `.to_arrow()` a table, `.to_pandas()`,
+        `.to_polars()` a lazy frame, `.to_duckdb()` a relation, `.to_spark()`, `.count()`; and
+        whatever takes `__arrow_c_stream__` takes the scan as it is.
+
+        Args:
+            columns, as_of, read_optimized: as for `read`.
+            where: a condition in SQL with the answers of Spark, or any expression of pyarrow. SQL
+                lets partitions, file groups and row groups that cannot satisfy it be left out, by
+                the table's indexes too.
+            time_zone: that of times in the condition which do not say theirs.
+        """
+        request = ReadRequest(
+            columns=None if columns is None else tuple(columns),
+            as_of=as_of,
+            is_read_optimized=read_optimized,
+            where=where,
+            zone=time_zone,
+            is_filtered=True,
+        )
+        return Scan(self.context, request)
 
     def read_arrow(
         self,
@@ -219,25 +332,11 @@ class Table:
         as_of: str | datetime | None = None,
         read_optimized: bool = False,
     ) -> pa.Table:
-        """Read into this process, without Spark; for small tables and tests.
-
-        Args:
-            where: comparisons of columns with literals in SQL, joined by AND (a timestamp without
-                a zone is UTC), or any expression of pyarrow.
+        """Read into this process, without Spark: `scan(...).to_arrow()`.
 
         Raises: see `queries.snapshot.plan_snapshot` and `queries.slice_query.read_slices`.
         """
-        plan = plan_snapshot(
-            self.context,
-            ReadRequest(
-                columns=None if columns is None else tuple(columns),
-                as_of=as_of,
-                is_read_optimized=read_optimized,
-                where=where,
-                is_filtered=True,
-            ),
-        )
-        return _read_all(read_slices(plan.query, list(plan.slices)), plan.query.result_schema)
+        return self.scan(columns, where, as_of=as_of, read_optimized=read_optimized).to_arrow()
 
     def changes(
         self,
@@ -262,6 +361,9 @@ class Table:
 
         Raises: see `queries.incremental.plan_incremental` and `queries.cdc.plan_change_feed`.
         """
+        from headwater.spark.changes import read_change_feed, read_incremental
+        from headwater.spark.session import session_of
+
         session = session_of(spark)
         window = parse_window(after, until, is_utc=self.config.is_utc)
         if cdc:
@@ -293,19 +395,35 @@ class Table:
         partitions: tuple[str, ...] = (),
         extra_metadata: Mapping[str, str] | None = None,
     ) -> Commit:
-        given = (
-            None if rows is None else rows_of(rows, self.context.file_config, self._spark_config)
-        )
-        request = WriteRequest(
-            operation=operation,
-            columns=None if given is None else given.schema,
-            is_partial=is_partial,
-            partitions=partitions,
-            extra_metadata=extra_metadata or {},
-        )
-        commit = write_with_retries(self.context, request, given)
+        with self._opened(rows) as given:
+            request = WriteRequest(
+                operation=operation,
+                columns=None if given is None else given.schema,
+                is_partial=is_partial,
+                partitions=partitions,
+                extra_metadata=extra_metadata or {},
+            )
+            commit = write_with_retries(self.context, request, given)
+        return self._done(commit)
+
+    def _done(self, commit: Commit) -> Commit:
+        """Do what is due after a write."""
         self.services.run_after_write()
         return commit
+
+    @contextmanager
+    def _opened(self, rows: AnyRows | None) -> Iterator[Rows | None]:
+        """Give rows in the form that a write takes."""
+        files = self.context.file_config
+        if rows is None:
+            yield None
+        elif _is_of_spark(rows):
+            from headwater.spark.input_rows import rows_of
+
+            yield rows_of(cast("DataFrame", rows), files, self._spark_config)
+        else:
+            with opened_arrow_rows(rows, files.inline_bytes) as given:
+                yield given
 
     def reload(self) -> Self:
         """Return the table with the config that storage holds now."""
@@ -355,7 +473,7 @@ def create_table(
     checked = check_options(options)
     new = NewTable(
         location=os.fspath(path),
-        schema=declared_schema(schema),
+        schema=_declared(schema),
         record_key=_columns(record_key),
         partition_by=_columns(partition_by),
         ordering=_columns(ordering),
@@ -394,7 +512,7 @@ def _columns(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
 def _place(path: str | os.PathLike[str], options: CheckedOptions) -> Place:
     place = Place.at(path, options)
     engine = partial(
-        engine_for,
+        _engine_for,
         files=FileConfig.from_options(options.known),
         spark_config=SparkConfig.from_options(options.known),
         clock=place.clock,
@@ -406,3 +524,27 @@ def _place(path: str | os.PathLike[str], options: CheckedOptions) -> Place:
 def _read_all(batches: Batches, schema: pa.Schema) -> pa.Table:
     with closing(batches):
         return pa.Table.from_batches(batches, schema)
+
+
+def _engine_for(
+    size_bytes: int, *, files: FileConfig, spark_config: SparkConfig, clock: Clock, ids: Ids
+) -> Engine:
+    """Return the engine for work on so many bytes: Spark only where a session may be active."""
+    if "pyspark" not in sys.modules:
+        return InlineEngine()
+    from headwater.spark.tasks import engine_for
+
+    return engine_for(size_bytes, files=files, spark_config=spark_config, clock=clock, ids=ids)
+
+
+def _declared(schema: Any) -> Any:
+    if not _is_of_spark(schema):
+        return schema
+    from headwater.spark.schemas import declared_schema
+
+    return declared_schema(schema)
+
+
+def _is_of_spark(given: Any) -> bool:
+    """Whether a value is one of Spark's, which is not loaded to find out."""
+    return any(kind.__module__.partition(".")[0] == "pyspark" for kind in type(given).__mro__)

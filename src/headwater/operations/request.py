@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -21,8 +21,10 @@ from headwater.config.table_options import (
     IndexType,
     MergeMode,
 )
+from headwater.engine.engine import Rows
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 from headwater.kernel.view.table_view import TableView
+from headwater.metadata.view import IndexedView
 from headwater.metadata.writer import check_indexes_supported
 from headwater.operations.plan import Operation
 
@@ -38,6 +40,19 @@ class WriteRequest:
     partitions: tuple[str, ...] = ()
     """What DELETE_PARTITIONS removes."""
     extra_metadata: Mapping[str, str] = field(default_factory=dict)
+    reads_table: bool = False
+    """Whether the rows are made of rows that the table held: see `RowsOfTable`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfTable:
+    """Rows that are made of what the table holds as of the snapshot of their own write.
+
+    So whoever changes their file groups after that is found by the conflict check, and the rows are
+    made again of what the other left (INV-95).
+    """
+
+    make: Callable[[IndexedView], Rows]
 
 
 def check_features(config: TableConfig) -> None:

@@ -13,14 +13,16 @@ from headwater.engine.engine import Rows
 from headwater.errors import ConflictError
 from headwater.model.commit import Commit
 from headwater.operations.losses import Losses
-from headwater.operations.request import WriteRequest
+from headwater.operations.request import RowsOfTable, WriteRequest
 from headwater.operations.write import run_write
 
 _BACK_OFF_MS = 100
 _BACK_OFF_MAX_MS = 10_000
 
 
-def write_with_retries(table: TableContext, request: WriteRequest, rows: Rows | None) -> Commit:
+def write_with_retries(
+    table: TableContext, request: WriteRequest, rows: Rows | RowsOfTable | None
+) -> Commit:
     """Write and commit, again after each conflict for as often as the writer's config allows.
 
     Raises: see `operations.write.run_write`.

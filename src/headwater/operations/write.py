@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import pyarrow as pa
 
@@ -32,7 +33,7 @@ from headwater.arrow.merge_rule import check_meaningful, merge_rule_of
 from headwater.config.write import ConcurrencyMode
 from headwater.context import TableContext
 from headwater.engine.engine import Rows
-from headwater.errors import CommitUnknownError, ConflictError, ErrorKind
+from headwater.errors import CommitUnknownError, ConflictError, ErrorKind, check
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
@@ -54,7 +55,7 @@ from headwater.markers.batches import load_every_marker
 from headwater.markers.running import RunningMarkerService
 from headwater.metadata.table_change import Inputs, LateInputs
 from headwater.metadata.update import MetadataUpdate
-from headwater.metadata.view import load_view, view_of
+from headwater.metadata.view import IndexedView, load_view, view_of
 from headwater.metadata.writer import MetadataWriter
 from headwater.model.commit import Commit
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
@@ -67,7 +68,12 @@ from headwater.operations.losses import Losses
 from headwater.operations.plan import Announcing, WritePlan, action_of
 from headwater.operations.preparing import plan_detection_of, prepare_write, replaceable_groups
 from headwater.operations.redo import Redo, part_to_redo, split_stats
-from headwater.operations.request import WriteRequest, check_features, check_request
+from headwater.operations.request import (
+    RowsOfTable,
+    WriteRequest,
+    check_features,
+    check_request,
+)
 from headwater.operations.routing.route import group_route
 from headwater.operations.tasks.execute import execute_write
 from headwater.operations.write_markers import WriteMarkers, start_service
@@ -77,7 +83,10 @@ _COMPARED_BEFORE_LOCK = 2
 
 
 def run_write(
-    table: TableContext, request: WriteRequest, rows: Rows | None, losses: Losses | None = None
+    table: TableContext,
+    request: WriteRequest,
+    rows: Rows | RowsOfTable | None,
+    losses: Losses | None = None,
 ) -> Commit:
     """Write and commit as one instant, whose lost parts are written again as `losses` allow.
 
@@ -92,6 +101,7 @@ def run_write(
         CorruptTableError, StorageError: a file is damaged, or storage failed.
     """
     losses = losses or Losses(table.write_config, losses_max=0)
+    given = None if isinstance(rows, RowsOfTable) else rows
     holds_lock = losses.holds_lock
     with table.txn.hold() if holds_lock else nullcontext():
         # Who holds the table lock cannot lose, so it must not stop for others who wait for it.
@@ -99,14 +109,16 @@ def run_write(
             table,
             request,
             detects=not holds_lock,
-            host=None if rows is None else rows.driver_host,
-            held=None if rows is None else rows.held(),
+            host=None if given is None else given.driver_host,
+            held=None if given is None else given.held(),
         )
         stats: list[WriteStat] = []
         try:
-            if rows is not None:
-                stats = running.run_tasks(rows)
-            return _commit_or_redo(table, running, rows, stats, losses)
+            made = rows.make(running.view) if isinstance(rows, RowsOfTable) else rows
+            if made is not None:
+                stats = running.run_tasks(made)
+            # After a loss, rows that were made of the table's are made anew, by another write.
+            return _commit_or_redo(table, running, given, stats, losses)
         except CommitUnknownError:
             raise
         except (Exception, KeyboardInterrupt, SystemExit):
@@ -211,7 +223,7 @@ def start_write(
             has_detection=detection is not None,
             service=service,
         )
-        return RunningWrite(table, planned, inflight, markers, located)
+        return RunningWrite(table, planned, inflight, markers, located, view)
     except (Exception, KeyboardInterrupt, SystemExit):
         if service is not None:
             service.stop(waits=False)
@@ -253,18 +265,26 @@ class RunningWrite:
         inflight: InflightWrite,
         markers: WriteMarkers,
         located: pa.Table | None = None,
+        view: IndexedView | None = None,
     ) -> None:
         self._table = table
         self._planned = planned
         self._inflight = inflight
         self._markers = markers
         self._located = located
+        self._view = view
         self._checked: ConflictCheck | None = None
         self._update: MetadataUpdate | None = None
 
     @property
     def plan(self) -> WritePlan:
         return self._planned.plan
+
+    @property
+    def view(self) -> IndexedView:
+        """The snapshot that the write was planned on, in the process that started it."""
+        check(self._view is not None, "A write that was handed over has no view")
+        return cast(IndexedView, self._view)
 
     def run_tasks(self, rows: Rows) -> list[WriteStat]:
         """Bring rows to tasks that write them; return what they wrote."""
@@ -378,7 +398,8 @@ class RunningWrite:
             mine=mine,
             snapshot=self._planned.snapshot,
             is_bucketed=self.plan.is_bucketed,
-            is_non_blocking=self.plan.is_non_blocking,
+            # Rows that were made of older ones must not hide what came in between.
+            is_non_blocking=self.plan.is_non_blocking and not self._planned.request.reads_table,
             starts_groups=not mine.touches.keys() <= self.plan.known_groups(),
             keys=None if (scope := self.plan.key_scope) is None else KeyCheck(scope),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from headwater.queries.data_skipping import readable_partitions, skip_slices
 from headwater.queries.located_groups import located_groups
 from headwater.queries.predicate import Predicate
 from headwater.queries.pruning import prune_partitions, prune_slices
-from headwater.queries.row_filter import filter_rows
+from headwater.queries.row_filter import bind_predicate, filter_rows
 from headwater.queries.slice_query import SliceQuery
 from headwater.queries.text_filter import filter_of, known_part_of
 
@@ -48,6 +48,8 @@ class ReadRequest:
     """A condition in SQL, or an expression on data and meta columns."""
     zone: str = "UTC"
     """That of times in the condition that do not say theirs."""
+    known: Predicate = field(default_factory=Predicate)
+    """What else is known of the rows that the caller wants; others may be left out."""
     is_filtered: bool = False
     """Whether all rows that the query gives must satisfy `where`. Otherwise the caller filters them
     again, and what is understood of `where` only spares reading them."""
@@ -61,8 +63,13 @@ class SnapshotPlan:
     slices: tuple[FileSlice, ...]
 
 
-def plan_snapshot(table: TableContext, request: ReadRequest) -> SnapshotPlan:
+def plan_snapshot(
+    table: TableContext, request: ReadRequest, view: IndexedView | None = None
+) -> SnapshotPlan:
     """Plan a query of one moment: now, or as of a time, inclusive.
+
+    Args:
+        view: the table as of the request's moment, if it was loaded already.
 
     Raises:
         InvalidInputError: a column does not exist, the time is malformed, or rows must satisfy a
@@ -70,13 +77,14 @@ def plan_snapshot(table: TableContext, request: ReadRequest) -> SnapshotPlan:
         NotFoundError: the table cannot be read as of that time.
         CorruptTableError: a file of the answer is missing.
     """
-    as_of = None if request.as_of is None else find_as_of(table, request.as_of)
-    view = view_of(table, as_of=as_of)
-    if as_of is None and request.pinned not in (None, view.instant):
-        request = replace(request, as_of=request.pinned)
-        view = view_of(table, as_of=request.pinned)
+    if view is None:
+        as_of = None if request.as_of is None else find_as_of(table, request.as_of)
+        view = view_of(table, as_of=as_of)
+        if as_of is None and request.pinned not in (None, view.instant):
+            request = replace(request, as_of=request.pinned)
+            view = view_of(table, as_of=request.pinned)
     schema = view.schema()
-    where = _row_filter(request, schema)
+    where = _with_known(_row_filter(request, schema), request, schema)
     query = SliceQuery(
         storage_uri=table.storage.uri,
         storage_options=table.options,
@@ -159,6 +167,20 @@ def _row_filter(request: ReadRequest, schema: pa.Schema) -> Predicate | pc.Expre
             f"The expression {request.where} cannot be evaluated on the table's columns: {error}"
         ) from error
     return request.where
+
+
+def _with_known(
+    where: Predicate | pc.Expression | None, request: ReadRequest, schema: pa.Schema
+) -> Predicate | pc.Expression | None:
+    known = bind_predicate(request.known, schema_with_meta_columns(schema))
+    if isinstance(where, pc.Expression) or not known.is_known:
+        return where
+    own = where or Predicate()
+    return replace(
+        own,
+        conditions=own.conditions + known.conditions,
+        alternatives=own.alternatives + known.alternatives,
+    )
 
 
 def _columns(

@@ -1,4 +1,4 @@
-"""Rows as people have them: which engine writes a Spark DataFrame, an Arrow table, a pandas frame.
+"""Rows in DataFrames: which engine writes them.
 
 A DataFrame that Spark takes for small is collected, once, and written by this process: a commit
 of a thousand rows is then several times faster than through tasks. Spark's estimate is asked for
@@ -7,9 +7,6 @@ through the JVM, so a DataFrame of Spark Connect is always written by tasks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headwater.arrow.input_schema import normalise_rows
@@ -22,11 +19,6 @@ from headwater.spark.rows import SparkRows
 from headwater.spark.schemas import arrow_schema_of
 from headwater.spark.session import gateway_of
 
-if TYPE_CHECKING:
-    import pandas
-
-AnyRows: TypeAlias = "DataFrame | pa.Table | pa.RecordBatch | pandas.DataFrame"
-
 INLINE_ROWS_MAX = 100_000
 """More rows than these are written faster by several tasks."""
 
@@ -34,28 +26,13 @@ _ROW_OVERHEAD_BYTES = 8
 """What Spark adds to the sizes of a row's columns when it estimates."""
 
 
-def rows_of(given: Any, files: FileConfig, spark_config: SparkConfig | None = None) -> Rows:
+def rows_of(df: DataFrame, files: FileConfig, spark_config: SparkConfig | None = None) -> Rows:
     """Return the rows in the form that a write takes.
 
     Raises:
-        InvalidInputError: rows of another type, a column that comes twice or cannot be stored.
+        InvalidInputError: the DataFrame is a stream, or has a column that comes twice or cannot be
+            stored.
     """
-    if isinstance(given, pa.RecordBatch):
-        given = pa.Table.from_batches([given])
-    if isinstance(given, pa.Table):
-        return InlineRows(normalise_rows(given))
-    if isinstance(given, DataFrame):
-        return _rows_of_frame(given, files, spark_config)
-    module = type(given).__module__.partition(".")[0]
-    if module == "pandas":
-        return InlineRows(normalise_rows(pa.Table.from_pandas(given, preserve_index=False)))
-    raise InvalidInputError(
-        f"Rows are a Spark DataFrame, a pyarrow Table or RecordBatch, or a pandas DataFrame; got "
-        f"{type(given).__name__}"
-    )
-
-
-def _rows_of_frame(df: DataFrame, files: FileConfig, spark_config: SparkConfig | None) -> Rows:
     if df.isStreaming:
         raise InvalidInputError(
             "The DataFrame is a stream. Write each of its batches: "

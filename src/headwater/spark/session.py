@@ -54,6 +54,11 @@ def with_our_interpreter(spark: SparkSession) -> SparkSession:
     return spark
 
 
+def time_zone_of(spark: SparkSession) -> str:
+    """Return the zone of times that do not say theirs."""
+    return spark.conf.get("spark.sql.session.timeZone", None) or "UTC"
+
+
 def core_count(spark: SparkSession) -> int:
     """Return how many tasks the session runs at once, as far as it tells."""
     for key in _PARALLELISM:

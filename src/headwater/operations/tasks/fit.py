@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from headwater.arrow.schema_evolution import project_batch
 from headwater.operations.plan import Operation, WritePlan
+from headwater.operations.tasks.leaving import IS_LEAVING
 
 
 def fit_rows(plan: WritePlan, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -18,8 +19,10 @@ def fit_rows(plan: WritePlan, batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     if plan.operation is Operation.DELETE:
         return batch
-    rounds = plan.files.allows_lossy_widening
-    if not plan.is_partial:
-        return project_batch(batch, plan.columns.schema, rounds=rounds)
-    present = [field for field in plan.columns.schema if field.name in batch.schema.names]
-    return project_batch(batch, pa.schema(present), rounds=rounds)
+    columns = plan.columns.schema
+    if plan.is_partial:
+        columns = pa.schema([field for field in columns if field.name in batch.schema.names])
+    rows = project_batch(batch, columns, rounds=plan.files.allows_lossy_widening)
+    if IS_LEAVING in batch.schema.names:
+        rows = rows.append_column(IS_LEAVING, batch.column(IS_LEAVING))
+    return rows

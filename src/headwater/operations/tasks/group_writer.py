@@ -56,7 +56,7 @@ from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.operations.plan import INSERTS, Operation, WritePlan, has_room
 from headwater.operations.tasks.inserts import plan_inserts
-from headwater.operations.tasks.partition_update import split_leaving
+from headwater.operations.tasks.leaving import split_leaving
 from headwater.seams.storage import Storage
 from headwater.slice.merged_slice import open_merged
 
@@ -165,6 +165,7 @@ class GroupWriter:
 
         Rows that were looked up have one row per key from here on; others are taken as they are.
         """
+        rows, _ = split_leaving(rows)
         if not self._plan.looks_up:
             return rows, rows.slice(0, 0)
         rows = reduce_batch(rows, self._keys.record_keys(rows), self._rule)

@@ -44,10 +44,8 @@ from headwater.operations.plan import INSERTS, WritePlan
 from headwater.operations.routing.existing_partitions import with_existing_partitions
 from headwater.operations.routing.partition_rows import rows_by_partition
 from headwater.operations.routing.route import GroupKey
+from headwater.operations.tasks.leaving import IS_LEAVING, mark_leaving, split_leaving
 from headwater.seams.storage import Storage
-
-IS_LEAVING = "__headwater_leaving"
-"""The column that says which rows of a slice are there for their keys alone, to be deleted."""
 
 
 class PartitionUpdate:
@@ -67,6 +65,15 @@ class PartitionUpdate:
             InvalidInputError: a column is missing or does not fit.
             CorruptTableError: a file to merge with is missing or damaged.
         """
+        rows, leaving = split_leaving(rows)
+        if leaving is not None and leaving.num_rows:
+            yield group, mark_leaving(leaving, is_leaving=True)
+        if rows.num_rows:
+            for to, some in self._settled(group, rows):
+                is_marked = leaving is None or IS_LEAVING in some.column_names
+                yield to, some if is_marked else mark_leaving(some, is_leaving=False)
+
+    def _settled(self, group: GroupKey, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
         if group.number < 0:
             yield from self._new(reduce_batch(rows, self._keys.record_keys(rows), self._rule))
         elif self._plan.moves_records:
@@ -154,7 +161,7 @@ class PartitionUpdate:
 
         What the latter win over is to be forgotten in the slice.
         """
-        file_slice = self._plan.slices[group.partition][group.number]
+        file_slice = self._plan.groups.slices[group.partition][group.number]
         deletes = self._reader.tombstones(file_slice, self._record_keys(rows))
         if not len(deletes.record_keys):
             return rows, rows.slice(0, 0)
@@ -187,15 +194,6 @@ class PartitionUpdate:
         return pa.Table.from_batches(merged, self._schema)
 
 
-def split_leaving(rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-    """Return the rows to write and those whose keys leave their slice; see `IS_LEAVING`."""
-    if IS_LEAVING not in rows.column_names:
-        return rows, None
-    is_leaving = rows[IS_LEAVING]
-    rows = rows.drop_columns([IS_LEAVING])
-    return rows.filter(pc.invert(is_leaving)), rows.filter(is_leaving)
-
-
 def _is_in_partition(keys: KeyGenerator, rows: pa.Table, partition: str) -> Mask:
     paths = keys.partition_dictionary(rows)
     is_it = np.array([path == partition for path in paths.dictionary.to_pylist()], np.bool_)
@@ -210,8 +208,4 @@ def _parted(
     """Give the rows that are written to a group, and those whose keys leave it."""
     for rows, is_leaving in ((staying, False), (leaving, True)):
         if rows.num_rows:
-            yield group, _marked(rows, is_leaving=is_leaving)
-
-
-def _marked(rows: pa.Table, *, is_leaving: bool) -> pa.Table:
-    return rows.append_column(IS_LEAVING, pa.repeat(pa.scalar(is_leaving), rows.num_rows))
+            yield group, mark_leaving(rows, is_leaving=is_leaving)

@@ -1,0 +1,191 @@
+"""Rows of the Arrow world as a write takes them: whatever speaks Arrow's C interface.
+
+What is in memory already is written from there. A stream is read once and may be endless for all
+we know, yet a write that lost against another is done again with the same rows: so what does not
+fit into a bound is laid aside on local disk first, a batch at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import chain
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from headwater.arrow.input_schema import normalise_rows
+from headwater.engine.engine import Route, Rows, RowsTask, TaskContext
+from headwater.engine.inline import InlineRows
+from headwater.errors import InvalidInputError
+from headwater.seams.network import LOOPBACK
+
+R = TypeVar("R")
+
+
+class _ArrowStream(Protocol):
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+class _ArrowArray(Protocol):
+    def __arrow_c_array__(
+        self, requested_schema: object | None = None
+    ) -> tuple[object, object]: ...
+
+
+AnyArrow: TypeAlias = (
+    _ArrowStream
+    | _ArrowArray
+    | pa.Table
+    | pa.RecordBatch
+    | pa.RecordBatchReader
+    | ds.Dataset
+    | ds.Scanner
+)
+"""Rows of the Arrow world; pandas and Polars frames and DuckDB relations are streams."""
+
+BATCH_ROWS = 65_536
+"""Rows that are read back from disk at a time."""
+
+
+@contextmanager
+def opened_arrow_rows(given: Any, memory_bytes: int) -> Iterator[Rows]:
+    """Give rows in the form that a write takes, for as long as the block runs.
+
+    Args:
+        given: a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas or
+            Polars frame, a DuckDB relation, or anything else with `__arrow_c_stream__` or
+            `__arrow_c_array__`.
+        memory_bytes: how much of a stream is held in memory.
+
+    Raises:
+        InvalidInputError: rows of another type, a column that comes twice or cannot be stored.
+    """
+    table = _in_memory(given)
+    if table is not None:
+        yield InlineRows(normalise_rows(table))
+        return
+    with ExitStack() as stack:
+        reader = stack.enter_context(_reader_of(given))
+        batches = (normalise_rows(batch) for batch in reader)
+        schema = normalise_rows(reader.schema.empty_table()).schema
+        held, size_bytes = list[pa.RecordBatch](), 0
+        for batch in batches:
+            held.append(batch)
+            size_bytes += batch.nbytes
+            if size_bytes > memory_bytes:
+                break
+        else:
+            yield InlineRows(pa.Table.from_batches(held, schema))
+            return
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-rows-"))
+        rows = SpooledRows(os.path.join(folder, "rows.arrow"), schema)
+        rows.fill(chain(_drained(held), batches))
+        yield rows
+
+
+def arrow_table_of(given: Any) -> pa.Table:
+    """Load rows into memory, with the types that tables store.
+
+    Raises: as `opened_arrow_rows`.
+    """
+    table = _in_memory(given)
+    if table is None:
+        with _reader_of(given) as reader:
+            table = reader.read_all()
+    return normalise_rows(table)
+
+
+class SpooledRows:
+    """Rows in a file of this machine, read as often as need be."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._path = path
+        self._schema = schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def driver_host(self) -> str:
+        return LOOPBACK
+
+    def held(self) -> None:
+        return None
+
+    def fill(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Write rows to the file."""
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with (
+            pa.OSFile(self._path, "wb") as sink,
+            pa.ipc.new_stream(sink, self._schema, options=options) as writer,
+        ):
+            for batch in batches:
+                for start in range(0, batch.num_rows, BATCH_ROWS):
+                    writer.write_batch(batch.slice(start, BATCH_ROWS))
+
+    def run(self, route: Route, task: RowsTask[R]) -> list[R]:
+        """Hand all rows to one task, in this process."""
+        batches = self._batches()
+        tagged = batches if route.tag is None else route.tag(batches)
+        return task(TaskContext(task=0, task_attempt=0, task_count=1), tagged)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        with pa.OSFile(self._path, "rb") as source, pa.ipc.open_stream(source) as reader:
+            yield from reader
+
+
+def _in_memory(given: Any) -> pa.Table | None:
+    if isinstance(given, pa.Table):
+        return given
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    if _package_of(given) == "pandas":
+        return pa.Table.from_pandas(given, preserve_index=False)
+    if not hasattr(given, "__arrow_c_stream__") and hasattr(given, "__arrow_c_array__"):
+        return pa.Table.from_batches([pa.record_batch(given)])
+    return None
+
+
+def _reader_of(given: Any) -> pa.RecordBatchReader:
+    if isinstance(given, pa.RecordBatchReader):
+        return given
+    if isinstance(given, ds.Dataset):
+        return given.scanner().to_reader()
+    if isinstance(given, ds.Scanner):
+        return given.to_reader()
+    if hasattr(given, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(given)
+    if _package_of(given) == "polars" and hasattr(given, "collect_batches"):
+        return _lazy_frame_reader(given)
+    raise InvalidInputError(
+        "Rows are a Spark DataFrame, or anything with Arrow's C stream or array interface: a "
+        "pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas or Polars "
+        f"frame, a DuckDB relation; got {type(given).__name__}"
+    )
+
+
+def _lazy_frame_reader(frame: Any) -> pa.RecordBatchReader:
+    """Read a lazy frame of Polars a batch at a time."""
+    schema = frame.collect_schema().to_frame(eager=True).to_arrow().schema
+    batches = (
+        batch.cast(schema)
+        for some in frame.collect_batches()
+        for batch in some.to_arrow().to_batches()
+    )
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _package_of(given: Any) -> str:
+    return type(given).__module__.partition(".")[0]
+
+
+def _drained(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give what was held, and let go of it."""
+    held.reverse()
+    while held:
+        yield held.pop()

@@ -1,0 +1,149 @@
+"""A scan: which rows of a table, as of one moment, in whatever form the reader wants them.
+
+The moment is when the scan is first used, and every use after it sees the same rows. Nothing here
+imports Spark, Polars, DuckDB or pandas before they are asked for.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headwater.config.spark import SparkConfig
+from headwater.context import TableContext
+from headwater.errors import InvalidInputError
+from headwater.metadata.view import IndexedView, view_of
+from headwater.queries.count import count_rows
+from headwater.queries.predicate import Predicate
+from headwater.queries.slice_query import read_slices
+from headwater.queries.snapshot import ReadRequest, SnapshotPlan, find_as_of, plan_snapshot
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Rows of a table that are about to be read; see `Table.scan`.
+
+    It is an Arrow stream itself: `pyarrow.table(scan)`, `polars.DataFrame(scan)` and all that take
+    `__arrow_c_stream__` read it.
+    """
+
+    context: TableContext
+    request: ReadRequest
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self._plan.query.result_schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream of batches: one file slice is in memory at a time.
+
+        Raises: see `queries.snapshot.plan_snapshot`; errors of reading come with the batches.
+        """
+        return _reader(self._plan)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as a table in memory."""
+        with closing(read_slices(self._plan.query, list(self._plan.slices))) as batches:
+            return pa.Table.from_batches(batches, self.schema)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the rows as a pandas DataFrame."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.LazyFrame:
+        """Return the rows as a lazy frame of Polars.
+
+        Columns that a query does not need are not read, and files that its filters rule out are
+        skipped, by the table's indexes too.
+        """
+        # Polars need not be there.
+        from headwater.polars_source import lazy_frame_of
+
+        return lazy_frame_of(self)
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> Any:
+        """Return the rows as a relation of DuckDB, which reads them anew with each query.
+
+        DuckDB does not tell a stream its filters: give them to the scan.
+
+        Args:
+            connection: where the relation is used; DuckDB's default one unless given.
+        """
+        try:
+            import duckdb
+        except ModuleNotFoundError as error:
+            raise InvalidInputError("to_duckdb() needs DuckDB: pip install duckdb") from error
+        where = duckdb.default_connection() if connection is None else connection
+        return where.from_arrow(self)
+
+    def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
+        """Return the rows as a Spark DataFrame, read by the session's tasks.
+
+        Args:
+            spark: the session to use; the active one unless given.
+        """
+        # Spark is loaded by who asks for it.
+        from headwater.spark.read import read_snapshot
+        from headwater.spark.session import session_of
+
+        if not isinstance(self.request.where, str | None):
+            raise InvalidInputError(
+                "Spark takes the condition of a scan as SQL, not as an expression of pyarrow"
+            )
+        config = SparkConfig.from_options(self.context.options)
+        return read_snapshot(session_of(spark), self._plan, self.request.where, config)
+
+    def count(self) -> int:
+        """Return how many rows there are; without a filter footers of files tell most of it."""
+        return count_rows(self._plan)
+
+    def narrowed(self, columns: tuple[str, ...] | None, known: Predicate) -> pa.RecordBatchReader:
+        """Return the rows of the same moment with some of the columns.
+
+        Args:
+            known: what else is known of the rows that are wanted. Others may be left out.
+        """
+        request = replace(
+            self.request, columns=self._plan.query.columns if columns is None else columns
+        )
+        return _reader(plan_snapshot(self.context, replace(request, known=known), self._view))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        request = self.request
+        parts = [
+            "" if request.columns is None else f"columns={list(request.columns)}",
+            "" if request.where is None else f"where={str(request.where)!r}",
+            "" if request.as_of is None else f"as_of={str(request.as_of)!r}",
+        ]
+        given = ", ".join(part for part in parts if part)
+        return f"Scan of {self.context.config.name}({given})"
+
+    @cached_property
+    def _view(self) -> IndexedView:
+        given = self.request.as_of
+        return view_of(
+            self.context, as_of=None if given is None else find_as_of(self.context, given)
+        )
+
+    @cached_property
+    def _plan(self) -> SnapshotPlan:
+        return plan_snapshot(self.context, self.request, self._view)
+
+
+def _reader(plan: SnapshotPlan) -> pa.RecordBatchReader:
+    batches = read_slices(plan.query, list(plan.slices))
+    return pa.RecordBatchReader.from_batches(plan.query.result_schema, batches)
