@@ -53,7 +53,8 @@ from headwater.markers.early_conflict import EarlyCheck
 from headwater.model.files import BaseFile, FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import RunningWrite, start_write
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.local import LocalStorage
@@ -227,10 +228,12 @@ def markers_of(running: RunningWrite, storage: Storage) -> Iterator[Markers]:
     plan, clock, ids = running.plan, SystemClock(), SystemIds()
     with ExitStack() as stack:
         markers: Markers = DirectMarkers(storage, plan.instant_time)
-        if plan.marker_service is not None:
-            markers = stack.enter_context(MarkerClient(plan.marker_service, clock, ids))
-        if plan.detection is not None:
-            found = detecting_markers(plan.detection, markers, storage, clock, ids, task="0-1-0")
+        if plan.announcing.marker_service is not None:
+            markers = stack.enter_context(MarkerClient(plan.announcing.marker_service, clock, ids))
+        if plan.announcing.detection is not None:
+            found = detecting_markers(
+                plan.announcing.detection, markers, storage, clock, ids, task="0-1-0"
+            )
             markers = stack.enter_context(found)
         yield markers
 

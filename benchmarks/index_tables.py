@@ -25,7 +25,8 @@ from headwater.engine.engine import Route, RowsTask
 from headwater.engine.inline import InlineRows
 from headwater.model.commit_metadata import WriteStat
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, run_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import run_write
 from headwater.seams.storage import ObjectInfo, Storage
 
 R = TypeVar("R")

@@ -321,6 +321,8 @@ def _wait_until_inflight(table: hw.Table, plan: str) -> None:
 class StuckEngine:
     """Runs no task and never ends."""
 
+    is_in_process = True
+
     def run(self, function: Any, tasks: Any, *, poll: Poll = never_stops) -> Any:
         while True:
             poll()

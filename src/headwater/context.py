@@ -168,7 +168,6 @@ class TableContext:
             interval_ms=self.write_config.heartbeat_interval_ms,
             tolerable_misses=self.write_config.heartbeat_tolerable_misses,
             delay_ms=self.plan_config.rollback_delay_ms,
-            has_indexes=True,
         )
 
     @cached_property
@@ -182,7 +181,6 @@ class TableContext:
             tolerable_misses=self.write_config.heartbeat_tolerable_misses,
             is_guarded=self.plan_config.is_guarded,
             poll_interval_ms=self.plan_config.poll_interval_ms,
-            has_indexes=True,
         )
 
     def claim(self) -> Claim:

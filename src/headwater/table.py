@@ -21,20 +21,22 @@ from headwater.config.spark import SparkConfig
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.inspect import Inspect
+from headwater.inspect.history import list_history
 from headwater.kernel.new_table import NewTable
 from headwater.metadata.indexes import Indexes
+from headwater.metadata.view import load_view
 from headwater.model.commit import Commit
 from headwater.opening import Place, create_context, open_context
 from headwater.operations.plan import Operation
+from headwater.operations.request import WriteRequest
 from headwater.operations.retry import write_with_retries
-from headwater.operations.write import WriteRequest
 from headwater.queries.cdc import plan_change_feed
 from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import (
     parse_window,
     plan_incremental,
 )
-from headwater.queries.slice_reader import read_slices
+from headwater.queries.slice_query import read_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 from headwater.seams.storage import Storage
 from headwater.services import Services
@@ -93,6 +95,15 @@ class Table:
     @property
     def storage(self) -> Storage:
         return self.context.storage
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table as of now, without meta columns."""
+        return load_view(self.storage, self.config).schema()
+
+    def history(self) -> pa.Table:
+        """Return the commits of the active timeline and what each did, newest first."""
+        return list_history(self.storage, self.config)
 
     @cached_property
     def inspect(self) -> Inspect:
@@ -214,7 +225,7 @@ class Table:
             where: comparisons of columns with literals in SQL, joined by AND (a timestamp without
                 a zone is UTC), or any expression of pyarrow.
 
-        Raises: see `queries.snapshot.plan_snapshot` and `queries.slice_reader.read_slices`.
+        Raises: see `queries.snapshot.plan_snapshot` and `queries.slice_query.read_slices`.
         """
         plan = plan_snapshot(
             self.context,

@@ -15,7 +15,8 @@ import headwater as hw
 from headwater.engine.engine import Route, RowsTask
 from headwater.engine.inline import InlineRows
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, run_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import run_write
 
 R = TypeVar("R")
 

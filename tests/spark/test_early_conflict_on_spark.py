@@ -14,7 +14,8 @@ import headwater as hw
 from headwater.engine.inline import InlineRows
 from headwater.errors import EarlyConflictError, ErrorKind
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import RunningWrite, start_write
 
 OPTIONS = {
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",

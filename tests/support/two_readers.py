@@ -10,7 +10,7 @@ import pyarrow as pa
 from tests.support.hudi_peer import HudiPeer
 
 from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
-from headwater.queries.slice_reader import read_slices
+from headwater.queries.slice_query import read_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 
 if TYPE_CHECKING:

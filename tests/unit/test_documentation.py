@@ -1,9 +1,10 @@
-"""Every Python block in the README and the guides runs."""
+"""Every block of Python or of commands in the README and the guides runs."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,13 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from headwater.cli.main import main
+
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 GUIDES = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [README, *GUIDES]
+CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -46,6 +50,26 @@ def test_block_runs(block: str) -> None:
         [sys.executable, "-c", block], env=environment, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if CONSOLE.search(page.read_text())],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_commands_of_a_page_succeed(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a page, in order, in one folder."""
+    monkeypatch.chdir(tmp_path)
+    for block in CONSOLE.findall(page.read_text()):
+        for line in block.splitlines():
+            command = line.removeprefix("$ ")
+            assert command != line, f"no command: {line}"
+            if command.startswith("headwater "):
+                assert main(shlex.split(command)[1:]) == 0, command
+            else:
+                subprocess.run(["sh", "-c", command], check=True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

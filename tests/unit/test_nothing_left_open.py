@@ -53,8 +53,9 @@ from headwater.metadata.indexing import IndexProgress
 from headwater.model.instant import InstantTime, State
 from headwater.opening import Place
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, start_write
-from headwater.queries.slice_reader import read_slices
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import start_write
+from headwater.queries.slice_query import read_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 from headwater.seams.clock import SystemClock
 from headwater.seams.http_server import HttpServer

@@ -18,6 +18,9 @@ from headwater.errors import (
 PROBLEMS_FOUND = 1
 """A check ran to its end and the table did not pass. 2 is a wrong command line."""
 
+INTERRUPTED = 130
+"""Somebody pressed Ctrl-C, as shells count it."""
+
 _INTERNAL = 70
 
 # The first class that fits decides.

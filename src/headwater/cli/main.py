@@ -5,24 +5,65 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Annotated
 
 import typer
 
-from headwater.cli.commands import fsck, index, table, timeline
-from headwater.cli.exit_codes import exit_code_of
-from headwater.cli.output import Format, output_of
+from headwater.cli.commands import (
+    conflict,
+    doctor,
+    fsck,
+    heartbeat,
+    index,
+    lock,
+    plan,
+    service,
+    table,
+    timeline,
+    top,
+)
+from headwater.cli.exit_codes import INTERRUPTED, exit_code_of
+from headwater.cli.output import Format, output_of, say
 from headwater.errors import HeadwaterError
 
 app = typer.Typer(
     name="headwater",
-    help="Tables of Apache Hudi's format: look at them, check them, index them.",
+    help="Tables of Apache Hudi's format: write, read, keep in order, look into and check them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(fsck.fsck)
 app.add_typer(table.app, name="table")
-app.add_typer(timeline.app, name="timeline")
+app.add_typer(service.app, name="service")
+app.add_typer(plan.app, name="plan")
 app.add_typer(index.app, name="index")
+app.add_typer(timeline.app, name="timeline")
+app.add_typer(lock.app, name="lock")
+app.add_typer(heartbeat.app, name="heartbeat")
+app.add_typer(conflict.app, name="conflict")
+app.command()(fsck.fsck)
+app.command()(doctor.doctor)
+app.command()(top.top)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from headwater import __version__
+
+        typer.echo(f"headwater {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and leave."
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,6 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HeadwaterError as error:
         output_of(_format_of(given)).show_error(error)
         return exit_code_of(error)
+    except KeyboardInterrupt:
+        say("Stopped. What was being written is not visible; the next writer or clean removes it.")
+        return INTERRUPTED
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0

@@ -1,4 +1,4 @@
-"""Printing what commands return: tables for people, JSON for programs.
+"""Printing what commands return: tables for people, JSON or CSV for programs.
 
 Answers go to standard output. What is said besides, such as errors and how far something is, goes
 to standard error, so that the output of a command can be piped.
@@ -6,11 +6,12 @@ to standard error, so that the output of a command can be piped.
 
 from __future__ import annotations
 
+import csv
 import json
+import sys
 from enum import StrEnum, unique
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as TextTable
@@ -18,11 +19,15 @@ from rich.text import Text
 
 from headwater.errors import HeadwaterError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 @unique
 class Format(StrEnum):
     TEXT = "text"
     JSON = "json"
+    CSV = "csv"
 
 
 class Output(Protocol):
@@ -43,22 +48,14 @@ class TextOutput:
     """For people."""
 
     def __init__(self) -> None:
-        # Long paths are for copying, so lines are not broken where nobody looks at them.
-        self._out = Console(soft_wrap=True, highlight=False)
+        self._out = answers()
         self._err = Console(stderr=True, soft_wrap=True, highlight=False)
 
     def show_rows(self, rows: pa.Table, *, nothing: str) -> None:
         if not rows.num_rows:
             self._out.print(Text(nothing))
             return
-        shown = TextTable(box=SIMPLE_HEAD, pad_edge=False)
-        for field in rows.schema:
-            is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-            shown.add_column(field.name, justify="right" if is_number else "left", overflow="fold")
-        for row in rows.to_pylist():
-            shown.add_row(*(Text(_text(value)) for value in row.values()))
-        width = None if self._out.is_terminal else _WIDTH_OF_PIPES
-        self._out.print(shown, width=width, crop=False)
+        self._out.print(text_table(rows), crop=False)
 
     def show_fields(self, fields: dict[str, Any]) -> None:
         shown = TextTable(box=None, show_header=False, pad_edge=False)
@@ -84,12 +81,58 @@ class JsonOutput:
         Console(stderr=True, soft_wrap=True).print_json(json.dumps(document))
 
 
+class CsvOutput:
+    """For spreadsheets and shell scripts: a header, then one line a row."""
+
+    def show_rows(self, rows: pa.Table, *, nothing: str) -> None:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(rows.column_names)
+        for batch in rows.to_batches():
+            for row in batch.to_pylist():
+                writer.writerow([_csv_value(value) for value in row.values()])
+
+    def show_fields(self, fields: dict[str, Any]) -> None:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(fields)
+        writer.writerow([_csv_value(value) for value in fields.values()])
+
+    def show_error(self, error: HeadwaterError) -> None:
+        TextOutput().show_error(error)
+
+
 def output_of(kind: Format) -> Output:
     match kind:
         case Format.TEXT:
             return TextOutput()
         case Format.JSON:
             return JsonOutput()
+        case Format.CSV:
+            return CsvOutput()
+
+
+def text_table(rows: pa.Table, title: str | None = None) -> TextTable:
+    """Return rows as a terminal shows them."""
+    shown = TextTable(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    for field in rows.schema:
+        is_number = str(field.type).startswith(("int", "uint", "float", "double", "decimal"))
+        shown.add_column(field.name, justify="right" if is_number else "left", overflow="fold")
+    for row in rows.to_pylist():
+        shown.add_row(*(Text(_text(value)) for value in row.values()))
+    return shown
+
+
+def answers() -> Console:
+    """Return where answers go."""
+    screen = Console(soft_wrap=True, highlight=False)
+    if screen.is_terminal:
+        return screen
+    # Long paths are for copying, so lines are not broken where nobody looks at them.
+    return Console(soft_wrap=True, highlight=False, width=_WIDTH_OF_PIPES)
+
+
+def say(text: str) -> None:
+    """Print what is not the answer."""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(Text(text))
 
 
 _WIDTH_OF_PIPES = 10_000
@@ -98,6 +141,12 @@ _WIDTH_OF_PIPES = 10_000
 def _print_json(document: Any) -> None:
     console = Console(soft_wrap=True, highlight=False)
     console.print(Text(json.dumps(document, indent=2, default=str, ensure_ascii=False)))
+
+
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, (list, tuple, dict)):
+        return json.dumps(value, default=str, ensure_ascii=False)
+    return value
 
 
 def _text(value: Any) -> str:

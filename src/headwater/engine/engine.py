@@ -93,6 +93,11 @@ def never_stops() -> None:
 
 
 class Engine(Protocol):
+    @property
+    def is_in_process(self) -> bool:
+        """Whether tasks run one after the other in this process, and may use what it has open."""
+        ...
+
     def run(
         self,
         function: Callable[[TaskContext, A], R],

@@ -17,6 +17,8 @@ R = TypeVar("R")
 class InlineEngine:
     """Runs tasks one after the other."""
 
+    is_in_process = True
+
     def run(
         self,
         function: Callable[[TaskContext, A], R],

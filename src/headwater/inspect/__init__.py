@@ -8,9 +8,11 @@ import pyarrow as pa
 
 from headwater.context import TableContext
 from headwater.inspect.cancels import count_cancels, list_cancels
+from headwater.inspect.conflicts import list_conflicts
 from headwater.inspect.data_files import list_files
 from headwater.inspect.heartbeats import list_heartbeats
 from headwater.inspect.locks import list_locks
+from headwater.inspect.plans import list_plans, show_plan
 from headwater.inspect.slices import list_slices
 from headwater.inspect.timeline import list_instants, list_operations
 from headwater.inspect.timeline_picture import draw_timeline
@@ -60,6 +62,21 @@ class Inspect:
     def locks(self) -> pa.Table:
         """Who holds the table lock; no row when it is free."""
         return list_locks(self._table.components.locks)
+
+    def plans(self) -> pa.Table:
+        """The plans that have not ended: what each is, and who works on it."""
+        return list_plans(self._table)
+
+    def plan(self, instant: str) -> pa.Table:
+        """What a plan is to do: one row per file group, index or partition.
+
+        Raises: see `inspect.plans.show_plan`.
+        """
+        return show_plan(self._table, instant)
+
+    def conflicts(self) -> pa.Table:
+        """Work that gave way to other work: cancelled plans and rolled back writes."""
+        return list_conflicts(self._table)
 
     def cancels(self) -> pa.Table:
         """The plans that were cancelled: those that wait to be aborted, and those that were."""

@@ -36,7 +36,6 @@ import pyarrow.compute as pc
 from headwater.arrow.merge_rule import merge_rule_of
 from headwater.context import TableContext
 from headwater.engine.engine import TaskContext
-from headwater.engine.inline import InlineEngine
 from headwater.errors import CorruptTableError, InvalidInputError, NotFoundError, UnsupportedError
 from headwater.format.avro.binary import MalformedAvroError
 from headwater.format.metadata.index_definitions import IndexDefinition
@@ -502,7 +501,7 @@ class Deriver:
     ) -> Iterator[R]:
         """Give the results of a function on each of some items, in their order."""
         engine = self.table.engine_for(sum(sizes))
-        if isinstance(engine, InlineEngine):
+        if engine.is_in_process:
             for item in items:
                 yield function(self.storage, job, item)
             return

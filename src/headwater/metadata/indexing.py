@@ -423,7 +423,7 @@ class Indexing:
         try:
             planned = self.load_plan(started.instant)
             build = _Build(attempt, heartbeat, planned)
-            undo_dead_attempts(self.txn, started, heartbeat, self._undo_before, has_indexes=True)
+            undo_dead_attempts(self.txn, started, heartbeat, self._undo_before)
             heartbeat.check()
             self.txn.run(EnterInflight(attempt))
             done = self._build_and_complete(build)

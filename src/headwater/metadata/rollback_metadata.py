@@ -16,6 +16,7 @@ from headwater.format.timeline.records import decode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.contents import load_contents
 from headwater.metadata.partition_files import is_bootstrap_time, is_catchup_log
+from headwater.metadata.partition_kinds import FILES
 from headwater.metadata.table import (
     METADATA_TABLE_TIMELINE,
     MetadataTable,
@@ -51,6 +52,20 @@ def load_partitions_holding(
     first = min([*done, *(i.completion_time for i in told if i is not None and i.completion_time)])
     holding = {name for name in names if _has_made_after(table, name, first)}
     return frozenset(holding | _planned_after(table, first) | table.planned)
+
+
+def load_indexes_holding(
+    storage: Storage, config: TableConfig, timeline: Timeline, time: InstantTime
+) -> frozenset[str]:
+    """Return the indexes to take out of use because they cannot forget an instant.
+
+    Raises: see `load_partitions_holding`.
+    """
+    holding = load_partitions_holding(storage, config, timeline, [time])
+    if FILES in holding:
+        # Without the list of files no other engine looks at the rest.
+        return frozenset((*config.metadata_partitions, *config.metadata_partitions_inflight))
+    return holding
 
 
 def _has_made_after(table: MetadataTable, partition: str, completion_time: InstantTime) -> bool:

@@ -40,7 +40,7 @@ from headwater.kernel.view.commits import CompletedCommit
 from headwater.markers.client import MarkerServiceAddress
 from headwater.markers.detection import Detection
 from headwater.model.files import FileGroupId, FileSlice
-from headwater.model.instant import InstantTime
+from headwater.model.instant import Action, InstantTime
 from headwater.seams.storage import Storage
 from headwater.slice.reader import SliceReader
 
@@ -73,48 +73,94 @@ class Operation(StrEnum):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WritePlan:
-    """One write, as its tasks see it."""
+def action_of(config: TableConfig, operation: Operation) -> Action:
+    """Return the action under which a write stands on the timeline."""
+    if operation.is_replacing:
+        return Action.REPLACE_COMMIT
+    if config.table_type is TableType.MERGE_ON_READ:
+        return Action.DELTA_COMMIT
+    return Action.COMMIT
 
-    storage_uri: str
-    storage_options: Mapping[str, str] = field(repr=False)
-    config: TableConfig
+
+@dataclass(frozen=True, slots=True)
+class TableLocation:
+    """Where tasks find the table."""
+
+    uri: str
+    options: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteColumns:
+    """The columns of the files that a write makes."""
+
     schema: pa.Schema
     """The data columns after this write."""
     avro_schema: str
     """The columns of base files, as Avro JSON: meta columns first."""
     block_avro_schema: str
     """The columns of log blocks: in a partial write only those that the rows bring."""
-    instant_time: InstantTime
-    attempt: int
-    operation: Operation
-    files: FileConfig
-    is_partial: bool = False
-    """Whether columns that the rows lack keep their older values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySearch:
+    """Which indexes are asked where keys are.
+
+    Without the record index keys are looked up in all files of the table, if the index is one of
+    the whole table, and in those of the row's partition if not.
+    """
+
     uses_record_index: bool = False
-    """Whether keys are looked up in the record index; otherwise in all files of the table, if the
-    index is one of the whole table, and in those of the row's partition if not."""
     has_bloom_index: bool = False
     """Whether the metadata table has the bloom filters of the base files, and is to be asked."""
     has_key_ranges: bool = False
     """Whether it also has their smallest and largest keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenGroups:
+    """The file groups that rows may go to, as of the writer's snapshot."""
+
     slices: Mapping[str, Mapping[int, FileSlice]] = field(default_factory=dict)
     """Partition -> bucket, or running number, -> the slice that rows are written to. Partitions
     that no row goes to may be left out."""
     known_partitions: frozenset[str] = frozenset()
-    record_size_bytes: int | None
+    record_size_bytes: int | None = None
     """Bytes of a record in a base file, if anything tells."""
-    is_non_blocking: bool = False
-    """Whether other writers may append to the same file groups at the same time."""
-    is_handed_over: bool = False
-    """Whether rows come to tasks as they happen to be, so that several may have some of a group."""
     generations: Mapping[str, Mapping[int, InstantTime]] = field(default_factory=dict)
     """Partition -> bucket -> the last instant that replaced the bucket's file group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcing:
+    """How tasks announce their files, and find out who else did."""
+
     marker_service: MarkerServiceAddress | None = None
     """Where tasks create their markers; None: each makes files of its own."""
     detection: Detection | None = None
     """How tasks find out that another writer is ahead; None: the commit will tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePlan:
+    """One write, as its tasks see it."""
+
+    location: TableLocation
+    config: TableConfig
+    files: FileConfig
+    columns: WriteColumns
+    instant_time: InstantTime
+    attempt: int
+    operation: Operation
+    is_partial: bool = False
+    """Whether columns that the rows lack keep their older values."""
+    is_non_blocking: bool = False
+    """Whether other writers may append to the same file groups at the same time."""
+    is_handed_over: bool = False
+    """Whether rows come to tasks as they happen to be, so that several may have some of a group."""
+    key_search: KeySearch = KeySearch()
+    groups: OpenGroups = OpenGroups()
+    announcing: Announcing = Announcing()
 
     @property
     def is_bucketed(self) -> bool:
@@ -166,12 +212,12 @@ class WritePlan:
     def slice_reader(self, storage: Storage) -> SliceReader:
         """Return what reads the slices that rows are merged with."""
         return SliceReader.of_table(
-            storage, self.config, self.schema, merge_function=self.files.merge_function
+            storage, self.config, self.columns.schema, merge_function=self.files.merge_function
         )
 
     def known_groups(self) -> set[FileGroupId]:
         """Return the file groups that rows may go to and that exist."""
-        return {one.group for slices in self.slices.values() for one in slices.values()}
+        return {one.group for slices in self.groups.slices.values() for one in slices.values()}
 
     def new_group(self, partition: str, number: int, serial: int = 0) -> FileGroupId:
         """Name a new file group; a replaced one of a bucket never comes back (INV-63)."""
@@ -186,7 +232,7 @@ class WritePlan:
         """Return the instant after which the group of a bucket is named."""
         if self.operation.is_replacing:
             return self.instant_time
-        return self.generations.get(partition, {}).get(bucket)
+        return self.groups.generations.get(partition, {}).get(bucket)
 
 
 def bucket_of(group: FileGroupId) -> int:

@@ -14,7 +14,8 @@ from headwater.context import TableContext
 from headwater.engine.engine import Rows
 from headwater.errors import ConflictError, ErrorKind
 from headwater.model.commit import Commit
-from headwater.operations.write import WriteRequest, run_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import run_write
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from headwater.metadata.view import load_view, view_of
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime
 from headwater.queries.incremental import Window, check_rows_have_instants
-from headwater.queries.slice_reader import SliceQuery
+from headwater.queries.slice_query import SliceQuery
 from headwater.seams.storage import Storage
 
 

@@ -24,7 +24,7 @@ from headwater.format.log.frames import BlockType, iter_blocks
 from headwater.model.files import FileSlice, LogFile
 from headwater.queries.cdc import ChangeTask, change_schema
 from headwater.queries.incremental import written_by
-from headwater.queries.slice_reader import SliceQuery, read_slice
+from headwater.queries.slice_query import SliceQuery, read_slice
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
 from headwater.slice.reader import Batches

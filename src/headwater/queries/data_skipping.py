@@ -37,8 +37,8 @@ from headwater.metadata.partition_kinds import COLUMN_STATS, PARTITION_STATS
 from headwater.metadata.records import MetadataRecords
 from headwater.metadata.table import MetadataTable
 from headwater.metadata.view import IndexedView
-from headwater.model.files import DataFile, FileSlice
-from headwater.queries.predicate import Comparison, Condition, Predicate
+from headwater.model.files import DataFile, FileGroupId, FileSlice
+from headwater.queries.predicate import Comparison, Condition, Predicate, may_satisfy
 from headwater.queries.value_bounds import ValueBounds, may_match
 
 log = logging.getLogger(__name__)
@@ -62,20 +62,24 @@ def readable_partitions(
         schema: the table's data columns.
     """
     table = view.metadata_table
-    conditions = [each for each in where.conditions if each.comparison not in _OF_NULLS]
-    if table is None or not partitions or not conditions or not view.has_index(PARTITION_STATS):
+    if table is None or not partitions or not where.is_known:
         return list(partitions)
-    if view.config.merge_mode is MergeMode.CUSTOM:
+    if view.config.merge_mode is MergeMode.CUSTOM or not view.has_index(PARTITION_STATS):
         return list(partitions)
-    is_readable = np.ones(len(partitions), np.bool_)
-    try:
+
+    def by_conditions(names: Sequence[str], conditions: Sequence[Condition]) -> list[str]:
+        is_readable = np.ones(len(names), np.bool_)
         for condition in conditions:
-            bounds = _partition_bounds(table, condition.column, partitions, schema)
-            is_readable &= may_match(bounds, condition)
+            if condition.comparison not in _OF_NULLS:
+                bounds = _partition_bounds(table, condition.column, names, schema)
+                is_readable &= may_match(bounds, condition)
+        return [name for name, is_read in zip(names, is_readable, strict=True) if is_read]
+
+    try:
+        return may_satisfy(partitions, where, by_conditions)
     except CorruptTableError as error:
         _log_unused(view, PARTITION_STATS, error)
         return list(partitions)
-    return [name for name, is_read in zip(partitions, is_readable, strict=True) if is_read]
 
 
 def skip_slices(
@@ -88,24 +92,32 @@ def skip_slices(
         schema: the table's data columns.
     """
     table = view.metadata_table
-    if table is None or not slices or not where.conditions or not view.has_index(COLUMN_STATS):
+    if table is None or not slices or not where.is_known or not view.has_index(COLUMN_STATS):
         return list(slices)
-    is_merged = np.array([bool(each.logs) for each in slices])
-    always_read = is_merged & (view.config.merge_mode is MergeMode.CUSTOM)
-    is_readable = np.ones(len(slices), np.bool_)
-    try:
-        for condition in where.conditions:
+    by_group = {each.group: each for each in slices}
+    is_custom = view.config.merge_mode is MergeMode.CUSTOM
+
+    def by_conditions(
+        groups: Sequence[FileGroupId], conditions: Sequence[Condition]
+    ) -> list[FileGroupId]:
+        asked = [by_group[group] for group in groups]
+        is_merged = np.array([bool(each.logs) for each in asked])
+        is_readable = np.ones(len(asked), np.bool_)
+        for condition in conditions:
             # A condition can only drop what those before it have left.
-            left = np.flatnonzero(is_readable & ~always_read)
+            left = np.flatnonzero(is_readable & ~(is_merged & is_custom))
             if condition.comparison in _OF_NULLS:
                 left = left[~is_merged[left]]
             if len(left):
-                files = [list(slices[at].files()) for at in left.tolist()]
+                files = [list(asked[at].files()) for at in left.tolist()]
                 is_readable[left] = _any_matches(table, files, condition, schema)
+        return [group for group, is_read in zip(groups, is_readable, strict=True) if is_read]
+
+    try:
+        return [by_group[group] for group in may_satisfy(list(by_group), where, by_conditions)]
     except CorruptTableError as error:
         _log_unused(view, COLUMN_STATS, error)
         return list(slices)
-    return [each for each, is_read in zip(slices, is_readable, strict=True) if is_read]
 
 
 def _any_matches(

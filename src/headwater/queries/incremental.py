@@ -24,7 +24,7 @@ from headwater.metadata.view import view_of
 from headwater.model.files import FileSlice
 from headwater.model.instant import InstantTime
 from headwater.queries.predicate import Comparison, Condition, Predicate
-from headwater.queries.slice_reader import SliceQuery
+from headwater.queries.slice_query import SliceQuery
 
 
 @dataclass(frozen=True, slots=True)

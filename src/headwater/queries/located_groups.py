@@ -32,7 +32,7 @@ from headwater.metadata.row_keys import secondary_text
 from headwater.metadata.table import MetadataTable
 from headwater.metadata.view import IndexedView
 from headwater.model.files import FileGroupId
-from headwater.queries.predicate import Comparison, Condition, Predicate
+from headwater.queries.predicate import Condition, Predicate
 from headwater.queries.pruning import key_rows
 
 log = logging.getLogger(__name__)
@@ -84,11 +84,11 @@ def _has_keys_by_partition(config: TableConfig) -> bool:
 def _record_keys(config: TableConfig, where: Predicate, schema: pa.Schema) -> pa.StringArray | None:
     """Return the keys of all records that can satisfy a predicate; None if it names none."""
     for condition in where.conditions:
-        if condition.column == RECORD_KEY and _is_equality(condition):
+        if condition.column == RECORD_KEY and condition.is_equality:
             return pa.array(condition.literals, pa.string())
     if not config.record_key_fields:
         return None
-    rows = key_rows(where, config.record_key_fields, schema)
+    rows = key_rows(where.conditions, config.record_key_fields, schema)
     if rows is None:
         return None
     try:
@@ -101,7 +101,7 @@ def _secondary_keys(
     view: IndexedView, table: MetadataTable, where: Predicate, schema: pa.Schema
 ) -> pa.StringArray | None:
     """Return the keys of the records with the values that a predicate names, by any index."""
-    asked = {each.column: each for each in where.conditions if _is_equality(each)}
+    asked = {each.column: each for each in where.conditions if each.is_equality}
     for name, definition in sorted(table.definitions.items()):
         column = definition.source_fields[0] if len(definition.source_fields) == 1 else None
         if not name.startswith(SECONDARY_INDEX_PREFIX) or column not in asked:
@@ -133,7 +133,3 @@ def _groups_of(table: MetadataTable, keys: pa.StringArray) -> frozenset[FileGrou
     found = find_locations(table, keys)
     partitions = found["partition_path"].to_pylist()
     return frozenset(map(FileGroupId, partitions, found["file_id"].to_pylist()))
-
-
-def _is_equality(condition: Condition) -> bool:
-    return condition.comparison in (Comparison.EQUAL, Comparison.IN)

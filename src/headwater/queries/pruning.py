@@ -24,9 +24,9 @@ from headwater.config.table import TableConfig
 from headwater.config.table_options import IndexType
 from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.format.parquet.base_file import BaseFileReader
-from headwater.model.files import FileSlice
-from headwater.queries.predicate import Comparison, Condition, Predicate, parse_predicate
-from headwater.queries.row_filter import bind_predicate, matching_values
+from headwater.model.files import FileGroupId, FileSlice
+from headwater.queries.predicate import Comparison, Condition, Predicate, may_satisfy
+from headwater.queries.row_filter import matching_values
 
 KEYS_MAX = 1_000
 """Combinations of key values whose buckets are computed; more of them need most buckets anyway."""
@@ -38,30 +38,32 @@ _BUCKET_DIGITS = 8
 
 
 def prune_slices(
-    slices: Iterable[FileSlice], where: str | Predicate, config: TableConfig, schema: pa.Schema
+    slices: Iterable[FileSlice], where: Predicate, config: TableConfig, schema: pa.Schema
 ) -> list[FileSlice]:
     """Return the slices that may hold rows which satisfy a condition, in their order.
 
     Args:
-        where: SQL, or a predicate that is bound to the columns. What is not understood of it skips
-            nothing.
+        where: bound to the columns.
         schema: the table's data columns.
     """
-    predicate = where if isinstance(where, Predicate) else _parse(where, schema)
-    kept = list(slices)
-    if not predicate.conditions or not kept:
-        return kept
+    by_group = {file_slice.group: file_slice for file_slice in slices}
     keys = _key_generator(config)
-    if keys is None:
-        return kept
-    partitions = sorted({file_slice.group.partition for file_slice in kept})
-    readable = _matching_partitions(partitions, predicate, keys, schema)
-    kept = [file_slice for file_slice in kept if file_slice.group.partition in readable]
-    buckets = _matching_buckets(predicate, keys, config, schema)
-    if buckets is None:
-        return kept
-    others = set(range(config.bucket_count or 0)) - buckets
-    return [each for each in kept if _bucket_of(each) not in others]
+    if keys is None or not where.is_known:
+        return list(by_group.values())
+
+    def by_conditions(
+        groups: Sequence[FileGroupId], conditions: Sequence[Condition]
+    ) -> list[FileGroupId]:
+        partitions = sorted({group.partition for group in groups})
+        readable = _matching_partitions(partitions, conditions, keys, schema)
+        kept = [group for group in groups if group.partition in readable]
+        buckets = _matching_buckets(conditions, keys, config, schema)
+        if buckets is None:
+            return kept
+        others = set(range(config.bucket_count or 0)) - buckets
+        return [group for group in kept if _bucket_of(group) not in others]
+
+    return [by_group[group] for group in may_satisfy(list(by_group), where, by_conditions)]
 
 
 def prune_partitions(
@@ -76,35 +78,39 @@ def prune_partitions(
     keys = _key_generator(config)
     if keys is None:
         return list(partitions)
-    readable = _matching_partitions(partitions, where, keys, schema)
-    return [partition for partition in partitions if partition in readable]
+
+    def by_conditions(names: Sequence[str], conditions: Sequence[Condition]) -> list[str]:
+        readable = _matching_partitions(names, conditions, keys, schema)
+        return [name for name in names if name in readable]
+
+    return may_satisfy(partitions, where, by_conditions)
 
 
-def matching_row_groups(
-    file: BaseFileReader, conditions: Iterable[Condition], schema: pa.Schema
-) -> list[int]:
-    """Return the row groups that may hold rows which satisfy all conditions."""
-    groups = set(range(file.footer.num_row_groups))
-    for condition in conditions:
-        if condition.column in file.schema.names and condition.column in schema.names:
-            # A file of an older type is widened as it is read, which may round its values.
-            kind = schema.field(condition.column).type
-            if file.schema.field(condition.column).type == kind:
-                groups &= _overlapping(file, condition, kind)
-    return sorted(groups)
+def matching_row_groups(file: BaseFileReader, where: Predicate, schema: pa.Schema) -> list[int]:
+    """Return the row groups that may hold rows which satisfy a predicate."""
+
+    def by_conditions(groups: Sequence[int], conditions: Sequence[Condition]) -> list[int]:
+        left = set(groups)
+        for condition in conditions:
+            if condition.column in file.schema.names and condition.column in schema.names:
+                # A file of an older type is widened as it is read, which may round its values.
+                kind = schema.field(condition.column).type
+                if file.schema.field(condition.column).type == kind:
+                    left &= _overlapping(file, condition, kind)
+        return sorted(left)
+
+    return may_satisfy(range(file.footer.num_row_groups), where, by_conditions)
 
 
-def key_conditions(where: Predicate, config: TableConfig) -> list[Condition]:
-    """Return the conditions that hold for all versions of a record or for none.
+def key_predicate(where: Predicate, config: TableConfig) -> Predicate:
+    """Return what a predicate says that holds for all versions of a record or for none.
 
     A row of a log may lack its key columns, so nothing follows from their being null.
     """
-    return [
-        condition
-        for condition in where.conditions
-        if condition.column in (RECORD_KEY, *config.record_key_fields)
-        and condition.comparison is not Comparison.IS_NULL
-    ]
+    names = (RECORD_KEY, *config.record_key_fields)
+    return where.restricted(
+        lambda each: each.column in names and each.comparison is not Comparison.IS_NULL
+    )
 
 
 def _key_generator(config: TableConfig) -> KeyGenerator | None:
@@ -115,16 +121,15 @@ def _key_generator(config: TableConfig) -> KeyGenerator | None:
         return None
 
 
-def _parse(text: str, schema: pa.Schema) -> Predicate:
-    return bind_predicate(parse_predicate(text), schema)
-
-
 def _matching_partitions(
-    partitions: Sequence[str], predicate: Predicate, keys: KeyGenerator, schema: pa.Schema
+    partitions: Sequence[str],
+    conditions: Sequence[Condition],
+    keys: KeyGenerator,
+    schema: pa.Schema,
 ) -> Collection[str]:
     told = {path: keys.partition_values(path) for path in partitions}
     readable = set(partitions)
-    for condition in predicate.conditions:
+    for condition in conditions:
         for path, values in told.items():
             if condition.column in values and path in readable:
                 kind = schema.field(condition.column).type
@@ -154,15 +159,15 @@ def _any_matches(values: pa.Array, condition: Condition) -> bool:
 
 
 def _matching_buckets(
-    predicate: Predicate, keys: KeyGenerator, config: TableConfig, schema: pa.Schema
+    conditions: Sequence[Condition], keys: KeyGenerator, config: TableConfig, schema: pa.Schema
 ) -> set[int] | None:
-    """Return the buckets of the keys that satisfy a predicate; None if they may be in any."""
+    """Return the buckets of the keys that satisfy conditions; None if they may be in any."""
     engine = config.raw.get(_BUCKET_ENGINE, _SIMPLE_ENGINE).upper()
     if config.index_type is not IndexType.BUCKET or engine != _SIMPLE_ENGINE:
         return None
     if config.bucket_count is None or not config.record_key_fields:
         return None
-    rows = key_rows(predicate, config.record_key_fields, schema)
+    rows = key_rows(conditions, config.record_key_fields, schema)
     if rows is None:
         return None
     hash_fields = config.raw.get(_BUCKET_HASH_FIELDS, "")
@@ -176,13 +181,11 @@ def _matching_buckets(
 
 
 def key_rows(
-    predicate: Predicate, fields: Sequence[str], schema: pa.Schema
+    conditions: Sequence[Condition], fields: Sequence[str], schema: pa.Schema
 ) -> pa.RecordBatch | None:
-    """Return the key columns of all keys that can satisfy a predicate; None if it does not tell."""
+    """Return the key columns of all keys that can satisfy conditions; None if they do not tell."""
     literals: Mapping[str, tuple[Any, ...]] = {
-        condition.column: condition.literals
-        for condition in predicate.conditions
-        if condition.comparison in (Comparison.EQUAL, Comparison.IN)
+        condition.column: condition.literals for condition in conditions if condition.is_equality
     }
     if not all(field in literals for field in fields):
         return None
@@ -203,8 +206,8 @@ def key_rows(
     return pa.RecordBatch.from_arrays(columns, names=list(fields))
 
 
-def _bucket_of(file_slice: FileSlice) -> int | None:
-    head = file_slice.group.file_id[:_BUCKET_DIGITS]
+def _bucket_of(group: FileGroupId) -> int | None:
+    head = group.file_id[:_BUCKET_DIGITS]
     return int(head) if head.isascii() and head.isdigit() else None
 
 

@@ -1,7 +1,7 @@
-"""Predicates on the columns of a table: which comparisons make sense, and which rows satisfy them.
+"""Conditions on the columns of a table: which are exact, and which rows satisfy them.
 
-Answers are those of Spark, or there are none. A literal of another type than its column is
-understood only where the two are compared exactly:
+Answers are those of Spark, or there are none. A literal of another type than its column makes a
+condition only where the two are compared exactly:
 
 | column | literals |
 |---|---|
@@ -10,9 +10,9 @@ understood only where the two are compared exactly:
 | float, double | all numbers, compared as doubles; NaN is larger than any number |
 | string | text, compared by bytes |
 | boolean | TRUE, FALSE |
-| date | DATE, and text of the form yyyy-MM-dd |
-| timestamp | TIMESTAMP; one without a zone is of the session's zone, which only Spark knows |
-| timestamp without zone | TIMESTAMP without a zone |
+| date | dates |
+| timestamp | moments; the expression of a filter has given zone-less ones their zone |
+| timestamp without zone | timestamps without a zone |
 | any | IS NULL, IS NOT NULL |
 """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -29,16 +29,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.arrow.meta_columns import META_COLUMNS
-from headwater.errors import InvalidInputError
-from headwater.queries.predicate import (
-    Comparison,
-    Condition,
-    Literal,
-    Predicate,
-    parse_date,
-    parse_predicate,
-)
+from headwater.expressions.evaluate import satisfying_rows
+from headwater.queries.predicate import Comparison, Condition, Literal, Predicate
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
@@ -60,49 +52,32 @@ _COMPARE: Mapping[Comparison, Callable[[Any, Any], Any]] = MappingProxyType(
 )
 
 
-def understood_filter(text: str, schema: pa.Schema) -> Predicate:
-    """Return the whole of a SQL condition on some columns; zone-less timestamps are UTC.
-
-    Raises:
-        InvalidInputError: a column does not exist, or a part of it cannot be evaluated without
-            Spark.
-    """
-    parsed = parse_predicate(text)
-    names = [name for name in schema.names if name not in META_COLUMNS]
-    folded = {name.casefold() for name in schema.names}
-    for condition in parsed.conditions:
-        if condition.column.casefold() not in folded:
-            raise InvalidInputError(
-                f"The condition {text} names the column {condition.column}, which does not exist; "
-                f"the columns are {', '.join(names)}"
-            )
-    predicate = bind_predicate(parsed, schema, is_session_utc=True)
-    if not predicate.is_understood:
-        raise InvalidInputError(
-            f"Without Spark this part of the condition cannot be evaluated: "
-            f"{' AND '.join(predicate.unknown) or 'it is empty'}. Here a condition is comparisons "
-            "of the table's columns with literals of the same type, IN, BETWEEN and IS NULL, "
-            "joined by AND. Read with Spark, or give a pyarrow.compute.Expression"
-        )
-    return predicate
-
-
-def bind_predicate(
-    predicate: Predicate, schema: pa.Schema, *, is_session_utc: bool = False
-) -> Predicate:
+def bind_predicate(predicate: Predicate, schema: pa.Schema) -> Predicate:
     """Return a predicate with the names of the columns and literals that fit their types.
 
-    Names are found whatever their case, as Spark does. What does not fit becomes unknown.
+    Names are found whatever their case, as Spark does. What does not fit is left out.
     """
-    conditions: list[Condition] = []
-    unknown = list(predicate.unknown)
-    for condition in predicate.conditions:
-        bound = _bind(condition, schema, is_session_utc)
-        if bound is None:
-            unknown.append(f"{condition.column} {condition.comparison} ...")
-        else:
-            conditions.append(bound)
-    return Predicate(tuple(conditions), tuple(unknown))
+    bound = (bind_condition(condition, schema) for condition in predicate.conditions)
+    branches = (
+        tuple(bind_predicate(branch, schema) for branch in each) for each in predicate.alternatives
+    )
+    return Predicate(
+        tuple(condition for condition in bound if condition is not None),
+        tuple(each for each in branches if all(branch.is_known for branch in each)),
+        predicate.expression,
+    )
+
+
+def bind_condition(condition: Condition, schema: pa.Schema) -> Condition | None:
+    """Return a condition bound to its column; None if values are not compared exactly."""
+    field = find_column(condition.column, schema)
+    if field is None:
+        return None
+    literals = [_fitting(literal, field.type) for literal in condition.literals]
+    known = tuple(literal for literal in literals if literal is not None)
+    if len(known) != len(literals):
+        return None
+    return replace(condition, column=field.name, literals=known)
 
 
 def filter_rows(rows: Rows, where: Predicate | pc.Expression | None) -> Rows:
@@ -111,6 +86,8 @@ def filter_rows(rows: Rows, where: Predicate | pc.Expression | None) -> Rows:
         return rows
     if isinstance(where, pc.Expression):
         return rows.filter(where)
+    if where.expression is not None:
+        return satisfying_rows(rows, where.expression)
     mask = matching_rows(rows, where.conditions)
     return rows if mask is None else rows.filter(mask)
 
@@ -157,31 +134,15 @@ def find_column(name: str, schema: pa.Schema) -> pa.Field | None:
     return folded[0] if len(folded) == 1 else None
 
 
-def _bind(condition: Condition, schema: pa.Schema, is_session_utc: bool) -> Condition | None:
-    field = find_column(condition.column, schema)
-    if field is None:
-        return None
-    literals = [
-        _fitting(literal, field.type, is_session_utc=is_session_utc)
-        for literal in condition.literals
-    ]
-    known = tuple(literal for literal in literals if literal is not None)
-    if len(known) != len(literals):
-        return None
-    return replace(condition, column=field.name, literals=known)
-
-
-def _fitting(literal: Literal, kind: pa.DataType, *, is_session_utc: bool) -> Literal | None:
+def _fitting(literal: Literal, kind: pa.DataType) -> Literal | None:
     """Return a literal as values of the type are compared with it; None if that is not exact."""
     if isinstance(literal, bool):
         return literal if pa.types.is_boolean(kind) else None
     if isinstance(literal, datetime):
-        return _fitting_timestamp(literal, kind, is_session_utc)
+        return _fitting_timestamp(literal, kind)
     if isinstance(literal, date):
         return literal if pa.types.is_date32(kind) else None
     if isinstance(literal, str):
-        if pa.types.is_date32(kind):
-            return parse_date(literal)
         is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         return literal if is_text else None
     if pa.types.is_floating(kind):
@@ -193,16 +154,12 @@ def _fitting(literal: Literal, kind: pa.DataType, *, is_session_utc: bool) -> Li
     return literal if is_integer or pa.types.is_decimal(kind) else None
 
 
-def _fitting_timestamp(
-    literal: datetime, kind: pa.DataType, is_session_utc: bool
-) -> datetime | None:
+def _fitting_timestamp(literal: datetime, kind: pa.DataType) -> datetime | None:
     if not pa.types.is_timestamp(kind):
         return None
     if kind.tz is None:
         return literal if literal.tzinfo is None else None
-    if literal.tzinfo is None:
-        return literal.replace(tzinfo=UTC) if is_session_utc else None
-    return literal
+    return None if literal.tzinfo is None else literal
 
 
 def _fitting_double(literal: int | float | Decimal, kind: pa.DataType) -> float | None:

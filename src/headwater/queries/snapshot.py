@@ -23,10 +23,11 @@ from headwater.model.files import FileSlice
 from headwater.model.instant import InstantTime
 from headwater.queries.data_skipping import readable_partitions, skip_slices
 from headwater.queries.located_groups import located_groups
-from headwater.queries.predicate import Predicate, parse_predicate
+from headwater.queries.predicate import Predicate
 from headwater.queries.pruning import prune_partitions, prune_slices
-from headwater.queries.row_filter import bind_predicate, filter_rows, understood_filter
-from headwater.queries.slice_reader import SliceQuery
+from headwater.queries.row_filter import filter_rows
+from headwater.queries.slice_query import SliceQuery
+from headwater.queries.text_filter import filter_of, known_part_of
 
 _FEW_SLICES = 4
 """So few slices, in which records were located, are read at once: asking an index for their
@@ -42,6 +43,8 @@ class ReadRequest:
     is_read_optimized: bool = False
     where: str | pc.Expression | None = None
     """A condition in SQL, or an expression on data and meta columns."""
+    zone: str = "UTC"
+    """That of times in the condition that do not say theirs."""
     is_filtered: bool = False
     """Whether all rows that the query gives must satisfy `where`. Otherwise the caller filters them
     again, and what is understood of `where` only spares reading them."""
@@ -77,7 +80,7 @@ def plan_snapshot(table: TableContext, request: ReadRequest) -> SnapshotPlan:
         merge_function=table.merge_function,
         where=where,
     )
-    if isinstance(where, Predicate) and where.conditions:
+    if isinstance(where, Predicate) and where.is_known:
         slices = _matching_slices(view, where, schema, request, table.options)
     else:
         slices = _as_asked(view.slices(), request)
@@ -141,8 +144,8 @@ def _row_filter(request: ReadRequest, schema: pa.Schema) -> Predicate | pc.Expre
         return None
     if isinstance(request.where, str):
         if request.is_filtered:
-            return understood_filter(request.where, known)
-        return bind_predicate(parse_predicate(request.where), known)
+            return filter_of(request.where, known, request.zone)
+        return known_part_of(request.where, known, request.zone)
     try:
         filter_rows(known.empty_table(), request.where)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

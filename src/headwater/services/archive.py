@@ -20,7 +20,7 @@ Files of a rolled back instant that came into being after its rollback are delet
 lists them, and without the rollback on the active timeline other engines would show them.
 
 1. Choose, without the lock; look at the files that speak against.
-2. Under the lock choose again, at most what was chosen before; write the archived timeline. From
+2. In a transaction choose again, at most what was chosen before; write the archived timeline. From
    here on these instants count as archived: no savepoint is made of one.
 3. Delete from the active timeline, oldest first. An aborted instant has no row in the archived one;
    its markers, heartbeat and attempts go before it does (INV-38).
@@ -43,13 +43,15 @@ from headwater.context import TableContext
 from headwater.format.timeline.records import decode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.history.compact import compact_history
+from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.write import (
     check_archivable,
     delete_archived,
     load_cancelled_among,
-    write_history,
 )
+from headwater.kernel.txn.events import Archived
 from headwater.kernel.txn.leftovers import forget_instant
+from headwater.kernel.txn.transaction import Decision, Needs, Prefix
 from headwater.kernel.view.commits import CommitReader
 from headwater.kernel.view.file_index import ListingFileIndex
 from headwater.kernel.view.retention import completed_commits, earliest_to_retain, load_floors
@@ -136,6 +138,32 @@ def _reason_to_stay(
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveOldest:
+    """Write instants to the archived timeline: those that may still go, of those that were chosen.
+
+    Chosen again on the timeline of the moment, so that a savepoint that was made since is respected
+    (N-27). `allowed` are those whose files were looked at before.
+
+    What a crash leaves behind is listed in `kernel.timeline.history.write`: the instants are on
+    both timelines, and the next archival takes them off the active one.
+    """
+
+    allowed: frozenset[Instant]
+    bounds: Bounds
+    config: ArchiveConfig
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(cancels=True)
+
+    def decide(self, prefix: Prefix) -> Decision[tuple[Instant, ...]]:
+        now = plan_archive(prefix.timeline, self.bounds, prefix.cancelled, self.config)
+        chosen = tuple(takewhile(self.allowed.__contains__, now))
+        check_archivable(prefix.timeline, chosen, prefix.cancelled)
+        completed = tuple(instant for instant in chosen if instant.is_completed)
+        return Decision((Archived(completed),) if completed else (), chosen)
+
+
 def run_archive(
     table: TableContext, config: ArchiveConfig, clean_config: CleanConfig
 ) -> ArchiveResult:
@@ -156,19 +184,14 @@ def run_archive(
     allowed = set(_before_first(wanted, held))
     if not allowed:
         return ArchiveResult(archived=(), deleted_orphans=tuple(orphans))
-    with table.txn.hold():
-        timeline = table.load_timeline()
-        cancelled = _cancelled(table, timeline)
-        now = plan_archive(timeline, bounds, cancelled, config)
-        chosen = list(takewhile(allowed.__contains__, now))
-        check_archivable(timeline, chosen, cancelled)
-        history = write_history(storage, layout, [i for i in chosen if i.is_completed])
+    chosen = table.txn.run(ArchiveOldest(frozenset(allowed), bounds, config)).result
     for instant in chosen:
         if instant.state is State.ABORTED:
             forget_instant(storage, instant.requested_time)
-    delete_archived(storage, layout, chosen, history)
+    # Loaded anew: only what the newest manifest shows counts as archived.
+    delete_archived(storage, layout, chosen, HistoryTimeline(storage, layout.history))
     compact_history(storage, layout.history, batch_size=config.merge_batch_size)
-    return ArchiveResult(archived=tuple(chosen), deleted_orphans=tuple(orphans))
+    return ArchiveResult(archived=chosen, deleted_orphans=tuple(orphans))
 
 
 def _cancelled(table: TableContext, timeline: Timeline) -> frozenset[InstantTime]:

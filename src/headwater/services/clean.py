@@ -53,7 +53,7 @@ from headwater.kernel.txn.guard import Executed, Returned, run_guarded, run_star
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.index_plan import decode_index_plan
 from headwater.kernel.txn.metadata_commit import IndexUpdate, delete_metadata_logs
-from headwater.kernel.txn.schedule import schedule_plan
+from headwater.kernel.txn.schedule import RequestClean, run_claiming
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.commits import CommitReader
 from headwater.kernel.view.group_history import GroupHistory, Segment
@@ -88,8 +88,6 @@ frequent, so five times in a row is a fault."""
 
 _FILES_AT_ONCE = 500
 """Files that one task deletes; the heartbeat is looked at between tasks."""
-
-_FENCES = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,21 +389,20 @@ def _schedule(table: TableContext, config: CleanConfig) -> Started | None:
         planned = _plan(table, config)
         if planned is None:
             return None
-        timeline, plan = planned
-        try:
-            return schedule_plan(
-                table.txn,
-                Action.CLEAN,
-                partial(_still_valid, table, timeline, encode_record(plan)),
-                table.claim,
-            )
-        except _PlanOutdatedError as outdated:
-            log.info("clean is planned again reason=%s", outdated)
+        started = _request(table, *planned)
+        if started is not None:
+            return started
+        log.info("clean is planned again, for something came in between")
     raise ConflictError(
         f"Savepoints, rollbacks or other cleans came in between each of {_PLANS_MAX} plans of a "
         "clean. Nothing was deleted; try again",
         table=table.config.name,
     )
+
+
+def _request(table: TableContext, planned_on: Timeline, plan: CleanerPlan) -> Started | None:
+    content = encode_record(plan)
+    return run_claiming(table.txn, lambda: RequestClean(content, planned_on, table.claim()))
 
 
 def _plan(table: TableContext, config: CleanConfig) -> tuple[Timeline, CleanerPlan] | None:
@@ -429,26 +426,6 @@ def _plan(table: TableContext, config: CleanConfig) -> tuple[Timeline, CleanerPl
     protected = load_protected(view, commits, floor, folder=table.layout.timeline)
     plan = plan_clean(view, protected, config, earliest, table.storage.uri)
     return None if plan is None else (view.timeline, plan)
-
-
-class _PlanOutdatedError(ConflictError):
-    """Something came between planning and requesting that the plan must take into account."""
-
-
-def _still_valid(table: TableContext, planned_on: Timeline, content: bytes) -> bytes:
-    """Return the content of a plan that may still be requested; the lock is held."""
-    now = table.load_timeline()
-    if now.savepoints != planned_on.savepoints or not _fences(now) <= _fences(planned_on):
-        raise _PlanOutdatedError(
-            "A savepoint, rollback, restore or other clean came after this clean was planned",
-            table=table.config.name,
-        )
-    return content
-
-
-def _fences(timeline: Timeline) -> set[InstantTime]:
-    """Return the instants after which a plan of a clean may delete too much, or twice."""
-    return {i.requested_time for i in timeline.instants if i.action in _FENCES}
 
 
 def _pending_cleans(timeline: Timeline) -> Iterable[Instant]:

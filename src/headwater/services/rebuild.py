@@ -1,6 +1,6 @@
 """Building indexes again that were dropped because an instant in them was taken back.
 
-`undo.drop_indexes_holding` leaves their names in table config before anything is taken back. Until
+`kernel.txn.withdrawal` leaves their names in table config before anything is taken back. Until
 they are built again the table is read and written without them.
 """
 
@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 
 from headwater.arrow.meta_columns import META_COLUMNS
-from headwater.config.table_options import INDEXES_TO_REBUILD
 from headwater.context import TableContext
 from headwater.errors import HeadwaterError
-from headwater.kernel.table_config import update_table_config_in_lock
+from headwater.kernel.txn.config_steps import IndexesRebuilt
 from headwater.metadata.definitions import load_index_definitions
 from headwater.metadata.indexes import Indexes
 
@@ -33,10 +32,7 @@ def rebuild_indexes(table: TableContext, indexes: Indexes) -> None:
     try:
         indexes.run()
         indexes.create(names, columns=columns)
-        with table.txn.hold() as held:
-            update_table_config_in_lock(
-                table.storage, held, table.components.clock, {INDEXES_TO_REBUILD.key: None}
-            )
+        table.txn.run(IndexesRebuilt())
     except HeadwaterError as error:
         # What was taken back stays so, and readers do without the indexes.
         log.warning(

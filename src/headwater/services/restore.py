@@ -4,7 +4,7 @@ Everything that completed after the commit of the savepoint is taken back, the n
 are the plans that were made since, for they take in what goes. Writes that began before and touch
 nothing of it go on; those that were planned on it cannot commit (`kernel.txn.conflicts`).
 
-1. Under the lock: request the restore S, whose plan names what will be taken back.
+1. Request the restore S, whose plan names what will be taken back (`kernel.txn.restore_steps`).
 2. Under the guard, one after the other: withdraw an instant and roll it back, each with a rollback
    of its own (`kernel.txn.withdrawal`). Completed rollbacks since S say how far one has come.
 3. Complete S, with what the rollbacks recorded.
@@ -25,31 +25,21 @@ import logging
 from dataclasses import dataclass
 
 from headwater.context import TableContext
-from headwater.errors import (
-    ConflictError,
-    ErrorKind,
-    InvalidInputError,
-    NotFoundError,
-    UnsupportedError,
-)
+from headwater.errors import ConflictError, ErrorKind
 from headwater.format.timeline.records import decode_record, encode_record
-from headwater.kernel.timeline.active import Timeline, instant_path
+from headwater.kernel.timeline.active import instant_path
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.guard import Executed, Returned, run_guarded, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
-from headwater.kernel.txn.rollback_plan import decode_rollback_plan, pending_rollbacks, target_of
-from headwater.kernel.txn.schedule import schedule_plan
-from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader
-from headwater.kernel.view.retention import completed_commits
+from headwater.kernel.txn.restore_steps import RequestRestore
+from headwater.kernel.txn.schedule import run_claiming
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.model.plans import InstantInfo, RestorePlan
+from headwater.model.plans import RestorePlan
 from headwater.model.service_metadata import RestoreMetadata, RollbackMetadata
-from headwater.services.undo import find_savepoint, schedule_undo
+from headwater.services.undo import take_back_for_restore
 
 log = logging.getLogger(__name__)
-
-_PLANS = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,31 +51,6 @@ class RestoreResult:
     savepoint: InstantTime
     undone: tuple[InstantTime, ...]
     """What was taken back, in this order."""
-
-
-def plan_restore(timeline: Timeline, saved: Instant) -> RestorePlan:
-    """Return what to take back so that the table is as it was when `saved` completed."""
-    assert saved.completion_time is not None
-    plans = [
-        instant
-        for instant in timeline.pending
-        if instant.action in _PLANS and instant.requested_time > saved.completion_time
-    ]
-    commits = [
-        instant
-        for instant in completed_commits(timeline)
-        if instant.completion_time is not None and instant.completion_time > saved.completion_time
-    ]
-    return RestorePlan(
-        instants_to_rollback=tuple(
-            InstantInfo(
-                commit_time=instant.requested_time,
-                action=instant.action if instant.is_pending else instant.action.completed_name,
-            )
-            for instant in (*reversed(plans), *reversed(commits))
-        ),
-        savepoint_to_restore_timestamp=saved.requested_time,
-    )
 
 
 def run_restore(table: TableContext, time: InstantTime) -> RestoreResult:
@@ -104,8 +69,7 @@ def run_restore(table: TableContext, time: InstantTime) -> RestoreResult:
     for restore in pending:
         if _load_plan(table, restore).savepoint_to_restore_timestamp == time:
             return _resume(table, restore)
-    started = schedule_plan(table.txn, Action.RESTORE, lambda: _make_plan(table, time), table.claim)
-    assert started is not None
+    started = run_claiming(table.txn, lambda: RequestRestore(time, table.claim()))
     work = _Undoing(table, started.instant)
     return work.result(run_started(table.components, table.txn, started, work))
 
@@ -126,60 +90,6 @@ def finish_restores(table: TableContext) -> list[RestoreResult]:
                 raise
             log.info("restore left to another process instant=%s", restore.requested_time)
     return done
-
-
-def _make_plan(table: TableContext, time: InstantTime) -> bytes:
-    """Return the content of a restore's request; the lock is held."""
-    timeline = table.load_timeline()
-    savepoint = find_savepoint(timeline, time)
-    undoing = next((i for i in timeline.pending if i.action is Action.RESTORE), None)
-    if undoing is not None:
-        raise ConflictError(
-            f"{undoing} is pending. Wait until it has ended; if its process died, `clean` finishes "
-            "it",
-            kind=ErrorKind.ALREADY_RUNNING,
-            instant=undoing.requested_time,
-        )
-    saved = timeline.find(time)
-    if saved is None or saved.completion_time is None or not savepoint.is_completed:
-        raise NotFoundError(
-            f"The commit {time} of this savepoint is not on the active timeline, or the savepoint "
-            "was never finished. Choose another one",
-            kind=ErrorKind.INSTANT_NOT_FOUND,
-            instant=time,
-        )
-    _check_none_archived(table.commit_reader(), saved)
-    plan = plan_restore(timeline, saved)
-    _check_none_saved(timeline, plan)
-    return encode_record(plan)
-
-
-def _check_none_saved(timeline: Timeline, plan: RestorePlan) -> None:
-    undone = {info.commit_time for info in plan.instants_to_rollback}
-    for point in timeline.savepoints:
-        if point.requested_time in undone:
-            raise InvalidInputError(
-                f"A restore to {plan.savepoint_to_restore_timestamp} would take back commit "
-                f"{point.requested_time}, which has a savepoint of its own. Delete that first. "
-                "Nothing was changed",
-                kind=ErrorKind.INVALID_STATE,
-                instant=point.requested_time,
-            )
-
-
-def _check_none_archived(commits: CommitReader, saved: Instant) -> None:
-    """Our archival ends before what a restore may take back; that of others may not."""
-    for instant in commits.history.instants():
-        if (
-            instant.action.completed_name in COMMIT_ACTIONS
-            and (instant.completion_time or "") > (saved.completion_time or "")
-            and instant.requested_time != saved.requested_time
-        ):
-            raise UnsupportedError(
-                f"{instant} completed after the savepoint {saved.requested_time} and is archived, "
-                "so it cannot be taken back. Choose a later savepoint",
-                instant=instant.requested_time,
-            )
 
 
 def _load_plan(table: TableContext, restore: Instant) -> RestorePlan:
@@ -217,7 +127,7 @@ class _Undoing:
         began_ms = clock.monotonic_ms()
         for info in self._plan.instants_to_rollback:
             heartbeat.check()
-            self._undo(InstantTime(info.commit_time))
+            take_back_for_restore(self._table, attempt, InstantTime(info.commit_time))
         records = self._load_rollbacks(attempt.instant)
         times = tuple(info.commit_time for info in self._plan.instants_to_rollback)
         return encode_record(
@@ -240,33 +150,6 @@ class _Undoing:
             savepoint=InstantTime(self._plan.savepoint_to_restore_timestamp or ""),
             undone=tuple(InstantTime(i.commit_time) for i in self._plan.instants_to_rollback),
         )
-
-    def _undo(self, time: InstantTime) -> None:
-        """Roll back one instant, or finish its rollback; return at once if it is gone."""
-        table = self._table
-        with table.txn.hold():
-            timeline = table.load_timeline()
-            pending = self._pending_rollback_of(timeline, time)
-            instant = timeline.find(time)
-            started = None
-            if pending is None and instant is not None:
-                commit = None
-                if instant.is_completed:
-                    (commit,) = table.commit_reader().load([instant])
-                started = schedule_undo(table, instant, commit)
-        if pending is not None:
-            table.rollbacks.resume(pending)
-        elif started is not None:
-            table.rollbacks.execute_scheduled(started)
-
-    def _pending_rollback_of(self, timeline: Timeline, time: InstantTime) -> Instant | None:
-        folder = self._table.layout.timeline
-        rollbacks = pending_rollbacks(timeline)
-        contents = load_contents(self._table.storage, folder, rollbacks, State.REQUESTED)
-        for rollback, data in zip(rollbacks, contents, strict=True):
-            if target_of(decode_rollback_plan(data, path=str(rollback))) == time:
-                return rollback
-        return None
 
     def _load_rollbacks(self, since: InstantTime) -> dict[str, RollbackMetadata]:
         """Return what the rollbacks since the restore was requested did, by what they undid."""

@@ -38,8 +38,8 @@ from headwater.model.files import (
 )
 from headwater.model.instant import InstantTime
 from headwater.model.plans import CompactionOperation
+from headwater.operations.committing import SCHEMA_KEY, TOKEN_KEY
 from headwater.operations.tasks.group_writer import NO_PREVIOUS_COMMIT
-from headwater.operations.write import SCHEMA_KEY, TOKEN_KEY
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
 from headwater.slice.reader import SliceReader

@@ -3,12 +3,9 @@
 A savepoint T has the time of the commit it protects, and lists the files of the view as of it.
 Cleaning spares them, and archival ends before T and whatever completed after it.
 
-Made in one transaction: the inflight file, then the completed one. It is refused under the same
-lock if T is being archived, if a clean that may have begun needs T's files no more, or if a
-rollback or restore is about to take T back; so whoever comes later finds T protected.
-
-What a crash leaves behind: after the inflight file, a savepoint that cleaning respects already and
-that the same call finishes; after the completed file of a deletion is gone, nothing.
+Made in one transaction, which refuses it if T is being archived, if a clean that may have begun
+needs T's files no more, or if a rollback or restore is about to take T back; so whoever comes later
+finds T protected (`kernel.txn.savepoint_steps`, also for what a crash leaves behind).
 """
 
 from __future__ import annotations
@@ -16,19 +13,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headwater.context import TableContext
-from headwater.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NotFoundError
+from headwater.errors import ErrorKind, NotFoundError
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.contents import load_contents
-from headwater.kernel.txn.events import Completed, Event, SavepointDeleted, WentInflight
-from headwater.kernel.txn.transaction import Decision, Needs, Prefix
-from headwater.kernel.view.commits import COMMIT_ACTIONS
-from headwater.kernel.view.retention import check_readable, completed_commits
+from headwater.kernel.txn.savepoint_steps import (
+    CreateSavepoint,
+    DeleteSavepoint,
+    why_not_protectable,
+)
+from headwater.kernel.view.retention import completed_commits
 from headwater.metadata.view import load_view
 from headwater.model.files import FileSlice
-from headwater.model.instant import Action, Instant, InstantTime
+from headwater.model.instant import Instant, InstantTime
 from headwater.model.service_metadata import SavepointMetadata, SavepointPartitionMetadata
-from headwater.services.undo import check_not_undone, find_savepoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,20 +63,8 @@ def create_savepoint(
     record = savepoint_metadata(
         slices, by=by, comment=comment, now_ms=table.components.clock.now_ms()
     )
-    with table.txn.hold():
-        timeline = table.load_timeline()
-        _chosen(timeline, chosen.requested_time, table.config.name)
-        commits = table.commit_reader()
-        check_readable(timeline, commits, chosen.completion_time, table=table.config.name)
-        check_not_undone(table, timeline, chosen)
-        if commits.history.find(chosen.requested_time) is not None:
-            raise NotFoundError(
-                f"{chosen} is being archived, so it can have no savepoint any more. Choose a later "
-                "commit",
-                kind=ErrorKind.INSTANT_NOT_FOUND,
-                instant=chosen.requested_time,
-            )
-        done = table.txn.run(_Create(chosen.requested_time, encode_record(record))).result
+    step = CreateSavepoint(chosen.requested_time, encode_record(record))
+    done = table.txn.run(step).result
     return Savepoint(
         instant=chosen.requested_time, completion_time=done, created_by=by, comment=comment
     )
@@ -89,10 +75,10 @@ def delete_savepoint(table: TableContext, time: InstantTime) -> None:
 
     Raises:
         NotFoundError: kind INSTANT_NOT_FOUND, there is no such savepoint.
-        ConflictError: the lock was not to be had in time.
+        ConflictError: kind ALREADY_RUNNING, a restore to it is pending; or the lock was not to be
+            had in time. Nothing was changed.
     """
-    with table.txn.hold():
-        table.txn.run(_Delete(find_savepoint(table.load_timeline(), time)))
+    table.txn.run(DeleteSavepoint(time))
 
 
 def list_savepoints(table: TableContext) -> list[Savepoint]:
@@ -149,43 +135,7 @@ def _chosen(timeline: Timeline, time: InstantTime | None, table: str) -> Instant
             table=table,
         )
     chosen = commits[-1] if time is None else timeline.get(time)
-    if not chosen.is_completed or chosen.action.completed_name not in COMMIT_ACTIONS:
-        raise InvalidInputError(
-            f"{chosen} is no completed commit, so there is nothing to protect",
-            kind=ErrorKind.INVALID_STATE,
-            instant=chosen.requested_time,
-        )
-    for point in timeline.savepoints:
-        if point.requested_time == chosen.requested_time and point.is_completed:
-            raise AlreadyExistsError(
-                f"Commit {chosen.requested_time} has a savepoint already",
-                instant=chosen.requested_time,
-            )
+    error = why_not_protectable(timeline, chosen)
+    if error is not None:
+        raise error
     return chosen
-
-
-@dataclass(frozen=True, slots=True)
-class _Create:
-    time: InstantTime
-    content: bytes
-
-    def needs(self, timeline: Timeline) -> Needs:
-        return Needs()
-
-    def decide(self, prefix: Prefix) -> Decision[InstantTime]:
-        events: list[Event] = [
-            WentInflight(self.time, Action.SAVEPOINT),
-            Completed(self.time, Action.SAVEPOINT, prefix.next_time, self.content),
-        ]
-        return Decision(tuple(events), prefix.next_time)
-
-
-@dataclass(frozen=True, slots=True)
-class _Delete:
-    savepoint: Instant
-
-    def needs(self, timeline: Timeline) -> Needs:
-        return Needs()
-
-    def decide(self, prefix: Prefix) -> Decision[None]:
-        return Decision((SavepointDeleted(self.savepoint),), None)

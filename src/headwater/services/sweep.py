@@ -7,8 +7,9 @@ time, before its instant existed. Swept are, for
 - a completed instant of ours: the files that its markers announce and its commit does not list,
   then markers, heartbeat and attempts;
 - an instant on neither timeline, whose owner is dead: the same; every file that bears its time is
-  an orphan. It was rolled back, or never came to be. This is looked at once more under the lock,
-  for a writer claims its time first and requests the instant afterwards.
+  an orphan. It was rolled back, or never came to be. A transaction decides that
+  (`kernel.txn.sweep_steps`), for a writer claims its time first and requests the instant
+  afterwards.
 
 Pending and aborted instants are left alone, and what a pending rollback takes back: whoever
 executes, rolls back, aborts or archives them needs what is there. So is what another engine left of
@@ -18,7 +19,7 @@ So are objects that were sent in parts and never got their name, a day later.
 
 Nothing is deleted that any process needs: of an instant that has ended no attempt can write to the
 timeline any more, with its attempt file or without. Everything may be interrupted and repeated;
-markers go after the files that they announce, and attempts last.
+markers go after the files that they announce, and attempts last, in a transaction.
 """
 
 from __future__ import annotations
@@ -28,17 +29,19 @@ from collections.abc import Iterable, Mapping
 
 from headwater.context import TableContext
 from headwater.errors import HeadwaterError
+from headwater.kernel.layout import heartbeat_path
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import load_attempt, load_newest_number
-from headwater.kernel.txn.changes import WRITER_KEY
-from headwater.kernel.txn.leftovers import forget_instant, load_leftovers
-from headwater.kernel.txn.markers import LoadMarkers
+from headwater.kernel.txn.changes import WRITER_KEY, load_changes
+from headwater.kernel.txn.leftovers import load_leftovers
+from headwater.kernel.txn.markers import LoadMarkers, delete_markers
+from headwater.kernel.txn.rollback_plan import pending_undoing
+from headwater.kernel.txn.sweep_steps import FindGone, ForgetAttempts
 from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader, CompletedCommit
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Instant, InstantTime
 from headwater.seams.new_object import UPLOADS
 from headwater.seams.storage import Storage
-from headwater.services.undo import load_pending_undone
 
 log = logging.getLogger(__name__)
 
@@ -55,29 +58,29 @@ def sweep_leftovers(table: TableContext, load_markers: LoadMarkers) -> list[Inst
         ConflictError: kind LOCK_TIMEOUT.
         CorruptTableError: the timeline breaks the format.
     """
-    left = load_leftovers(table.storage)
+    storage, left = table.storage, load_leftovers(table.storage)
     # Listed afterwards: an instant whose claim was seen is on this timeline, or has ended, or its
     # owner is between the two.
     timeline = table.load_timeline()
     commits = table.commit_reader()
-    # Whoever finishes a rollback needs the fence on what it takes back.
-    for _, undone in load_pending_undone(table, timeline):
-        left = {time: attempts for time, attempts in left.items() if time not in undone}
+    # Whoever finishes a rollback needs what is there of its target.
+    undoing = load_changes(storage, table.layout, pending_undoing(timeline)).values()
+    left = {
+        time: paths for time, paths in left.items() if all(time not in c.undone for c in undoing)
+    }
     ended, absent = _sort(left, timeline, commits)
     swept = [
         instant.requested_time
         for instant in ended
-        if _sweep_completed(table.storage, instant, left, timeline, commits, load_markers)
+        if _sweep_completed(storage, instant, left, timeline, commits, load_markers)
     ]
-    dead = [time for time in absent if not _is_claimed(table, timeline, time)]
-    if dead:
-        with table.txn.hold():
-            _, gone = _sort(dead, table.load_timeline(), table.commit_reader())
-            swept += [
-                time for time in gone if _sweep_gone(table.storage, time, left[time], load_markers)
-            ]
     _sweep_uploads(table)
-    return sorted(swept)
+    dead = tuple(time for time in absent if not _is_claimed(table, timeline, time))
+    gone = table.txn.run(FindGone(dead)).result if dead else ()
+    swept += [time for time in gone if _sweep_files(storage, time, set(), load_markers)]
+    if not swept:
+        return []
+    return list(table.txn.run(ForgetAttempts({t: tuple(left[t]) for t in swept})).result)
 
 
 def _sweep_uploads(table: TableContext) -> None:
@@ -129,22 +132,23 @@ def _sweep_completed(
             (commit,) = commits.load([instant]) if is_active else commits.load_archived([time])
         if not left[time] and not _says_ours(commit):
             return False
-        if commit is not None:
-            listed = {file.path for file in commit.files}
-            _delete_announced(storage, time, listed, load_markers)
-        forget_instant(storage, time, left[time])
     except HeadwaterError as error:
         log.warning("leftovers remain instant=%s error=%s", time, error)
         return False
-    return True
+    # What no commit lists goes; an instant that lists no files, a clean for one, announces none.
+    listed = None if commit is None else {file.path for file in commit.files}
+    return _sweep_files(storage, time, listed, load_markers)
 
 
-def _sweep_gone(
-    storage: Storage, time: InstantTime, attempts: list[str], load_markers: LoadMarkers
+def _sweep_files(
+    storage: Storage, time: InstantTime, listed: set[str] | None, load_markers: LoadMarkers
 ) -> bool:
+    """Delete what an instant announced and nothing lists, then its markers and heartbeat."""
     try:
-        _delete_announced(storage, time, set(), load_markers)
-        forget_instant(storage, time, attempts)
+        if listed is not None:
+            _delete_announced(storage, time, listed, load_markers)
+        delete_markers(storage, time)
+        storage.delete(heartbeat_path(time))
     except HeadwaterError as error:
         log.warning("leftovers remain instant=%s error=%s", time, error)
         return False

@@ -15,7 +15,7 @@ from headwater.model.files import FileGroupId
 from headwater.queries.cdc import ChangeFeedPlan, ChangeTask
 from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import IncrementalPlan
-from headwater.queries.slice_reader import SliceQuery
+from headwater.queries.slice_query import SliceQuery
 from headwater.queries.snapshot import SnapshotPlan
 from headwater.spark.read import BATCH_ROWS, TASKS_PER_CORE, read_snapshot
 from headwater.spark.schemas import frame_schema_of

@@ -35,7 +35,7 @@ from headwater.config.spark import SparkConfig
 from headwater.files.base_files import open_base_file
 from headwater.model.files import FileSlice
 from headwater.model.instant import InstantTime
-from headwater.queries.slice_reader import SliceQuery, read_slices
+from headwater.queries.slice_query import SliceQuery, read_slices
 from headwater.queries.snapshot import SnapshotPlan
 from headwater.seams.open_storage import open_storage
 from headwater.spark.schemas import frame_schema_of

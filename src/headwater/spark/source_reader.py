@@ -38,7 +38,7 @@ from headwater.model.instant import parse_instant_time
 from headwater.queries.cdc import ChangeTask, change_schema, plan_change_feed
 from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import Window, parse_window, plan_incremental
-from headwater.queries.slice_reader import SliceQuery, read_slices
+from headwater.queries.slice_query import SliceQuery, read_slices
 from headwater.queries.snapshot import ReadRequest, find_as_of, plan_snapshot
 from headwater.spark.shares import balanced_shares
 from headwater.spark.source_table import open_source_table

@@ -24,12 +24,12 @@ from pyspark.sql.types import StructType
 
 from headwater.config.source import SINK_IDENTIFIER, SourceConfig
 from headwater.errors import ErrorKind, InvalidInputError, NotFoundError, raise_internal
+from headwater.operations.committing import PlannedWrite
 from headwater.operations.sink_progress import (
     encode_progress,
     load_newest_batch,
     load_saved_attempt,
 )
-from headwater.operations.write import PlannedWrite
 from headwater.spark.source_table import open_source_table
 from headwater.spark.source_writer import (
     Written,

@@ -45,17 +45,13 @@ from headwater.errors import (
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.heartbeat import shared_heartbeat
 from headwater.model.commit_metadata import WriteStat
+from headwater.operations.committing import PlannedWrite
 from headwater.operations.plan import Operation
+from headwater.operations.request import WriteRequest
 from headwater.operations.sink_progress import save_attempt
 from headwater.operations.tasks.execute import execute_write
 from headwater.operations.tasks.staging import StagedRows, needs_staging, stage_rows, staging_folder
-from headwater.operations.write import (
-    PlannedWrite,
-    WriteRequest,
-    abandon_write,
-    resume_write,
-    start_write,
-)
+from headwater.operations.write import abandon_write, resume_write, start_write
 from headwater.seams.clock import SystemClock
 from headwater.seams.open_storage import open_storage
 from headwater.services import Services
@@ -150,8 +146,8 @@ def write_task(
         raise_internal("A task of Spark has a context")
     # Not the number of the attempt but the id of it: unique over stages, retries, speculation.
     here = TaskContext(context.partitionId(), context.taskAttemptId(), TASK_COUNT_UNKNOWN)
-    rows = (normalise_rows(batch, plan.schema) for batch in batches)
-    storage = open_storage(plan.storage_uri, plan.storage_options)
+    rows = (normalise_rows(batch, plan.columns.schema) for batch in batches)
+    storage = open_storage(plan.location.uri, plan.location.options)
     with shared_heartbeat(storage, SystemClock(), planned.attempt):
         if needs_staging(plan):
             return Written(here.task, staged=stage_rows(plan, here, rows))
@@ -176,7 +172,7 @@ def commit_tasks(
             stats = [stat for message in written for stat in message.stats]
             staged = [message.staged for message in written if message.staged is not None]
             if staged:
-                stats += running.run_tasks(StagedRows(storage, staged, planned.plan.schema))
+                stats += running.run_tasks(StagedRows(storage, staged, planned.plan.columns.schema))
             running.commit(stats, extra_metadata)
         except CommitUnknownError:
             raise

@@ -65,6 +65,8 @@ def engine_for(
 class SparkEngine:
     """Runs tasks as one job of a session, classic or of Spark Connect."""
 
+    is_in_process = False
+
     def __init__(
         self, spark: SparkSession, clock: Clock, ids: Ids, spark_config: SparkConfig | None = None
     ) -> None:

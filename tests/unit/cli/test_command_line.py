@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from tests.unit.cli.conftest import Run, rows
 
-import headwater as hw
 from headwater.cli.exit_codes import exit_code_of
-from headwater.cli.main import main
 from headwater.errors import (
     ConflictError,
     CorruptTableError,
@@ -23,55 +20,17 @@ from headwater.errors import (
 )
 from headwater.table import Table
 
-Run = Callable[..., tuple[int, str, str]]
-
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("fare", pa.int32()),
-    ]
+COMMANDS = (
+    *("conflict", "doctor", "fsck", "heartbeat", "index", "lock", "plan", "service", "table"),
+    *("timeline", "top"),
 )
 LOCK = "hoodie.write.lock.provider=in_process"
-
-
-def rows(fares: dict[str, int]) -> pa.Table:
-    values = [{"id": key, "city": key[:2], "fare": fare} for key, fare in fares.items()]
-    return pa.Table.from_pylist(values, schema=SCHEMA)
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    made = hw.create_table(
-        tmp_path / "trips",
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="city",
-        buckets=1,
-        options={"headwater.storage.fsync": "false"},
-    )
-    made.insert(rows({"sf-a": 1, "ny-a": 2}))
-    made.upsert(rows({"sf-a": 3}))
-    return made
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs a command; it gives exit code, output and messages."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(arguments)
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
 
 
 def test_help_names_every_command(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
-    assert all(name in out for name in ("fsck", "index", "table", "timeline"))
+    assert all(name in out for name in COMMANDS)
     code, out, _ = run("index", "--help")
     assert code == 0
     assert all(name in out for name in ("create", "schedule", "run", "cancel", "drop", "list"))

@@ -32,7 +32,8 @@ from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import FileGroupId, LogFile, write_token
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import RunningWrite, start_write
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.ids import SystemIds
 from headwater.seams.local import LocalStorage
@@ -108,7 +109,7 @@ class Writer:
 
     @property
     def detection(self) -> Detection | None:
-        found = self.write.plan.detection
+        found = self.write.plan.announcing.detection
         return None if found is None else self._change(found)
 
     def mark(self, group: FileGroupId, storage: Storage | None = None) -> None:

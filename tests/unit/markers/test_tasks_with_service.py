@@ -24,10 +24,11 @@ from headwater.markers.running import RunningMarkerService, start_marker_service
 from headwater.markers.service import NoConflictWatch
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import parse_data_file
-from headwater.operations.plan import Operation
+from headwater.operations.plan import Announcing, Operation
+from headwater.operations.request import WriteRequest
 from headwater.operations.routing.route import group_route
 from headwater.operations.tasks.execute import execute_write
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.write import RunningWrite, start_write
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])
@@ -62,7 +63,7 @@ def begin(table: Table) -> RunningWrite:
 def run_tasks(
     running: RunningWrite, service: RunningMarkerService, written: pa.Table
 ) -> list[WriteStat]:
-    plan = replace(running.plan, marker_service=service.address)
+    plan = replace(running.plan, announcing=Announcing(marker_service=service.address))
     keys = KeyGenerator.from_config(plan.config)
     return InlineRows(written).run(group_route(plan, keys), partial(execute_write, plan))
 

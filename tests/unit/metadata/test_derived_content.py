@@ -273,6 +273,8 @@ def deriver_of(table: Table, engine: Engine | None = None) -> Deriver:
 class PicklingEngine:
     """Runs tasks as other machines would: function, tasks and results travel as bytes."""
 
+    is_in_process = False
+
     def __init__(self) -> None:
         self.task_count = 0
 

@@ -23,7 +23,8 @@ from headwater.metadata.record_lookup import find_locations, find_locations_by_p
 from headwater.metadata.services import MetadataServices, compact_metadata_table
 from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import start_write
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
@@ -150,8 +151,8 @@ def test_writes_ask_the_index(table: Table, target_of: Callable[[Table], TableCo
     table.upsert(rows(("a", "x", 1), ("b", "y", 2), ("c", "z", 3)))
     request = WriteRequest(operation=Operation.UPSERT, columns=SCHEMA)
     running = start_write(target_of(table), request, held=rows(("a", "x", 9)).to_batches())
-    assert running.plan.uses_record_index
-    assert set(running.plan.slices) == {"city=x"}
+    assert running.plan.key_search.uses_record_index
+    assert set(running.plan.groups.slices) == {"city=x"}
     running.abandon()
 
 

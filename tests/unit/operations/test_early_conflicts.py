@@ -16,8 +16,9 @@ from headwater.engine.inline import InlineRows
 from headwater.errors import EarlyConflictError, ErrorKind
 from headwater.kernel.layout import ATTEMPTS
 from headwater.operations.plan import Operation
+from headwater.operations.request import WriteRequest
 from headwater.operations.tasks.execute import execute_write
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.write import RunningWrite, start_write
 
 MODE = "hoodie.write.concurrency.mode"
 OPTIMISTIC = "optimistic_concurrency_control"
@@ -153,7 +154,7 @@ def test_others_do_not_detect(tmp_path: Path, target_of: Targets, options: dict[
     table = new_table(tmp_path, options)
     request = WriteRequest(operation=Operation.UPSERT, columns=rows("a", 0).schema)
     running = start_write(target_of(table), request)
-    assert running.plan.detection is None
+    assert running.plan.announcing.detection is None
     running.abandon()
 
 
@@ -164,8 +165,8 @@ def test_the_strategy_comes_from_the_options(tmp_path: Path, target_of: Targets)
     table = open_table(tmp_path / "trips", {**OPTIONS, key: strategy})
     request = WriteRequest(operation=Operation.UPSERT, columns=rows("a", 0).schema)
     running = start_write(target_of(table), request)
-    assert running.plan.detection is not None
-    assert running.plan.detection.strategy == "transaction_direct"
+    assert running.plan.announcing.detection is not None
+    assert running.plan.announcing.detection.strategy == "transaction_direct"
     running.abandon()
     table.upsert(rows("abc", 1))
     assert values(table) == dict.fromkeys("abc", 1)

@@ -17,7 +17,8 @@ from headwater.context import TableContext
 from headwater.engine.engine import GROUP_NUMBER, Route, RowsTask, TaskContext
 from headwater.engine.inline import InlineRows
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, run_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import run_write
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])

@@ -21,7 +21,7 @@ PROGRAM = """
 import json, sys
 import pyarrow as pa
 import headwater as hw
-from headwater.queries.slice_reader import read_slices
+from headwater.queries.slice_query import read_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 
 table = hw.open_table(sys.argv[1])

@@ -13,16 +13,12 @@ from headwater.context import TableContext
 from headwater.engine.engine import TaskContext
 from headwater.errors import ErrorKind, FencedError
 from headwater.kernel.txn.attempts import encode_attempt
+from headwater.operations.committing import PlannedWrite
 from headwater.operations.plan import Operation
+from headwater.operations.request import WriteRequest
 from headwater.operations.tasks.execute import execute_write
 from headwater.operations.tasks.staging import StagedRows, needs_staging, stage_rows, staging_folder
-from headwater.operations.write import (
-    PlannedWrite,
-    WriteRequest,
-    abandon_write,
-    resume_write,
-    start_write,
-)
+from headwater.operations.write import abandon_write, resume_write, start_write
 
 ROWS = pa.table({"id": ["a", "b", "c"], "amount": [1, 2, 3]})
 

@@ -19,8 +19,9 @@ from headwater.errors import InvalidInputError
 from headwater.metadata.view import load_view
 from headwater.model.commit import Commit
 from headwater.operations.plan import Operation
+from headwater.operations.request import WriteRequest
 from headwater.operations.tasks.staging import StagedRows, stage_rows
-from headwater.operations.write import WriteRequest, run_write, start_write
+from headwater.operations.write import run_write, start_write
 from headwater.table import Table
 
 R = TypeVar("R")

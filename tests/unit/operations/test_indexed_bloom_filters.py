@@ -12,9 +12,10 @@ from tests.support.counting_storage import CountingStorage
 import headwater as hw
 from headwater.context import TableContext
 from headwater.operations.plan import Operation, WritePlan
+from headwater.operations.request import WriteRequest
 from headwater.operations.routing.indexed_summaries import IndexedSummaries
 from headwater.operations.routing.key_lookup import KeyLookup
-from headwater.operations.write import WriteRequest, start_write
+from headwater.operations.write import start_write
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("fare", pa.int64())])
@@ -54,7 +55,10 @@ def test_files_that_cannot_hold_a_key_are_not_opened(
 ) -> None:
     table = table_of_three_files(tmp_path / "t", options)
     plan = plan_of(table, target_of)
-    assert (plan.has_bloom_index, plan.has_key_ranges) == (True, options is WITH_RANGES)
+    assert (plan.key_search.has_bloom_index, plan.key_search.has_key_ranges) == (
+        True,
+        options is WITH_RANGES,
+    )
     storage = CountingStorage(table.storage)
     lookup = KeyLookup(
         storage,
@@ -62,9 +66,9 @@ def test_files_that_cannot_hold_a_key_are_not_opened(
         cache_bytes=1 << 20,
         indexed=IndexedSummaries(table.storage, plan),
     )
-    ((number, positions),) = lookup.find(pa.array(["c", "n"]), plan.slices[""])
+    ((number, positions),) = lookup.find(pa.array(["c", "n"]), plan.groups.slices[""])
     assert list(positions) == [1]
-    assert plan.slices[""][number].base is not None
+    assert plan.groups.slices[""][number].base is not None
     assert storage.counts == {"open_input": 1}
 
 
@@ -81,7 +85,7 @@ def test_without_the_option_footers_are_read(tmp_path: Path, target_of: TargetOf
     table = table_of_three_files(
         tmp_path / "t", {**OPTIONS, "hoodie.bloom.index.use.metadata": "false"}
     )
-    assert not plan_of(table, target_of).has_bloom_index
+    assert not plan_of(table, target_of).key_search.has_bloom_index
 
 
 def test_a_damaged_index_is_told_and_footers_are_read(
@@ -98,5 +102,5 @@ def test_a_damaged_index_is_told_and_footers_are_read(
         cache_bytes=1 << 20,
         indexed=IndexedSummaries(table.storage, plan),
     )
-    assert len(list(lookup.find(pa.array(["n"]), plan.slices[""]))) == 1
+    assert len(list(lookup.find(pa.array(["n"]), plan.groups.slices[""]))) == 1
     assert "bloom filters not used" in caplog.text

@@ -16,7 +16,8 @@ from headwater.errors import ConflictError, ErrorKind, InvalidInputError
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import load_view
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import RunningWrite, start_write
 
 MODE = "hoodie.write.concurrency.mode"
 OPTIMISTIC = "optimistic_concurrency_control"

@@ -15,7 +15,8 @@ import headwater as hw
 from headwater.context import TableContext
 from headwater.metadata.partition_kinds import RECORD_INDEX
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import start_write
 from headwater.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
@@ -185,8 +186,8 @@ def test_only_partitions_of_the_rows_and_their_records_are_loaded(
     running = start_write(
         target_of(table), request, held=rows(("a", "y", 9), ("new", "w", 1)).to_batches()
     )
-    assert set(running.plan.slices) == {"city=x", "city=y"}
-    assert running.plan.uses_record_index
+    assert set(running.plan.groups.slices) == {"city=x", "city=y"}
+    assert running.plan.key_search.uses_record_index
     running.abandon()
 
 

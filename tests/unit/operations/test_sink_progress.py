@@ -10,13 +10,14 @@ import pytest
 from headwater import Table, create_table
 from headwater.context import TableContext
 from headwater.operations.plan import Operation
+from headwater.operations.request import WriteRequest
 from headwater.operations.sink_progress import (
     encode_progress,
     load_newest_batch,
     load_saved_attempt,
     save_attempt,
 )
-from headwater.operations.write import WriteRequest, start_write
+from headwater.operations.write import start_write
 
 ROWS = pa.table({"n": [1]})
 

@@ -31,7 +31,8 @@ import pyarrow.compute as pc
 import headwater as hw
 from headwater.engine.engine import TaskContext
 from headwater.operations.plan import Operation
-from headwater.operations.write import WriteRequest, run_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import run_write
 
 folder, table_type, rows_per_batch, batches, memory_bytes, many_groups = json.loads(sys.argv[1])
 SCHEMA = pa.schema([("id", pa.string()), ("value", pa.int64()), ("text", pa.string())])

@@ -22,8 +22,9 @@ from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, load
 from headwater.metadata.view import load_view
 from headwater.model.files import write_token
 from headwater.operations.plan import Operation
+from headwater.operations.request import WriteRequest
 from headwater.operations.tasks import execute
-from headwater.operations.write import WriteRequest, run_write, start_write
+from headwater.operations.write import run_write, start_write
 from headwater.seams.local import LocalStorage
 from headwater.table import Table
 

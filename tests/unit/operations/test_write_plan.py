@@ -19,8 +19,9 @@ from headwater.context import TableContext
 from headwater.metadata.view import load_view
 from headwater.model.instant import instant_time_after
 from headwater.operations.plan import INSERTS, Operation, WritePlan, slices_by_bucket
+from headwater.operations.request import WriteRequest
 from headwater.operations.routing.route import GroupKey, assign_groups, group_numbers
-from headwater.operations.write import WriteRequest, start_write
+from headwater.operations.write import start_write
 from headwater.table import Table
 
 SCHEMA = pa.schema(

@@ -21,7 +21,8 @@ from headwater.metadata.view import load_view
 from headwater.model.instant import Action, InstantTime, State, instant_time_after
 from headwater.model.plan_flags import PlanFlags
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import RunningWrite, start_write
 from headwater.testing.table import TIMELINE
 
 OPTIMISTIC = "optimistic_concurrency_control"

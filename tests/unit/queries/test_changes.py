@@ -46,7 +46,7 @@ from headwater.model.service_metadata import CleanMetadata
 from headwater.queries.cdc import plan_change_feed
 from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import IncrementalPlan, Window, parse_window, plan_incremental
-from headwater.queries.slice_reader import read_slice, read_slices
+from headwater.queries.slice_query import read_slice, read_slices
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import SystemIds
 from headwater.seams.open_storage import open_storage

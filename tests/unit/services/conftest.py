@@ -25,7 +25,8 @@ from headwater.kernel.txn.writes import resume_inflight_write
 from headwater.markers.batches import load_every_marker
 from headwater.model.instant import InstantTime
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import RunningWrite, start_write
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
@@ -196,7 +197,6 @@ def cleaner_of() -> Callable[..., Cleaner]:
             load_markers=load_every_marker,
             interval_ms=1_000,
             tolerable_misses=2,
-            has_indexes=True,
         )
         return Cleaner(rollbacks, txn.watch)
 

@@ -14,7 +14,8 @@ from headwater.engine.inline import InlineRows
 from headwater.metadata.view import load_view
 from headwater.model.files import LogFile, parse_data_file
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import RunningWrite, start_write
 from headwater.table import Table
 
 NON_BLOCKING = {

@@ -168,6 +168,8 @@ class Killed(BaseException):
 class DyingEngine:
     """Runs some tasks, one of them twice, and dies."""
 
+    is_in_process = False
+
     def run(self, function: Any, tasks: Any, *, poll: Poll = never_stops) -> Any:
         for task_attempt in (0, 1):
             here = TaskContext(task=0, task_attempt=task_attempt, task_count=len(tasks))
@@ -197,6 +199,8 @@ def test_inv_27_the_files_of_dead_tasks_are_deleted_and_no_others(
 class DoublingEngine:
     """Runs every task twice, as speculation does, and takes the results of the second runs."""
 
+    is_in_process = False
+
     def run(self, function: Any, tasks: Any, *, poll: Poll = never_stops) -> Any:
         found = []
         for number, task in enumerate(tasks):
@@ -215,6 +219,8 @@ def test_files_of_tasks_that_ran_twice_are_not_there_twice(table: Table, service
 
 class OvertakingEngine:
     """Lets another process take the plan over while its tasks run, as a stall does."""
+
+    is_in_process = False
 
     def __init__(self, overtake: Callable[[], None]) -> None:
         self._overtake = overtake
@@ -256,6 +262,8 @@ def test_h_19_a_stalled_process_neither_commits_nor_deletes_what_its_successor_w
 
 class FailingEngine:
     """Fails, and says so."""
+
+    is_in_process = False
 
     def run(self, function: Any, tasks: Any, *, poll: Poll = never_stops) -> Any:
         raise StorageError("the store is away", path="x")

@@ -35,7 +35,8 @@ from headwater.model.instant import Action, InstantTime
 from headwater.model.plans import RestorePlan, RollbackPlan
 from headwater.model.service_metadata import RestoreMetadata, RollbackMetadata, SavepointMetadata
 from headwater.operations.plan import Operation
-from headwater.operations.write import RunningWrite, WriteRequest, start_write
+from headwater.operations.request import WriteRequest
+from headwater.operations.write import RunningWrite, start_write
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from headwater.cli.arguments import OutputFormat, TableOptions, TablePath, open_given_table
+from headwater.cli.arguments import (
+    OutputFormat,
+    TableOptions,
+    TablePath,
+    open_given_table,
+    split_columns,
+)
 from headwater.cli.exit_codes import PROBLEMS_FOUND
 from headwater.cli.output import Format, Output, output_of
-from headwater.metadata.indexing import IndexedPlan, IndexProgress, Report
+
+if TYPE_CHECKING:
+    from headwater.metadata.indexing import IndexedPlan, IndexProgress, Report
 
 app = typer.Typer(no_args_is_help=True, help="Indexes of a table.")
 
@@ -34,14 +41,6 @@ IndexColumns = Annotated[
         help="The columns of column_stats or of a secondary index.",
     ),
 ]
-
-PLANS = pa.schema(
-    [
-        pa.field("instant", pa.string()),
-        pa.field("finished", pa.list_(pa.string())),
-        pa.field("left_out", pa.list_(pa.string())),
-    ]
-)
 
 
 @app.command("list")
@@ -64,7 +63,7 @@ def create(
 ) -> None:
     """Plan indexes and build them; writers go on meanwhile."""
     with open_given_table(path, options) as table, shown_progress() as report:
-        done = table.indexes.create(names, columns=_columns(columns), progress=report)
+        done = table.indexes.create(names, columns=split_columns(columns), progress=report)
     _show_plans(output_of(output), [] if done is None else [done], "The table has them already.")
 
 
@@ -78,7 +77,7 @@ def schedule(
 ) -> None:
     """Plan indexes, for `headwater index run` to build; writers tell them from now on."""
     with open_given_table(path, options) as table:
-        instant = table.indexes.schedule(names, columns=_columns(columns))
+        instant = table.indexes.schedule(names, columns=split_columns(columns))
     output_of(output).show_fields({"instant": instant})
 
 
@@ -143,11 +142,16 @@ def _stage(progress: IndexProgress) -> str:
     return f"{progress.stage}, {progress.lag} behind" if progress.lag else str(progress.stage)
 
 
-def _columns(given: str | None) -> list[str] | None:
-    return None if given is None else [name.strip() for name in given.split(",")]
-
-
 def _show_plans(output: Output, plans: list[IndexedPlan], nothing: str) -> None:
+    import pyarrow as pa
+
+    schema = pa.schema(
+        {
+            "instant": pa.string(),
+            "finished": pa.list_(pa.string()),
+            "left_out": pa.list_(pa.string()),
+        }
+    )
     rows = [
         {
             "instant": plan.instant.requested_time,
@@ -156,6 +160,6 @@ def _show_plans(output: Output, plans: list[IndexedPlan], nothing: str) -> None:
         }
         for plan in plans
     ]
-    output.show_rows(pa.Table.from_pylist(rows, PLANS), nothing=nothing)
+    output.show_rows(pa.Table.from_pylist(rows, schema), nothing=nothing)
     if any(plan.left_out for plan in plans):
         raise typer.Exit(PROBLEMS_FOUND)

@@ -126,8 +126,6 @@ class Cancellations:
     is_guarded: bool = True
     """Whether an execution leaves another one alone that seems alive; an abort always does."""
     poll_interval_ms: int = CANCEL_POLL_INTERVAL.default
-    has_indexes: bool = False
-    """Whether what a dead attempt may have said to indexes is taken back."""
 
     def request(self, time: InstantTime, reason: str) -> Instant:
         """Cancel a pending plan for good, or find that it is aborted: `request_cancel`.
@@ -162,9 +160,7 @@ class Cancellations:
             self._tidy(time)
             return AbortedPlan(time, started.instant)
         with beating(self.components, started) as heartbeat:
-            undo_dead_attempts(
-                self.txn, started, heartbeat, self.undo_before, has_indexes=self.has_indexes
-            )
+            undo_dead_attempts(self.txn, started, heartbeat, self.undo_before)
             heartbeat.check()
             entry = self._load_entry(time)
             done = self.txn.run(FinishAbort(started.attempt, entry)).result
@@ -229,10 +225,9 @@ class Cancellations:
     def undo_before(self, attempt: Attempt) -> None:
         """Delete the files that attempts with smaller numbers announced."""
         undo_announced(self.components.storage, self.load_markers, attempt)
-        if self.has_indexes:
-            delete_metadata_logs(
-                self.components.storage, attempt.instant, before_attempt=attempt.attempt
-            )
+        delete_metadata_logs(
+            self.components.storage, attempt.instant, before_attempt=attempt.attempt
+        )
 
     def load_flags(self, plans: list[Instant]) -> list[PlanFlags]:
         """Return what pending plans say about their own end.

@@ -239,7 +239,7 @@ class CompleteCancellable:
             # Of another engine's write nobody here can tell whether it is alive.
             is_alive = seen is None or seen.is_active
             is_replacing = write.action is Action.REPLACE_COMMIT
-            if is_alive and (is_replacing or prefix.announced[time] & groups):
+            if is_alive and (is_replacing or prefix.announced(time) & groups):
                 return time
         return None
 

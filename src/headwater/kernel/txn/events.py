@@ -7,7 +7,7 @@ wherever a crash may fall between two of them, and the reason stands beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
@@ -139,6 +139,27 @@ class CancelCounted:
     content: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptsForgotten:
+    """Attempts of an instant that has ended go; all of them are dead."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChanged:
+    """Keys of table config get these values, or go."""
+
+    changes: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """Completed instants are on the archived timeline from here on, and may leave the active."""
+
+    instants: tuple[Instant, ...]
+
+
 Event = (
     AttemptStarted
     | Requested
@@ -155,6 +176,9 @@ Event = (
     | AbortTidied
     | CancelDropped
     | CancelCounted
+    | AttemptsForgotten
+    | ConfigChanged
+    | Archived
 )
 
 
@@ -183,7 +207,19 @@ class Delete(NamedTuple):
     path: str
 
 
-Write = PutOnce | Ensure | Put | Delete
+class ChangeConfig(NamedTuple):
+    """Change table config; `kernel.table_config` knows its files and their crashes."""
+
+    changes: Mapping[str, str | None]
+
+
+class WriteHistory(NamedTuple):
+    """Archive completed instants; `kernel.timeline.history.write` knows the files and crashes."""
+
+    instants: tuple[Instant, ...]
+
+
+Write = PutOnce | Ensure | Put | Delete | ChangeConfig | WriteHistory
 
 
 def writes_of(events: Iterable[Event], layout: TableLayout) -> Iterator[Write]:
@@ -248,5 +284,12 @@ def _writes_of(event: Event, folder: str) -> Iterator[Write]:
             yield Delete(cancel_path(time))
         case CancelCounted(content):
             yield Put(CANCEL_COUNT, content)
+        case AttemptsForgotten(paths):
+            for path in paths:
+                yield Delete(path)
+        case ConfigChanged(changes):
+            yield ChangeConfig(changes)
+        case Archived(instants):
+            yield WriteHistory(instants)
         case _:
             assert_never(event)

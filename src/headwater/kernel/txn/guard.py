@@ -144,9 +144,7 @@ def run_started(
     """
     with beating(components, started) as heartbeat:
         attempt = started.attempt
-        undo_dead_attempts(
-            txn, started, heartbeat, work.undo_before, has_indexes=update is not None
-        )
+        undo_dead_attempts(txn, started, heartbeat, work.undo_before)
         heartbeat.check()
         txn.run(EnterInflight(attempt))
         content = work.execute(attempt, heartbeat)
@@ -188,8 +186,6 @@ def undo_dead_attempts(
     started: Started,
     heartbeat: Heartbeat,
     undo: Callable[[Attempt], None],
-    *,
-    has_indexes: bool = False,
 ) -> None:
     """Delete what earlier attempts of a plan left behind, and take the plan back to REQUESTED."""
     attempt = started.attempt
@@ -198,4 +194,4 @@ def undo_dead_attempts(
         undo(attempt)
     if was_inflight:
         heartbeat.check()
-        txn.run(RevertToRequested(attempt, has_indexes))
+        txn.run(RevertToRequested(attempt))

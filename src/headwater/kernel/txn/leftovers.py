@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from headwater.kernel.layout import (
     ATTEMPTS,
     DETECTION,
@@ -35,18 +33,10 @@ def load_instants_with_leftovers(storage: Storage) -> set[InstantTime]:
     return set(load_leftovers(storage))
 
 
-def forget_instant(
-    storage: Storage, time: InstantTime, attempts: Iterable[str] | None = None
-) -> None:
-    """Delete all that an instant which has ended left beside the timeline; attempts go last.
-
-    Of its attempts only those at the given paths go, if any are given: one that was made since may
-    be the fence of whoever takes the instant back.
-    """
+def forget_instant(storage: Storage, time: InstantTime) -> None:
+    """Delete all that an instant which has ended left beside the timeline; attempts go last."""
     delete_markers(storage, time)
     storage.delete(heartbeat_path(time))
-    if attempts is None:
-        folder = attempt_folder(time)
-        attempts = [f"{folder}/{name}" for name in storage.list_names(folder)]
-    for path in sorted(attempts):
-        storage.delete(path)
+    folder = attempt_folder(time)
+    for name in sorted(storage.list_names(folder)):
+        storage.delete(f"{folder}/{name}")

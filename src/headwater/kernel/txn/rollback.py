@@ -34,7 +34,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
-from headwater.errors import ConflictError, HeadwaterError, UnsupportedError
+from headwater.errors import HeadwaterError, UnsupportedError
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.layout import (
     ATTEMPTS,
@@ -64,6 +64,7 @@ from headwater.kernel.txn.rollback_steps import (
     ScheduleRollback,
     check_target,
 )
+from headwater.kernel.txn.schedule import run_claiming
 from headwater.kernel.txn.steps import Claim, Ended, Started
 from headwater.kernel.txn.transaction import Transaction
 from headwater.kernel.txn.withdrawal import finish_withdrawal
@@ -77,10 +78,6 @@ from headwater.seams.components import Components
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
-
-_SCHEDULES_MAX = 5
-"""A time can be taken only when a lock failed or a clock repeats a time whose owner died right
-after claiming it; each retry asks for a later one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +103,6 @@ class Rollbacks:
     tolerable_misses: int
     delay_ms: int = 0
     """How old a removable plan must be that nobody has begun to execute."""
-    has_indexes: bool = False
-    """Whether what a write may have said to indexes is taken back with it."""
 
     def roll_back(self, target: InstantTime) -> RolledBackWrite | Ended:
         """Roll back a failed write or removable plan, or return what became of it.
@@ -168,7 +163,7 @@ class Rollbacks:
             rollback.requested_time,
             self._claim(),
             self._work(plan),
-            partial(CompleteRollback, target=target_of(plan), has_indexes=self.has_indexes),
+            partial(CompleteRollback, target=target_of(plan)),
         )
         return self._finish(plan, done)
 
@@ -211,15 +206,9 @@ class Rollbacks:
     def _schedule(
         self, target: InstantTime, requests: tuple[RollbackRequest, ...]
     ) -> Started | Ended | AlreadyScheduled:
-        tried = 0
-        while True:
-            try:
-                step = ScheduleRollback(target, requests, self._claim(), self.delay_ms)
-                return self.txn.run(step).result
-            except ConflictError as conflict:
-                tried += 1
-                if conflict.kind is not conflict.default_kind or tried == _SCHEDULES_MAX:
-                    raise
+        return run_claiming(
+            self.txn, lambda: ScheduleRollback(target, requests, self._claim(), self.delay_ms)
+        )
 
     def _claim(self) -> Claim:
         return Claim.new(
@@ -234,7 +223,6 @@ class Rollbacks:
             clock=self.components.clock,
             timeline_folder=self.layout.timeline,
             plan=plan,
-            has_indexes=self.has_indexes,
         )
 
     def _execute(self, started: Started, plan: RollbackPlan) -> Executed:
@@ -243,7 +231,7 @@ class Rollbacks:
             self.txn,
             started,
             self._work(plan),
-            partial(CompleteRollback, target=target_of(plan), has_indexes=self.has_indexes),
+            partial(CompleteRollback, target=target_of(plan)),
         )
 
     def _finish(self, plan: RollbackPlan, done: Executed | Returned) -> RolledBackWrite:
@@ -280,8 +268,6 @@ def rollback_own_write(
     layout: TableLayout,
     load_markers: LoadMarkers,
     write: StartedWrite | InflightWrite,
-    *,
-    has_indexes: bool = False,
 ) -> RolledBackWrite | None:
     """Give up a write of this process and roll it back at once.
 
@@ -298,7 +284,6 @@ def rollback_own_write(
         load_markers=load_markers,
         interval_ms=write.attempt.interval_ms,
         tolerable_misses=write.attempt.tolerable_misses,
-        has_indexes=has_indexes,
     )
     try:
         done = rollbacks.roll_back(write.instant_time)
@@ -316,7 +301,6 @@ class _Deletions:
     clock: Clock
     timeline_folder: str
     plan: RollbackPlan
-    has_indexes: bool
 
     def undo_before(self, attempt: Attempt) -> None:
         """Undo nothing: what an earlier attempt deleted is what this one deletes."""
@@ -330,9 +314,8 @@ class _Deletions:
         for path in listed_paths(self.plan):
             heartbeat.check()
             self.storage.delete(path)
-        if self.has_indexes:
-            heartbeat.check()
-            delete_metadata_logs(self.storage, target_of(self.plan))
+        heartbeat.check()
+        delete_metadata_logs(self.storage, target_of(self.plan))
         taken_ms = self.clock.monotonic_ms() - began_ms
         return encode_record(rollback_metadata(self.plan, attempt.instant, taken_ms))
 

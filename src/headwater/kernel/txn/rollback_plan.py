@@ -75,6 +75,12 @@ def pending_rollbacks(timeline: Timeline) -> tuple[Instant, ...]:
     return tuple(instant for instant in timeline.pending if instant.action is Action.ROLLBACK)
 
 
+def pending_undoing(timeline: Timeline) -> tuple[Instant, ...]:
+    """Return the pending rollbacks and restores; what they take back others must leave alone."""
+    undoing = (Action.ROLLBACK, Action.RESTORE)
+    return tuple(instant for instant in timeline.pending if instant.action in undoing)
+
+
 def listed_paths(plan: RollbackPlan) -> list[str]:
     """Return the files to delete, relative to the table's base.
 

@@ -138,13 +138,12 @@ class CompleteRollback:
     attempt: Attempt
     content: bytes
     target: InstantTime
-    has_indexes: bool = False
     metadata: MetadataCommit | None = None
 
     def needs(self, timeline: Timeline) -> Needs:
         return Needs(
             attempt_numbers=(self.attempt.instant,),
-            metadata_names=(self.target,) if self.has_indexes else (),
+            metadata_names=(self.target,),
         )
 
     def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:

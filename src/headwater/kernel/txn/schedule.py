@@ -1,8 +1,12 @@
 """Putting a plan on the timeline.
 
-A plan is made and requested under one lock, so that it lists exactly what had completed before its
-own time (INV-45), and no second plan is made from the same state. What it needs is best read before
-as well: `make` then finds nearly everything in its caches, and the lock is held for a listing.
+    RequestPlan     of a compaction, log compaction or clustering, made under the same lock
+    RequestClean    of a clean, made before it
+
+A plan of the first kind is made and requested under one lock, so that it lists exactly what had
+completed before its own time (INV-45), and no second plan is made from the same state. What it
+needs is best read before as well: `make` then finds nearly everything in its caches, and the lock
+is held for a listing.
 
 What a crash leaves behind, by the last write that landed:
 
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from headwater.errors import ConflictError, ErrorKind
 from headwater.kernel.timeline.active import Timeline
@@ -22,9 +27,20 @@ from headwater.kernel.txn.attempts import Purpose
 from headwater.kernel.txn.events import AttemptStarted, Requested
 from headwater.kernel.txn.rollback_plan import decode_rollback_plan, pending_rollbacks, target_of
 from headwater.kernel.txn.steps import Claim, Started
-from headwater.kernel.txn.transaction import Decision, LockTransaction, Needs, Prefix, Refusal
-from headwater.model.instant import Action, Instant, State
+from headwater.kernel.txn.transaction import (
+    Decision,
+    LockTransaction,
+    Needs,
+    Prefix,
+    Refusal,
+    Step,
+    Transaction,
+)
+from headwater.model.instant import Action, Instant, InstantTime, State
 
+R = TypeVar("R")
+
+_FENCES = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
 _REWRITING = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 
 _TIMES_TRIED_MAX = 5
@@ -65,14 +81,48 @@ class RequestPlan:
                     instant=undoing.requested_time,
                 )
             )
-        time = prefix.next_time
-        attempt = self.claim.attempt(time, 1, Purpose.EXECUTE, prefix.now_ms)
-        attempt = replace(attempt, is_released=self.is_executed_later)
-        requested = Instant(time, self.action, State.REQUESTED)
-        return Decision(
-            (AttemptStarted(attempt), Requested(time, self.action, self.content)),
-            Started(attempt, requested, prefix.monotonic_ms),
+        return requested_plan(
+            self.action, self.content, self.claim, prefix, is_released=self.is_executed_later
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestClean:
+    """Request a clean that was planned before the lock was taken; None if it is outdated.
+
+    Nothing but another clean, a savepoint, a rollback or a restore can make a planned file needed.
+    """
+
+    content: bytes
+    planned_on: Timeline
+    claim: Claim
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs()
+
+    def decide(self, prefix: Prefix) -> Decision[Started | None]:
+        now, before = prefix.timeline, self.planned_on
+        if now.savepoints != before.savepoints or not _fences(now) <= _fences(before):
+            return Decision((), None)
+        return requested_plan(Action.CLEAN, self.content, self.claim, prefix)
+
+
+def _fences(timeline: Timeline) -> set[InstantTime]:
+    """Return the instants after which a plan of a clean may delete too much, or twice."""
+    return {i.requested_time for i in timeline.instants if i.action in _FENCES}
+
+
+def requested_plan(
+    action: Action, content: bytes, claim: Claim, prefix: Prefix, *, is_released: bool = False
+) -> Decision[Started]:
+    """Claim the next time and request a plan under it."""
+    time = prefix.next_time
+    attempt = claim.attempt(time, 1, Purpose.EXECUTE, prefix.now_ms)
+    attempt = replace(attempt, is_released=is_released)
+    return Decision(
+        (AttemptStarted(attempt), Requested(time, action, content)),
+        Started(attempt, Instant(time, action, State.REQUESTED), prefix.monotonic_ms),
+    )
 
 
 def _undoing(prefix: Prefix) -> Instant | None:
@@ -108,16 +158,28 @@ def schedule_plan(
             taken back.
         HeadwaterError: whatever `make` raised; nothing was written.
     """
+    # A plan is made of the whole view, which is more than a prefix: the planner reads what it asks
+    # for as it goes. Made before the lock it would be outdated by every commit (INV-45), and a busy
+    # table would never be compacted. So this block stays; what it may not overlook, the step asks.
     with txn.hold():
         content = make()
         if content is None:
             return None
-        tried = 0
-        while True:
-            step = RequestPlan(action, content, claim(), is_executed_later)
-            try:
-                return txn.run(step).result
-            except ConflictError as conflict:
-                tried += 1
-                if conflict.kind is not conflict.default_kind or tried == _TIMES_TRIED_MAX:
-                    raise
+        return run_claiming(txn, lambda: RequestPlan(action, content, claim(), is_executed_later))
+
+
+def run_claiming(txn: Transaction, step: Callable[[], Step[R]]) -> R:
+    """Run a step that claims the next time, again with a new claim if that time is taken.
+
+    Raises:
+        ConflictError: the lock was not to be had in time, or all times that were tried are taken.
+        HeadwaterError: whatever the step refused with; nothing was written.
+    """
+    tried = 0
+    while True:
+        try:
+            return txn.run(step()).result
+        except ConflictError as conflict:
+            tried += 1
+            if conflict.kind is not conflict.default_kind or tried == _TIMES_TRIED_MAX:
+                raise

@@ -235,17 +235,16 @@ class StartExecution:
 
 @dataclass(frozen=True, slots=True)
 class RevertToRequested:
-    """Take back the inflight file of a dead attempt; the plan stays (INV-25).
+    """Take back the inflight file of a dead attempt and what it may have said to indexes.
 
-    With `has_indexes` also what the dead attempt may have said to indexes.
+    The plan stays (INV-25).
     """
 
     attempt: Attempt
-    has_indexes: bool = False
 
     def needs(self, timeline: Timeline) -> Needs:
         time = self.attempt.instant
-        return Needs(attempt_numbers=(time,), metadata_names=(time,) if self.has_indexes else ())
+        return Needs(attempt_numbers=(time,), metadata_names=(time,))
 
     def decide(self, prefix: Prefix) -> Decision[None] | Refusal:
         found = pending_instant_of(self.attempt, prefix)

@@ -23,23 +23,39 @@ events so that every prefix is a state somebody repairs, and says who.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar, assert_never
+from typing import Generic, Protocol, TypedDict, TypeVar, assert_never
 
+from headwater.config.table import TableConfig
 from headwater.errors import HeadwaterError, NotFoundError, StorageError
 from headwater.kernel.layout import CANCEL_COUNT, CANCELS, CLOCK, TableLayout
+from headwater.kernel.table_config import load_table_config, update_table_config_in_lock
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import load_contents
+from headwater.kernel.timeline.history.write import write_history
 from headwater.kernel.timeline.names import is_instant_time
 from headwater.kernel.timeline.times import check_clock, is_doubtful, issue_time
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
 from headwater.kernel.txn.changes import Change, load_changes
-from headwater.kernel.txn.events import Delete, Ensure, Event, Put, PutOnce, Write, writes_of
+from headwater.kernel.txn.events import (
+    ChangeConfig,
+    Delete,
+    Ensure,
+    Event,
+    Put,
+    PutOnce,
+    Write,
+    WriteHistory,
+    writes_of,
+)
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
-from headwater.kernel.txn.markers import LoadMarkers, load_markers
+from headwater.kernel.txn.markers import LoadMarkers, Marker, load_markers
 from headwater.kernel.txn.metadata_commit import load_index_partitions, load_metadata_names
+from headwater.kernel.view.commits import CommitReader, CompletedCommit
+from headwater.kernel.view.retention import check_readable
+from headwater.kernel.view.table_view import load_pending_rewrites
 from headwater.kernel.write_once import put_if_missing, put_once
 from headwater.model.files import FileGroupId
 from headwater.model.instant import Instant, InstantTime, State
@@ -49,6 +65,9 @@ from headwater.seams.mutex import PerThread
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
+
+LoadHolding = Callable[[Storage, TableConfig, Timeline], frozenset[str]]
+"""Return the indexes that hold something for good; the room that knows indexes is above this."""
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -70,6 +89,13 @@ class Needs:
     ] = ()  # The archived timeline's manifest and some of its files.
     indexes: bool = False  # One read.
     metadata_names: tuple[InstantTime, ...] = ()  # One listing each.
+    config: bool = False  # One read, or two.
+    history: bool = False  # The archived timeline's manifest and all of its files.
+    in_history: tuple[InstantTime, ...] = ()  # The manifest and some of its files.
+    commits: tuple[Instant, ...] = ()  # One read each, all at once.
+    rewrites: bool = False  # One read for each pending compaction or clustering.
+    readable: tuple[InstantTime, ...] = ()  # The cleans of the timeline, and perhaps the archived.
+    holding: LoadHolding | None = None  # A listing for each index.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +119,6 @@ class Prefix:
     newest_attempts: Mapping[InstantTime, SeenAttempt] = field(default_factory=dict)
     requests: Mapping[InstantTime, bytes] = field(default_factory=dict)
     """What the requested files of plans say."""
-    announced: Mapping[InstantTime, frozenset[FileGroupId]] = field(default_factory=dict)
-    """The file groups that pending instants have announced by their markers."""
     cancelled: frozenset[InstantTime] = frozenset()
     """The instants that have an entry in `.cancel`."""
     cancel_count: bytes | None = None
@@ -105,6 +129,24 @@ class Prefix:
     """The partitions of the metadata table that a commit must write to."""
     metadata_names: Mapping[InstantTime, tuple[str, ...]] = field(default_factory=dict)
     """The files of instants on the metadata table's timeline."""
+    markers: Mapping[InstantTime, tuple[Marker, ...]] = field(default_factory=dict)
+    """What instants have announced."""
+    config: TableConfig | None = None
+    history: tuple[Instant, ...] = ()
+    """All archived instants."""
+    in_history: Mapping[InstantTime, Instant] = field(default_factory=dict)
+    """Those of some instants that are archived."""
+    commits: Mapping[InstantTime, CompletedCommit] = field(default_factory=dict)
+    rewrites: Mapping[FileGroupId, Instant] = field(default_factory=dict)
+    """The file groups that pending plans take in."""
+    unreadable: Mapping[InstantTime, NotFoundError] = field(default_factory=dict)
+    """Why the table cannot be read as of some completion times, those of which it can left out."""
+    holding: frozenset[str] = frozenset()
+    """The indexes that cannot forget what the step is about to take back."""
+
+    def announced(self, time: InstantTime) -> frozenset[FileGroupId]:
+        """The file groups that a pending instant has announced by its markers."""
+        return frozenset(marker.group for marker in self.markers[time])
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +284,7 @@ class LockTransaction:
             newest_attempt_numbers=numbers,
             newest_attempts=seen,
             requests=self._load_requests(needs.requests),
-            announced={time: self._load_announced(time) for time in needs.markers},
+            markers={time: tuple(self._load_markers(storage, time)) for time in needs.markers},
             cancelled=load_cancelled(storage) if needs.cancels else frozenset(),
             cancel_count=_load_count(storage) if needs.cancel_count else None,
             changes=load_changes(storage, self._layout, needs.changes, needs.archived),
@@ -252,7 +294,28 @@ class LockTransaction:
                 else frozenset()
             ),
             metadata_names={t: load_metadata_names(storage, t) for t in needs.metadata_names},
+            **self._load_table(timeline, needs),
         )
+
+    def _load_table(self, timeline: Timeline, needs: Needs) -> _TablePart:
+        """Read what a step must see of the table beside its timeline; nothing for most."""
+        storage, part = self._components.storage, _TablePart()
+        commits = CommitReader(storage, self._layout)
+        if needs.config or needs.readable or needs.holding is not None:
+            config = part["config"] = load_table_config(storage, self._components.clock)
+            part["unreadable"] = _load_unreadable(timeline, commits, needs.readable, config.name)
+            if needs.holding is not None:
+                part["holding"] = needs.holding(storage, config, timeline)
+        if needs.history:
+            part["history"] = commits.history.instants()
+        if needs.in_history:
+            part["in_history"] = commits.history.find_all(needs.in_history)
+        if needs.commits:
+            found = commits.load(needs.commits)
+            part["commits"] = {commit.requested_time: commit for commit in found}
+        if needs.rewrites:
+            part["rewrites"] = load_pending_rewrites(timeline, commits)
+        return part
 
     def _check_clock(self, now_ms: int, known: InstantTime | None) -> None:
         """Compare the clock with the store's, if the timeline does not vouch for it (INV-90)."""
@@ -275,10 +338,6 @@ class LockTransaction:
         times = (instant.requested_time for instant in instants)
         return dict(zip(times, contents, strict=True))
 
-    def _load_announced(self, time: InstantTime) -> frozenset[FileGroupId]:
-        markers = self._load_markers(self._components.storage, time)
-        return frozenset(marker.group for marker in markers)
-
     def _largest_known(self, timeline: Timeline) -> InstantTime | None:
         known = (timeline.largest_time, self._last_issued)
         return max((time for time in known if time is not None), default=None)
@@ -295,8 +354,36 @@ class LockTransaction:
                 storage.put(path, data)
             case Delete(path):
                 storage.delete(path)
+            case ChangeConfig(changes):
+                update_table_config_in_lock(storage, held, clock, changes)
+            case WriteHistory(instants):
+                write_history(storage, self._layout, instants)
             case _:
                 assert_never(write)
+
+
+class _TablePart(TypedDict, total=False):
+    """The part of a prefix that `_load_table` reads."""
+
+    config: TableConfig
+    history: tuple[Instant, ...]
+    in_history: Mapping[InstantTime, Instant]
+    commits: Mapping[InstantTime, CompletedCommit]
+    rewrites: Mapping[FileGroupId, Instant]
+    unreadable: Mapping[InstantTime, NotFoundError]
+    holding: frozenset[str]
+
+
+def _load_unreadable(
+    timeline: Timeline, commits: CommitReader, times: Iterable[InstantTime], table: str
+) -> dict[InstantTime, NotFoundError]:
+    found = {}
+    for time in times:
+        try:
+            check_readable(timeline, commits, time, table=table)
+        except NotFoundError as error:
+            found[time] = error
+    return found
 
 
 def load_cancelled(storage: Storage) -> frozenset[InstantTime]:

@@ -120,6 +120,37 @@ def load_view_start(
     return ViewStart(timeline, instant, commits)
 
 
+def load_pending_rewrites(timeline: Timeline, commits: CommitReader) -> dict[FileGroupId, Instant]:
+    """Return the file groups that pending compactions, log compactions and clusterings read."""
+    return {
+        group: instant
+        for instant in timeline.pending
+        if instant.action in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
+        for group in _groups_of_plan(instant, commits)
+    }
+
+
+def _groups_of_plan(instant: Instant, commits: CommitReader) -> list[FileGroupId]:
+    """Return the file groups that a rewrite reads; none of a plan that is gone (N-37)."""
+    try:
+        if instant.action is Action.CLUSTERING:
+            clustering = commits.load_clustering(instant).clustering_plan
+            inputs = (clustering.input_groups if clustering else ()) or ()
+            slices = [one for group in inputs for one in group.slices or ()]
+            named = [(one.partition_path, one.file_id) for one in slices]
+        else:
+            operations = commits.load_plan(instant).operations or ()
+            named = [(one.partition_path, one.file_id) for one in operations]
+    except NotFoundError as error:
+        if error.kind is not ErrorKind.INSTANT_NOT_FOUND:
+            raise
+        # It was cancelled since the timeline was listed. Who plans under the lock has a timeline
+        # of that moment.
+        log.info("plan passed over, it is gone instant=%s", instant)
+        return []
+    return [FileGroupId(partition or "", file_id or "") for partition, file_id in named]
+
+
 class TableView:
     """What a table held at one moment. Loaded piece by piece, each piece once.
 
@@ -271,7 +302,7 @@ class TableView:
             group: instant.requested_time
             for instant in self.timeline.pending
             if instant.action is Action.COMPACTION
-            for group in self._groups_of_plan(instant)
+            for group in _groups_of_plan(instant, self._reader)
         }
 
     @cached_property
@@ -280,32 +311,7 @@ class TableView:
 
         No second plan may name one of them: what the first one makes of it is not known yet.
         """
-        return {
-            group: instant
-            for instant in self.timeline.pending
-            if instant.action in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
-            for group in self._groups_of_plan(instant)
-        }
-
-    def _groups_of_plan(self, instant: Instant) -> list[FileGroupId]:
-        """Return the file groups that a rewrite reads; none of a plan that is gone (N-37)."""
-        try:
-            if instant.action is Action.CLUSTERING:
-                clustering = self._reader.load_clustering(instant).clustering_plan
-                inputs = (clustering.input_groups if clustering else ()) or ()
-                slices = [one for group in inputs for one in group.slices or ()]
-                named = [(one.partition_path, one.file_id) for one in slices]
-            else:
-                operations = self._reader.load_plan(instant).operations or ()
-                named = [(one.partition_path, one.file_id) for one in operations]
-        except NotFoundError as error:
-            if error.kind is not ErrorKind.INSTANT_NOT_FOUND:
-                raise
-            # It was cancelled since the timeline was listed. Who plans under the lock has a
-            # timeline of that moment.
-            log.info("plan passed over, it is gone instant=%s", instant)
-            return []
-        return [FileGroupId(partition or "", file_id or "") for partition, file_id in named]
+        return load_pending_rewrites(self.timeline, self._reader)
 
     def instants_within_open_closed(
         self, after: InstantTime | None, until: InstantTime | None = None

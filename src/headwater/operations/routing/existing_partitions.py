@@ -28,7 +28,7 @@ def existing_partitions(
     places = {path: code for code, path in enumerate(own.dictionary.to_pylist())}
     numbers = {
         number: places.setdefault(partition, len(places))
-        for partition, slices in plan.slices.items()
+        for partition, slices in plan.groups.slices.items()
         for number in slices
     }
     code_of = np.zeros(max(numbers, default=0) + 1, np.int32)

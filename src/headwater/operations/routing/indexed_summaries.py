@@ -79,7 +79,7 @@ class IndexedSummaries:
         return summaries
 
     def _load_ranges(self, partitions: pa.Array, names: pa.Array) -> list[KeyRange | None]:
-        if not self._plan.has_key_ranges:
+        if not self._plan.key_search.has_key_ranges:
             return [None] * len(names)
         columns = pa.repeat(pa.scalar(RECORD_KEY), len(names))
         keys = column_stats_keys(columns, partitions, names)

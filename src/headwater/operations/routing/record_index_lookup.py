@@ -48,7 +48,7 @@ class RecordIndexLookup:
         self._located = located
         self._number_of = {
             f"{one.group.partition}{_SEPARATOR}{one.group.file_id}": number
-            for slices in plan.slices.values()
+            for slices in plan.groups.slices.values()
             for number, one in slices.items()
         }
 

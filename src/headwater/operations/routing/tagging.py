@@ -57,8 +57,8 @@ def tag_rows(
         StorageError: storage failed.
     """
     keys = KeyGenerator.from_config(plan.config)
-    storage = open_storage(plan.storage_uri, plan.storage_options)
-    if plan.uses_record_index:
+    storage = open_storage(plan.location.uri, plan.location.options)
+    if plan.key_search.uses_record_index:
         index = RecordIndexLookup(storage, plan, located)
         for lot in _gathered(batches):
             yield tag_indexed_batch(plan, keys, index, lot)
@@ -67,7 +67,7 @@ def tag_rows(
         storage,
         uses_bloom_filters=plan.config.index_type in BLOOM_INDEXES,
         cache_bytes=plan.files.task_memory_bytes // 2,
-        indexed=IndexedSummaries(storage, plan) if plan.has_bloom_index else None,
+        indexed=IndexedSummaries(storage, plan) if plan.key_search.has_bloom_index else None,
     )
     for lot in _gathered(batches):
         yield tag_batch(plan, keys, lookup, lot)
@@ -121,12 +121,12 @@ def _searched(
 ) -> Iterator[tuple[_Numbers, Mapping[int, FileSlice]]]:
     """Give the numbers of rows, and the slices in which their keys may be."""
     if plan.is_global:
-        everywhere = {n: one for slices in plan.slices.values() for n, one in slices.items()}
+        everywhere = {n: one for slices in plan.groups.slices.values() for n, one in slices.items()}
         yield np.arange(rows.num_rows), everywhere
         return
     for partition, numbers in rows_by_partition(keys.partition_dictionary(rows)):
-        if plan.slices.get(partition):
-            yield numbers, plan.slices[partition]
+        if plan.groups.slices.get(partition):
+            yield numbers, plan.groups.slices[partition]
 
 
 def _numbered(

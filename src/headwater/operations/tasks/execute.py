@@ -44,11 +44,13 @@ def execute_write(
         EarlyConflictError: another writer holds what this one was about to write.
         StorageError: storage failed, or the service that keeps the markers.
     """
-    storage = open_storage(plan.storage_uri, plan.storage_options)
+    storage = open_storage(plan.location.uri, plan.location.options)
     keys = KeyGenerator.from_config(plan.config)
     stats: list[WriteStat] = []
     stop = (
-        None if plan.detection is None else AbortSignal(storage, SystemClock(), plan.instant_time)
+        None
+        if plan.announcing.detection is None
+        else AbortSignal(storage, SystemClock(), plan.instant_time)
     )
     if stop is not None:
         stop.check()
@@ -86,11 +88,13 @@ def _markers_of(plan: WritePlan, context: TaskContext, storage: Storage) -> Iter
     clock, ids = SystemClock(), SystemIds()
     with ExitStack() as stack:
         markers: Markers = DirectMarkers(storage, plan.instant_time)
-        if plan.marker_service is not None:
-            markers = stack.enter_context(MarkerClient(plan.marker_service, clock, ids))
-        if plan.detection is not None:
+        if plan.announcing.marker_service is not None:
+            markers = stack.enter_context(MarkerClient(plan.announcing.marker_service, clock, ids))
+        if plan.announcing.detection is not None:
             name = write_token(context.task, plan.attempt, context.task_attempt)
             markers = stack.enter_context(
-                detecting_markers(plan.detection, markers, storage, clock, ids, task=name)
+                detecting_markers(
+                    plan.announcing.detection, markers, storage, clock, ids, task=name
+                )
             )
         yield markers

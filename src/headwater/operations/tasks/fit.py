@@ -20,6 +20,6 @@ def fit_rows(plan: WritePlan, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
     rounds = plan.files.allows_lossy_widening
     if not plan.is_partial:
-        return project_batch(batch, plan.schema, rounds=rounds)
-    present = [field for field in plan.schema if field.name in batch.schema.names]
+        return project_batch(batch, plan.columns.schema, rounds=rounds)
+    present = [field for field in plan.columns.schema if field.name in batch.schema.names]
     return project_batch(batch, pa.schema(present), rounds=rounds)

@@ -109,7 +109,7 @@ class GroupWriter:
                 self._check_mine(number)
                 yield from self._write_group(partition, number, rows, filling.pop(number, None))
         for number, rows in filling.items():
-            yield self._change(self._plan.slices[partition][number], None, more=rows)
+            yield self._change(self._plan.groups.slices[partition][number], None, more=rows)
 
     def _check_mine(self, number: int) -> None:
         """Two tasks that wrote one slice would each lose what the other wrote."""
@@ -125,7 +125,7 @@ class GroupWriter:
     def _write_group(
         self, partition: str, number: int, rows: pa.Table, more: pa.Table | None
     ) -> Iterator[WriteStat]:
-        file_slice = self._plan.slices.get(partition, {}).get(number)
+        file_slice = self._plan.groups.slices.get(partition, {}).get(number)
         if self._plan.operation is Operation.DELETE:
             if file_slice is not None:
                 yield self._delete(file_slice, rows)
@@ -168,7 +168,8 @@ class GroupWriter:
         pieces = plan_inserts(
             rows.num_rows,
             self._free_bytes(partition),
-            record_size_bytes=self._plan.record_size_bytes or max(1, rows.nbytes // rows.num_rows),
+            record_size_bytes=self._plan.groups.record_size_bytes
+            or max(1, rows.nbytes // rows.num_rows),
             file_size_max=files.file_size_max,
         )
         return [(piece.slice_number, rows.slice(piece.start, piece.row_count)) for piece in pieces]
@@ -180,7 +181,7 @@ class GroupWriter:
         files, here = self._plan.files, self._context
         return {
             number: files.file_size_max - file_slice.size_bytes
-            for number, file_slice in self._plan.slices.get(partition, {}).items()
+            for number, file_slice in self._plan.groups.slices.get(partition, {}).items()
             if number % here.task_count == here.task
             and has_room(file_slice, small_file_limit=files.small_file_limit)
         }
@@ -194,7 +195,7 @@ class GroupWriter:
             if number is None:
                 yield self._create(next(new_groups), rows)
             else:
-                yield self._fill(self._plan.slices[partition][number], rows)
+                yield self._fill(self._plan.groups.slices[partition][number], rows)
 
     def _sorted(self, rows: pa.Table) -> pa.Table:
         columns = self._plan.files.sort_columns
@@ -231,7 +232,9 @@ class GroupWriter:
             written = self._with_meta_columns(rows, base.partition, base.name)
             parts.append(DataPart(time, written, self._plan.is_partial))
         if more is not None:
-            complete = project_batch(more, self._plan.schema)  # A partial write may lack columns.
+            complete = project_batch(
+                more, self._plan.columns.schema
+            )  # A partial write may lack columns.
             parts.append(
                 DataPart(time, self._with_meta_columns(complete, base.partition, base.name))
             )
@@ -282,18 +285,20 @@ class GroupWriter:
         if not self._plan.is_partial:
             return rows.slice(0, 0), rows
         if file_slice is None:
-            return rows.slice(0, 0), project_batch(rows, self._plan.schema)
+            return rows.slice(0, 0), project_batch(rows, self._plan.columns.schema)
         keys = self._keys.record_keys(rows)
         is_update = pc.is_in(keys, value_set=self._reader.live_keys(file_slice, keys))
         new = rows.filter(pc.invert(is_update))
-        return rows.filter(is_update), project_batch(new, self._plan.schema)
+        return rows.filter(is_update), project_batch(new, self._plan.columns.schema)
 
     def _data_block(self, group: FileGroupId, rows: pa.Table, *, is_partial: bool) -> bytes:
         plan = self._plan
         return encode_data_block(
             self._with_meta_columns(rows, group.partition, group.file_id),
             instant_time=plan.instant_time,
-            avro_schema_json=plan.block_avro_schema if is_partial else plan.avro_schema,
+            avro_schema_json=plan.columns.block_avro_schema
+            if is_partial
+            else plan.columns.avro_schema,
             block_format=plan.files.log_block_format,
             is_partial=is_partial,
             compression=plan.files.compression,
@@ -307,7 +312,7 @@ class GroupWriter:
             paths,
             ordering,
             instant_time=self._plan.instant_time,
-            avro_schema_json=self._plan.avro_schema,
+            avro_schema_json=self._plan.columns.avro_schema,
         )
 
     def _ordering(self, rows: pa.Table) -> tuple[pa.Array, ...] | None:
@@ -354,7 +359,7 @@ class GroupWriter:
 
     def _create(self, group: FileGroupId, rows: pa.Table) -> WriteStat:
         base = self._new_base_file(group)
-        whole = project_batch(rows, self._plan.schema)  # A partial write may lack columns.
+        whole = project_batch(rows, self._plan.columns.schema)  # A partial write may lack columns.
         written = self._write_base_file(
             base,
             MarkerKind.CREATE,
@@ -409,7 +414,7 @@ class GroupWriter:
                 batches,
                 self._schema,
                 sink=sink,
-                avro_schema_json=self._plan.avro_schema,
+                avro_schema_json=self._plan.columns.avro_schema,
                 codec=self._plan.files.compression,
                 bloom=self._bloom_filter(row_count_max),
             )
@@ -430,7 +435,7 @@ class GroupWriter:
         """Publish that a file is about to be written, and its partition if that is new."""
         self._markers.create(Marker(file.path, kind))
         partition = file.partition
-        if partition in self._plan.known_partitions or partition in self._made_partitions:
+        if partition in self._plan.groups.known_partitions or partition in self._made_partitions:
             return
         with suppress(AlreadyExistsError):
             self._storage.put_if_absent(

@@ -81,7 +81,7 @@ class PartitionUpdate:
         """Give new records by partition. A partial write may lack columns, moved records do not."""
         for partition, numbers in rows_by_partition(self._keys.partition_dictionary(rows)):
             some = rows.take(pa.array(numbers))
-            yield GroupKey(partition, INSERTS), project_batch(some, self._plan.schema)
+            yield GroupKey(partition, INSERTS), project_batch(some, self._plan.columns.schema)
 
     def _kept(self, group: GroupKey, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
         """Give rows of records that stay where they are, and those whose records are gone."""
@@ -118,7 +118,7 @@ class PartitionUpdate:
         old = self._records(group, self._keys.record_keys(away), self._schema.names)
         merged = self._merged(old, away)
         moved = merged.filter(pa.array(~_is_in_partition(self._keys, merged, group.partition)))
-        yield from self._new(moved.select(self._plan.schema.names))
+        yield from self._new(moved.select(self._plan.columns.schema.names))
         keys = self._keys.record_keys(rows)
         is_moved = pc.is_in(keys, value_set=moved[RECORD_KEY].combine_chunks().cast(pa.string()))
         staying = rows.filter(pc.invert(is_moved))
@@ -143,7 +143,7 @@ class PartitionUpdate:
 
     def _records(self, group: GroupKey, keys: pa.StringArray, columns: Sequence[str]) -> pa.Table:
         """Load some columns of the records of some keys from the slice of a group."""
-        file_slice = self._plan.slices[group.partition][group.number]
+        file_slice = self._plan.groups.slices[group.partition][group.number]
         schema = pa.schema([self._schema.field(name) for name in columns])
         with closing(self._reader.read(file_slice, columns, keys=keys)) as found:
             return pa.Table.from_batches(found, schema)

@@ -46,7 +46,7 @@ def stage_rows(
         return None
     token = write_token(context.task, plan.attempt, context.task_attempt)
     path = f"{staging_folder(plan.instant_time)}/{token}.arrow"
-    storage = open_storage(plan.storage_uri, plan.storage_options)
+    storage = open_storage(plan.location.uri, plan.location.options)
     with storage.open_output(path) as sink, pa.ipc.new_stream(sink, first.schema) as writer:
         writer.write_batch(first)
         for batch in batches:

@@ -419,7 +419,6 @@ def indexing_of(process: Process) -> Indexing:
         load_markers=load_markers,
         interval_ms=INTERVAL_MS,
         tolerable_misses=TOLERABLE_MISSES,
-        has_indexes=True,
     )
     return Indexing(
         components=components,

@@ -38,7 +38,15 @@ from headwater.model.plans import (
     RequestedReplace,
     SliceInfo,
 )
-from headwater.operations.plan import Operation, WritePlan, generations_of, slices_by_bucket
+from headwater.operations.plan import (
+    OpenGroups,
+    Operation,
+    TableLocation,
+    WriteColumns,
+    WritePlan,
+    generations_of,
+    slices_by_bucket,
+)
 from headwater.seams.storage import Storage
 from headwater.testing.actor import Body, Process
 from headwater.testing.check import COMMITTED, FAILED, FENCED, UNKNOWN
@@ -230,21 +238,15 @@ def delete_all(process: Process, write: InflightWrite, view: TableView) -> Commi
 def new_group(view: TableView, time: InstantTime, operation: Operation) -> FileGroupId:
     """Return the name that the product gives a new group of the bucket."""
     plan = WritePlan(
-        storage_uri="",
-        storage_options={},
+        location=TableLocation("", {}),
         config=CONFIG,
-        schema=pa.schema([]),
-        avro_schema="",
-        block_avro_schema="",
+        columns=WriteColumns(schema=pa.schema([]), avro_schema="", block_avro_schema=""),
         instant_time=time,
         attempt=1,
         operation=operation,
         files=FileConfig(),
-        slices={},
-        known_partitions=frozenset(),
-        record_size_bytes=None,
         is_non_blocking=True,
-        generations=generations_of(view.commits),
+        groups=OpenGroups(generations=generations_of(view.commits)),
     )
     return plan.new_group(PARTITION, BUCKET)
 

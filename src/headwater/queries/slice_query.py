@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.config.table import TableConfig
 from headwater.model.files import FileSlice
-from headwater.queries.predicate import Condition, Predicate
-from headwater.queries.pruning import key_conditions, matching_row_groups
+from headwater.queries.predicate import Predicate
+from headwater.queries.pruning import key_predicate, matching_row_groups
 from headwater.queries.row_filter import filter_rows
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
@@ -40,8 +40,8 @@ class SliceQuery:
     merge_function: str | None = None
     """The function of a table with merge mode CUSTOM."""
     where: Predicate | pc.Expression | None = None
-    """Which rows to give: a predicate bound to the columns, or an expression on them. Conjuncts
-    that a predicate does not know drop no row."""
+    """Which rows to give: a predicate bound to the columns, or an expression of pyarrow on them.
+    What a predicate does not know drops no row."""
 
     @property
     def result_schema(self) -> pa.Schema:
@@ -59,16 +59,9 @@ class SliceQuery:
         return self._fields(tuple(dict.fromkeys((*self.columns, *more))))
 
     @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """The conditions of the filter, as far as they are known."""
-        return self.where.conditions if isinstance(self.where, Predicate) else ()
-
-    @property
-    def key_conditions(self) -> tuple[Condition, ...]:
-        """Those on columns of the record key, which hold for all versions of a record or none."""
-        if not isinstance(self.where, Predicate):
-            return ()
-        return tuple(key_conditions(self.where, self.config))
+    def known(self) -> Predicate:
+        """What is known of the filter for single columns."""
+        return self.where if isinstance(self.where, Predicate) else Predicate()
 
     def slice_reader(self, storage: Storage) -> SliceReader:
         """Return what reads the slices that the query asks for."""
@@ -102,13 +95,13 @@ def read_slice(
         keys: record keys, to read these records only.
     """
     names = list(query.columns)
-    conditions = query.key_conditions if file_slice.logs else query.conditions
+    known = key_predicate(query.known, query.config) if file_slice.logs else query.known
     reader = query.slice_reader(storage)
     batches = reader.read(
         file_slice,
         query.read_schema.names,
         keys=keys,
-        row_groups=lambda file: matching_row_groups(file, conditions, reader.schema),
+        row_groups=lambda file: matching_row_groups(file, known, reader.schema),
     )
     # An error that is kept keeps this frame, and the frame a file that nobody reads any more.
     with closing(batches):

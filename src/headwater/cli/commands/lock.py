@@ -1,0 +1,26 @@
+"""`headwater lock`: who holds the table lock, and breaking one whose holder is gone."""
+
+from __future__ import annotations
+
+import typer
+
+from headwater.cli.arguments import OutputFormat, TableOptions, TablePath, open_given_table
+from headwater.cli.output import Format, output_of, say
+
+app = typer.Typer(no_args_is_help=True, help="The lock of a table.")
+
+
+@app.command()
+def show(path: TablePath, options: TableOptions = None, output: OutputFormat = Format.TEXT) -> None:
+    """Show who holds the table lock, since when and until when."""
+    with open_given_table(path, options) as table:
+        rows = table.inspect.locks()
+    output_of(output).show_rows(rows, nothing="Nobody holds the lock.")
+
+
+@app.command("break")
+def break_lock(path: TablePath, options: TableOptions = None) -> None:
+    """Remove a lock whose lease has run out; one that is held is left alone (exit code 5)."""
+    with open_given_table(path, options) as table:
+        broken = table.context.components.locks.break_expired()
+    say("Nobody holds the lock." if broken is None else f"The lock of {broken.owner} is removed.")

@@ -1,0 +1,318 @@
+"""`headwater service`: what keeps a table in order. Each may run beside writers and itself."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from enum import StrEnum, unique
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.arguments import (
+    Confirmed,
+    OutputFormat,
+    TableOptions,
+    TablePath,
+    confirm,
+    open_given_table,
+    split_columns,
+)
+from headwater.cli.output import Format, Output, output_of, say
+from headwater.cli.progress import shown_while, with_progress
+
+if TYPE_CHECKING:
+    from headwater.seams.clock import Clock
+
+_STEP_MS = 200
+
+app = typer.Typer(no_args_is_help=True, help="What keeps a table in order.")
+
+PlanTime = Annotated[
+    str | None,
+    typer.Option("--instant", help="The plan to execute; by default the oldest that waits."),
+]
+OnlyPlan = Annotated[
+    bool, typer.Option("--plan", help="Only plan it, for anybody to execute later.")
+]
+
+
+@unique
+class Order(StrEnum):
+    """How clustering sorts by several columns."""
+
+    LINEAR = "linear"
+    ZORDER = "zorder"
+    HILBERT = "hilbert"
+
+
+@app.command()
+def compact(
+    path: TablePath,
+    plan: OnlyPlan = False,
+    instant: PlanTime = None,
+    if_due: Annotated[
+        bool, typer.Option("--if-due", help="Only if enough was written since the last one.")
+    ] = False,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Merge log files into base files."""
+    with open_given_table(path, options) as table, shown_while("compacting") as report:
+        services = with_progress(table, report).services
+        if plan:
+            done: Any = _planned(services.schedule_compaction(only_if_due=if_due))
+        else:
+            done = services.compact(instant, only_if_due=if_due)
+    _show(output_of(output), done, "There is nothing to compact.")
+
+
+@app.command()
+def log_compact(
+    path: TablePath,
+    plan: OnlyPlan = False,
+    instant: PlanTime = None,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Put the log files of file groups into one each."""
+    with open_given_table(path, options) as table, shown_while("compacting logs") as report:
+        services = with_progress(table, report).services
+        if plan:
+            done: Any = _planned(services.schedule_log_compaction())
+        else:
+            done = services.log_compact(instant)
+    _show(output_of(output), done, "No file group has enough log files.")
+
+
+@app.command()
+def cluster(
+    path: TablePath,
+    sort_by: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Columns to sort the rows by.")
+    ] = None,
+    order: Annotated[Order | None, typer.Option(help="How to sort by several columns.")] = None,
+    partition: Annotated[
+        list[str] | None, typer.Option(help="A partition such as city=sf; may be repeated.")
+    ] = None,
+    cancellable: Annotated[
+        bool, typer.Option(help="Writes to the same file groups cancel it, and are not held up.")
+    ] = False,
+    plan: OnlyPlan = False,
+    instant: PlanTime = None,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Lay rows out anew: larger files, sorted by what queries filter on."""
+    with open_given_table(path, options) as table, shown_while("clustering") as report:
+        services = with_progress(table, report).services
+        if instant is None:
+            instant = services.schedule_clustering(
+                split_columns(sort_by),
+                order=None if order is None else order.value,
+                partitions=partition,
+                cancellable=cancellable,
+            )
+        done: Any = _planned(instant) if plan or instant is None else services.cluster(instant)
+    _show(output_of(output), done, "There is nothing to gain by clustering.")
+
+
+@app.command()
+def clean(
+    path: TablePath, options: TableOptions = None, output: OutputFormat = Format.TEXT
+) -> None:
+    """Delete files that no reader within retention needs, and what failed jobs left."""
+    with open_given_table(path, options) as table, shown_while("cleaning") as report:
+        done = with_progress(table, report).services.clean()
+    _show(output_of(output), done, "There is nothing to clean.")
+
+
+@app.command()
+def archive(
+    path: TablePath, options: TableOptions = None, output: OutputFormat = Format.TEXT
+) -> None:
+    """Move the oldest instants to the archived timeline."""
+    with open_given_table(path, options) as table, shown_while("archiving"):
+        done = table.services.archive()
+    archived = [str(instant.requested_time) for instant in done.archived]
+    output_of(output).show_fields(
+        {"archived": len(archived), "first": archived[:1], "last": archived[-1:]}
+    )
+
+
+@app.command()
+def savepoint(
+    path: TablePath,
+    instant: Annotated[
+        str | None, typer.Option(help="The commit to protect; the last one unless given.")
+    ] = None,
+    comment: Annotated[str, typer.Option(help="Why.")] = "",
+    delete: Annotated[
+        str | None, typer.Option(metavar="INSTANT", help="Protect this commit no longer.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--list", help="Show the savepoints there are.")] = False,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Protect a commit from cleaning and archival, so that it can be restored."""
+    with open_given_table(path, options) as table:
+        if delete is not None:
+            table.services.delete_savepoint(delete)
+            say(f"{delete} is not protected any more")
+            return
+        done: Any = (
+            table.services.savepoints()
+            if show
+            else table.services.savepoint(instant, comment=comment)
+        )
+    _show(output_of(output), done, "The table has no savepoints.")
+
+
+@app.command()
+def restore(
+    path: TablePath,
+    instant: Annotated[str, typer.Argument(help="The commit of the savepoint to return to.")],
+    yes: Confirmed = False,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Take back all that completed after a savepoint's commit."""
+    confirm(f"Take back all that completed after {instant}?", is_confirmed=yes)
+    with open_given_table(path, options) as table, shown_while("restoring"):
+        done = table.services.restore(instant)
+    _show(output_of(output), done, "")
+
+
+@app.command()
+def rollback(
+    path: TablePath,
+    instant: Annotated[
+        str | None,
+        typer.Argument(help="A failed write or the last commit; all failed writes unless given."),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option(help="Watch writers that may be dead until that is certain.")
+    ] = False,
+    yes: Confirmed = False,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Roll back failed writes, or the last commit to complete."""
+    if instant is not None:
+        confirm(f"Roll back {instant}?", is_confirmed=yes)
+    with open_given_table(path, options) as table, shown_while("rolling back"):
+        done: Any = (
+            table.services.rollback_failed_writes(wait=wait)
+            if instant is None
+            else table.services.rollback(instant, wait=wait)
+        )
+    _show(output_of(output), done, "No failed write is there to roll back.")
+
+
+@app.command()
+def run(
+    path: TablePath,
+    services: Annotated[
+        str,
+        typer.Option(
+            "--run",
+            metavar="A,B",
+            help="Of compaction, log_compaction, clustering, clean and archive.",
+        ),
+    ] = "compaction,clean,archive",
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two rounds.")] = 60.0,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many rounds; never unless given.")
+    ] = None,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Run services in a loop until Ctrl-C or SIGTERM; safe on several machines at once."""
+    with open_given_table(path, options) as table:
+        stop = _StopAfter(table.context.clock, rounds)
+        with _stopped_by_signals(stop):
+            say("Services run until Ctrl-C." if rounds is None else f"{rounds} rounds of services.")
+            report = table.services.run_forever(
+                stop, run=split_columns(services) or (), pause_s=every
+            )
+    output_of(output).show_fields(
+        {
+            "rounds": report.rounds,
+            **{f"{name} done": count for name, count in sorted(report.done.items())},
+            **{f"{name} failed": count for name, count in sorted(report.failed.items())},
+        }
+    )
+
+
+@contextmanager
+def _stopped_by_signals(stop: _StopAfter) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the loop after the service that is running."""
+    before = {
+        each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+class _StopAfter:
+    """Comes with a signal of the system, or after so many rounds."""
+
+    def __init__(self, clock: Clock, rounds: int | None) -> None:
+        self._clock = clock
+        self._left = rounds
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, timeout: float) -> bool:
+        """Wait in short steps: a signal does not end a sleep."""
+        if self._left is not None:
+            self._left -= 1
+            self._is_set = self._is_set or self._left <= 0
+        until_ms = self._clock.monotonic_ms() + int(timeout * 1000)
+        while not self._is_set and self._clock.monotonic_ms() < until_ms:
+            self._clock.sleep_ms(_STEP_MS)
+        return self._is_set
+
+
+def _planned(instant: str | None) -> dict[str, str] | None:
+    return None if instant is None else {"instant": instant}
+
+
+def _show(output: Output, done: Any, nothing: str) -> None:
+    """Print results of services; each is a dataclass or a dictionary."""
+    import pyarrow as pa
+
+    if isinstance(done, list):
+        output.show_rows(pa.Table.from_pylist([_fields(one) for one in done]), nothing=nothing)
+    elif done is None:
+        output.show_rows(pa.table({}), nothing=nothing)
+    else:
+        output.show_fields(_fields(done))
+
+
+def _fields(done: Any) -> dict[str, Any]:
+    if not is_dataclass(done):
+        return dict(done)
+    shown: dict[str, Any] = {}
+    for field in fields(done):
+        value = getattr(done, field.name)
+        if isinstance(value, tuple):
+            # Files and file groups are many; how many says enough.
+            shown[field.name] = [str(each) for each in value] if len(value) <= 1 else len(value)
+        else:
+            shown[field.name] = value if isinstance(value, bool | int) else _text(value)
+    return shown
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

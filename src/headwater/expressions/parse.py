@@ -1,0 +1,87 @@
+"""Parsing SQL expressions as Spark writes them, with places in messages."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TypeAlias
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.spark import SparkParser
+
+from headwater.errors import InvalidInputError
+
+Tree: TypeAlias = exp.Expr
+"""A node of the syntax tree."""
+
+SUPPORTED = (
+    "Supported are comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, arithmetic, CASE, CAST, "
+    "TRY_CAST, fields of structs, and the functions abs, coalesce, concat, contains, day, "
+    "endswith, if, length, lower, month, nullif, startswith, trim, upper and year"
+)
+
+_DEPTH_MAX = 200
+"""Nobody writes more brackets by hand, and they would exhaust the stack."""
+
+
+class HeadwaterSpark(Spark):
+    """Spark 4: a doubled quote is a quote, and CAST fails where TRY_CAST gives null."""
+
+    class Tokenizer(Spark.Tokenizer):
+        STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
+
+    class Parser(SparkParser):
+        STRICT_CAST = True
+
+
+def parse_expression(text: str) -> Tree:
+    """Return the syntax tree of a SQL expression.
+
+    Raises:
+        InvalidInputError: the text is no expression; the message has the place.
+    """
+    if not text.strip():
+        raise InvalidInputError(f"The condition is empty. {SUPPORTED}")
+    if max(_depths(text)) > _DEPTH_MAX:
+        raise InvalidInputError(f"The condition has more than {_DEPTH_MAX} open brackets: {text}")
+    try:
+        return sqlglot.parse_one(text, dialect=HeadwaterSpark, into=exp.Condition)
+    except ParseError as error:
+        first: dict[str, Any] = error.errors[0] if error.errors else {}
+        what = str(first.get("description") or error).split(" for <class")[0].rstrip(".")
+        found = first.get("highlight")
+        at = len(str(first.get("start_context") or ""))
+        near = f" near {found!r}" if found else ""
+        raise InvalidInputError(f"{what}{near}\n{_marked(text, at)}\n{SUPPORTED}") from error
+    except TokenError as error:
+        raise InvalidInputError(
+            f"A text or a bracket has no end\n{_marked(text, len(text))}\n{SUPPORTED}"
+        ) from error
+
+
+def refused(text: str, node: Tree, what: str) -> InvalidInputError:
+    """Return the error of a part of an expression that cannot be evaluated."""
+    return InvalidInputError(f"{what}\n{_marked(text, _place(node))}\n{SUPPORTED}")
+
+
+def _place(node: Tree) -> int:
+    """Return where a node begins in the text, as far as its tokens tell."""
+    starts = [each.meta["start"] for each in node.walk() if "start" in each.meta]
+    return min(starts, default=0)
+
+
+def _marked(text: str, at: int) -> str:
+    """Return the line of a place with a mark under it."""
+    begin = text.rfind("\n", 0, at) + 1
+    end = text.find("\n", at)
+    line = text[begin:] if end < 0 else text[begin:end]
+    return f"  {line}\n  {' ' * (at - begin)}^ position {at + 1}"
+
+
+def _depths(text: str) -> list[int]:
+    depth, depths = 0, [0]
+    for sign in text:
+        depth += (sign == "(") - (sign == ")")
+        depths.append(depth)
+    return depths

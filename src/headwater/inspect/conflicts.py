@@ -1,0 +1,68 @@
+"""Which work met other work, and what became of it?
+
+The active timeline and the entries of cancellations say it: plans that gave way to writes, and
+failed writes that were rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from headwater.context import TableContext
+from headwater.errors import NotFoundError
+from headwater.format.timeline.records import decode_record
+from headwater.inspect.cancels import list_cancels
+from headwater.kernel.timeline.active import instant_path
+from headwater.model.instant import Action
+from headwater.model.service_metadata import RollbackMetadata
+
+SCHEMA = pa.schema(
+    [
+        pa.field("instant", pa.string(), nullable=False),  # What lost.
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("by", pa.string()),  # Whoever it gave way to, or the rollback.
+        pa.field("reason", pa.string()),
+    ]
+)
+
+
+def list_conflicts(table: TableContext) -> pa.Table:
+    """Return one row per piece of work that gave way, oldest first.
+
+    Raises:
+        CorruptTableError: a record of the timeline is unreadable; the error names it.
+    """
+    rows = sorted((*_cancelled(table), *_rolled_back(table)), key=lambda row: row["instant"])
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _cancelled(table: TableContext) -> Iterator[dict[str, Any]]:
+    for row in list_cancels(table.storage, table.layout).to_pylist():
+        yield {
+            "instant": row["instant"],
+            "outcome": "cancelled" if row["is_waiting"] else "aborted",
+            "by": row["cancelled_by"],
+            "reason": row["reason"],
+        }
+
+
+def _rolled_back(table: TableContext) -> Iterator[dict[str, Any]]:
+    for instant in table.load_timeline().completed:
+        if instant.action is not Action.ROLLBACK:
+            continue
+        path = instant_path(table.layout.timeline, instant)
+        try:
+            content = table.storage.read(path)
+        except NotFoundError:
+            continue  # Archived meanwhile.
+        done = decode_record(RollbackMetadata, content, path=path)
+        for target in done.instants_rollback:
+            yield {
+                "instant": target.commit_time,
+                "outcome": "rolled back",
+                "by": instant.requested_time,
+                "reason": f"{done.total_files_deleted} files deleted",
+            }

@@ -1,0 +1,146 @@
+"""What a write is asked to do, and what is refused before anything begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headwater.arrow.input_schema import stored_schema
+from headwater.arrow.meta_columns import META_COLUMNS
+from headwater.arrow.schema_evolution import evolve_schema
+from headwater.config.files import BULK_INSERT_SORT_COLUMNS, FileConfig
+from headwater.config.table import TableConfig
+from headwater.config.table_options import (
+    CDC_ENABLED,
+    GLOBAL_INDEXES,
+    INDEX_TYPE,
+    LOOKUP_INDEXES,
+    POPULATE_META_FIELDS,
+    IndexType,
+    MergeMode,
+)
+from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
+from headwater.kernel.view.table_view import TableView
+from headwater.metadata.writer import check_indexes_supported
+from headwater.operations.plan import Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRequest:
+    """What to write."""
+
+    operation: Operation
+    columns: pa.Schema | None
+    """The columns of the rows; None for an operation that brings none."""
+    is_partial: bool = False
+    partitions: tuple[str, ...] = ()
+    """What DELETE_PARTITIONS removes."""
+    extra_metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def check_features(config: TableConfig) -> None:
+    """Refuse a table with what each write has to keep up to date and this release does not."""
+    check_indexes_supported(config)
+    if config.is_cdc_enabled:
+        raise UnsupportedError(
+            f"Table {config.name} has {CDC_ENABLED.key}=true, so each write has to leave change "
+            "logs, which this release reads but does not write",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
+    if not config.has_meta_fields:
+        raise UnsupportedError(
+            f"Table {config.name} has {POPULATE_META_FIELDS.key}=false, which this release reads "
+            "but cannot write",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
+
+
+def check_request(config: TableConfig, request: WriteRequest) -> None:
+    if config.index_type not in (IndexType.BUCKET, *LOOKUP_INDEXES, None):
+        raise UnsupportedError(
+            f"Table {config.name} has a {config.index_type} index, which this release reads but "
+            "cannot write through"
+        )
+    if config.index_type is None and config.record_key_fields and request.columns is not None:
+        raise InvalidInputError(
+            f"Table {config.name} has a record key but does not say by which index its records "
+            f"were written. Open it with the option {INDEX_TYPE.key} that its other writers use"
+        )
+    if (
+        config.index_type in GLOBAL_INDEXES
+        and config.partition_columns
+        and request.operation is Operation.OVERWRITE_PARTITIONS
+    ):
+        raise UnsupportedError(
+            f"Table {config.name} has an index in which a key is there once, and a row that "
+            "replaces a partition may have the key of a record in another one. Delete the "
+            "partitions and upsert the rows, or overwrite the whole table",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
+    needs_key = request.operation in (Operation.UPSERT, Operation.DELETE)
+    if needs_key and not config.record_key_fields:
+        raise InvalidInputError(
+            f"Table {config.name} has no record key, so {request.operation.lower()} cannot tell "
+            "records apart. Use insert or bulk_insert, or create the table with record_key"
+        )
+
+
+def schema_after(view: TableView, request: WriteRequest, files: FileConfig) -> pa.Schema:
+    """Return the table's data columns after the write."""
+    before = view.schema()
+    if request.columns is None or request.operation is Operation.DELETE:
+        return before
+    data = pa.schema([column for column in request.columns if column.name not in META_COLUMNS])
+    written = stored_schema(data, before)
+    after = evolve_schema(before, written, allows_loss=files.allows_lossy_widening)
+    _check_deciding_columns(view.config, data)
+    if request.is_partial:
+        for column in data:
+            _check_whole(column.type, after.field(column.name).type, column.name)
+    return after
+
+
+def _check_whole(written: pa.DataType, stored: pa.DataType, path: str) -> None:
+    """Refuse a part of a struct in a partial write: a column is written as a whole or not at all.
+
+    Its other fields would become null, where those of the table's columns that are not given stay.
+    """
+    if not (pa.types.is_struct(written) and pa.types.is_struct(stored)):
+        return
+    given = {part.name: part.type for part in written}
+    for part in stored:
+        inner = f"{path}.{part.name}"
+        if part.name not in given:
+            raise InvalidInputError(
+                f"The rows of a partial write have column {path} without its field {inner}, which "
+                "would become null. Give all fields of the column, or leave the column out"
+            )
+        _check_whole(given[part.name], part.type, inner)
+
+
+def _check_deciding_columns(config: TableConfig, columns: pa.Schema) -> None:
+    """Refuse rows without a column that says where they belong or whether they win.
+
+    Null would be a partition of its own, and an ordering value that loses to all others.
+    """
+    roles = [("key or partition path", (*config.record_key_fields, *config.partition_columns))]
+    if config.merge_mode is MergeMode.EVENT_TIME_ORDERING:
+        roles.append(("ordering", config.ordering_fields))
+    for role, paths in roles:
+        for path in paths:
+            if path not in columns.names and path.split(".")[0] not in columns.names:
+                raise InvalidInputError(
+                    f"Column {path} is part of the {role} of table {config.name}, but the rows "
+                    f"have the columns {', '.join(columns.names)}. Add the column"
+                )
+
+
+def check_sort_columns(files: FileConfig, request: WriteRequest, schema: pa.Schema) -> None:
+    unknown = [name for name in files.sort_columns if name not in schema.names]
+    if unknown and request.operation is Operation.BULK_INSERT:
+        raise InvalidInputError(
+            f"{BULK_INSERT_SORT_COLUMNS.key} names {', '.join(unknown)}, but the columns are "
+            f"{', '.join(schema.names)}"
+        )

@@ -1,0 +1,186 @@
+"""`headwater service`, `plan`, `lock`, `heartbeat`, `conflict`, `top` and `doctor`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.conftest import Ask, Run, rows
+
+import headwater as hw
+
+LOCK = ("-o", "hoodie.write.lock.provider=filesystem")
+
+
+def test_a_compaction_is_planned_and_executed(run: Run, ask: Ask, logged: hw.Table) -> None:
+    logged.upsert(rows({"ny-a": 5}))
+    planned = ask("service", "compact", logged.uri, "--plan")["instant"]
+    waiting = ask("plan", "list", logged.uri)
+    assert [(row["instant"], row["action"], row["file_groups"]) for row in waiting] == [
+        (planned, "compaction", 2)
+    ]
+    assert {row["partition"] for row in ask("plan", "show", logged.uri, planned)} == {
+        "city=ny",
+        "city=sf",
+    }
+    done = ask("service", "compact", logged.uri, "--instant", planned)
+    assert (done["instant"], done["row_count"], done["file_groups"]) == (planned, 2, 2)
+    assert ask("plan", "list", logged.uri) == []
+    code, out, _ = run("service", "compact", logged.uri)
+    assert (code, out) == (0, "There is nothing to compact.\n")
+
+
+def test_logs_are_compacted(run: Run, ask: Ask, logged: hw.Table) -> None:
+    for fare in range(4):
+        logged.upsert(rows({"sf-a": fare}))
+    done = ask(
+        "service", "log-compact", logged.uri, "-o", "hoodie.log.compaction.blocks.threshold=2"
+    )
+    assert done["file_groups"]
+    assert "enough" in run("service", "log-compact", logged.uri)[1]
+
+
+def test_a_clustering_gives_way_to_a_cancellation(run: Run, ask: Ask, table: hw.Table) -> None:
+    planned = ask("service", "cluster", table.uri, "--sort-by", "fare", "--cancellable", "--plan")
+    instant = planned["instant"]
+    (row,) = ask("plan", "list", table.uri)
+    assert (row["is_cancellable"], row["is_cancelled"], row["worker"]) == (True, False, None)
+    assert run("plan", "cancel", table.uri, instant)[0] == 2
+    assert run("plan", "cancel", table.uri, instant, "--yes", "--reason", "a night shift")[0] == 0
+    assert ask("plan", "list", table.uri)[0]["is_cancelled"]
+    assert run("plan", "abort", table.uri, instant)[0] == 0
+    assert ask("plan", "list", table.uri) == []
+    (lost,) = ask("conflict", "list", table.uri)
+    assert (lost["instant"], lost["outcome"], lost["reason"]) == (
+        instant,
+        "aborted",
+        "a night shift",
+    )
+    code, _, err = run("plan", "show", table.uri, "20200101000000000")
+    assert (code, "20200101000000000" in err) == (3, True)
+
+
+def test_a_clustering_sorts(ask: Ask, table: hw.Table) -> None:
+    done = ask("service", "cluster", table.uri, "--sort-by", "fare", "--partition", "city=sf")
+    assert done["completion_time"]
+    assert "file_groups" in done
+
+
+def test_a_savepoint_is_made_restored_and_deleted(run: Run, ask: Ask, table: hw.Table) -> None:
+    saved = ask("service", "savepoint", table.uri, "--comment", "before the import")["instant"]
+    assert [row["comment"] for row in ask("service", "savepoint", table.uri, "--list")] == [
+        "before the import"
+    ]
+    table.upsert(rows({"sf-a": 99}))
+    assert run("service", "restore", table.uri, saved)[0] == 2
+    ask("service", "restore", table.uri, saved, "--yes")
+    assert 99 not in table.read_arrow(["fare"])["fare"].to_pylist()
+    assert run("service", "savepoint", table.uri, "--delete", saved)[0] == 0
+    assert "no savepoints" in run("service", "savepoint", table.uri, "--list")[1]
+
+
+def test_the_last_commit_is_rolled_back(run: Run, ask: Ask, table: hw.Table) -> None:
+    last = table.history()["instant"][0].as_py()
+    assert run("service", "rollback", table.uri, last)[0] == 2
+    assert ask("service", "rollback", table.uri, last, "--yes")["instant"] == last
+    assert table.read_arrow(["fare"])["fare"].to_pylist().count(1) == 1
+    assert ask("conflict", "list", table.uri)[0]["outcome"] == "rolled back"
+    assert "No failed write" in run("service", "rollback", table.uri)[1]
+
+
+def test_old_files_and_instants_go(run: Run, ask: Ask, table: hw.Table) -> None:
+    for fare in range(6):
+        table.upsert(rows({"sf-a": fare}))
+    (cleaned,) = ask("service", "clean", table.uri, "-o", "hoodie.clean.commits.retained=1")
+    assert cleaned["deleted_paths"]
+    assert "nothing to clean" in run("service", "clean", table.uri)[1]
+    options = (
+        "hoodie.keep.min.commits=3",
+        "hoodie.keep.max.commits=4",
+        "hoodie.clean.commits.retained=1",
+        "hoodie.metadata.compact.max.delta.commits=1",
+    )
+    given = [part for option in options for part in ("-o", option)]
+    assert ask("service", "archive", table.uri, *given)["archived"] > 0
+
+
+def test_services_run_in_rounds(ask: Ask, logged: hw.Table) -> None:
+    done = ask("service", "run", logged.uri, "--rounds", "2", "--every", "0.1", "--run", "clean")
+    assert done["rounds"] == 2
+
+
+def test_the_loop_ends_by_a_signal(logged: hw.Table) -> None:
+    """After the round it is in, with what it did."""
+    command = [sys.executable, "-m", "headwater.cli.main", "service", "run", logged.uri]
+    with subprocess.Popen(
+        [*command, "--run", "clean", "--output", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as loop:
+        assert loop.stderr is not None
+        assert "run until" in loop.stderr.readline()
+        loop.send_signal(signal.SIGTERM)
+        out, _ = loop.communicate(timeout=600)
+    assert loop.returncode == 0
+    assert json.loads(out)["rounds"] >= 0
+
+
+def test_a_lock_is_shown_and_broken_only_when_expired(run: Run, ask: Ask, table: hw.Table) -> None:
+    assert "Nobody" in run("lock", "show", table.uri, *LOCK)[1]
+    other = hw.open_table(table.uri, {"hoodie.write.lock.provider": "filesystem"})
+    with other.context.txn.hold():
+        (held,) = ask("lock", "show", table.uri, *LOCK)
+        assert held["owner"]
+        assert run("lock", "break", table.uri, *LOCK)[0] == 5
+    code, _, err = run("lock", "break", table.uri, *LOCK)
+    assert (code, "Nobody" in err) == (0, True)
+
+
+def test_nobody_is_at_work(run: Run, ask: Ask, table: hw.Table) -> None:
+    assert ask("heartbeat", "list", table.uri) == []
+    assert "Nobody is at work" in run("heartbeat", "list", table.uri)[1]
+
+
+def test_top_shows_a_table_at_work(run: Run, logged: hw.Table) -> None:
+    planned = logged.services.schedule_compaction()
+    code, out, _ = run("top", logged.uri, "--looks", "2", "--every", "0.1")
+    assert code == 0
+    assert planned is not None
+    assert planned in out
+    assert "plans" in out
+
+
+def test_the_doctor_looks_at_this_machine_and_at_storage(ask: Ask, tmp_path: Path) -> None:
+    found = {row["check"]: row["result"] for row in ask("doctor", str(tmp_path))}
+    assert {found[check] for check in ("python", "pyarrow", "list", "write once", "clock")} == {
+        "ok"
+    }
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_doctor_says_what_to_do(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "no-python"))
+    code, out, _ = run("doctor")
+    assert code == 1
+    assert "unset it" in out
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    old = tmp_path / "bin"
+    old.mkdir()
+    (old / "java").write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    os.chmod(old / "java", 0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    code, out, _ = run("doctor")
+    assert code == 0
+    assert "JDK 17" in out
+
+
+def test_the_version_is_shown(run: Run) -> None:
+    assert run("--version")[:2] == (0, f"headwater {hw.__version__}\n")

@@ -1,0 +1,151 @@
+"""`headwater table`: creating, writing, reading, describing and dropping."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+from tests.unit.cli.conftest import Ask, Run, rows
+
+import headwater as hw
+
+NEW = rows({"sf-a": 7, "la-a": 9})
+MERGED = {"sf-a": 7, "ny-a": 2, "la-a": 9}
+
+
+def fares(table: hw.Table) -> dict[str, int]:
+    read = table.read_arrow(["id", "fare"]).to_pydict()
+    return dict(zip(read["id"], read["fare"], strict=True))
+
+
+def test_a_table_is_created_written_and_read(run: Run, ask: Ask, tmp_path: Path) -> None:
+    path, data = str(tmp_path / "trips"), tmp_path / "rows.parquet"
+    pq.write_table(NEW, data)
+    columns = "id string, city string, fare int"
+    made = ask("table", "create", path, "--schema", columns, "--record-key", "id", "--buckets", "2")
+    assert made["name"] == "trips"
+    done = ask("table", "write", path, str(data))
+    assert (done["inserted"], done["updated"]) == (2, 0)
+    assert sorted(ask("table", "read", path, "--columns", "id,fare"), key=str) == [
+        {"id": "la-a", "fare": 9},
+        {"id": "sf-a", "fare": 7},
+    ]
+    code, _, err = run("table", "create", path, "--schema", columns)
+    assert code == 4
+    assert "trips" in err
+
+
+def test_a_file_may_give_the_columns(ask: Ask, tmp_path: Path) -> None:
+    data = tmp_path / "rows.parquet"
+    pq.write_table(NEW, data)
+    path = str(tmp_path / "trips")
+    ask(
+        "table", "create", path, "--schema", str(data), "--record-key", "id", "--type=MERGE_ON_READ"
+    )
+    assert [row["column"] for row in ask("table", "schema", path)] == ["id", "city", "fare"]
+    assert ask("table", "describe", path)["type"] == "MERGE_ON_READ"
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "csv", "json", "jsonl"])
+def test_rows_go_out_to_files_and_come_back(
+    run: Run, ask: Ask, table: hw.Table, tmp_path: Path, ending: str
+) -> None:
+    data = tmp_path / f"rows.{ending}"
+    code, out, err = run("table", "read", table.uri, "--to", str(data))
+    assert (code, out) == (0, "")
+    assert "2 rows" in err
+    other = hw.create_table(tmp_path / "other", schema=table.schema, record_key="id")
+    assert ask("table", "write", other.uri, str(data))["inserted"] == 2
+    assert fares(other) == fares(table)
+
+
+def test_what_files_hold_is_upserted_inserted_or_deleted(
+    ask: Ask, table: hw.Table, tmp_path: Path
+) -> None:
+    data = tmp_path / "rows.csv"
+    pacsv.write_csv(NEW, data)
+    ask("table", "write", table.uri, str(data))
+    assert fares(table) == MERGED
+    assert ask("table", "write", table.uri, str(data), "--operation", "delete")["deleted"] == 2
+    assert fares(table) == {"ny-a": 2}
+    ask("table", "write", table.uri, str(data), "--operation", "overwrite")
+    assert fares(table) == {"sf-a": 7, "la-a": 9}
+
+
+def test_files_that_hold_no_rows_are_refused(run: Run, table: hw.Table, tmp_path: Path) -> None:
+    code, _, err = run("table", "write", table.uri, str(tmp_path / "missing.parquet"))
+    assert (code, "missing.parquet" in err) == (3, True)
+    (tmp_path / "rows.txt").write_text("a,b\n")
+    code, _, err = run("table", "write", table.uri, str(tmp_path / "rows.txt"))
+    assert (code, ".parquet" in err) == (2, True)
+    (tmp_path / "broken.parquet").write_text("no Parquet")
+    code, _, err = run("table", "write", table.uri, str(tmp_path / "broken.parquet"))
+    assert (code, "broken.parquet" in err) == (2, True)
+    feather.write_feather(pa.table({"id": [1]}), tmp_path / "other.arrow")
+    pq.write_table(pa.table({"id": ["a"]}), tmp_path / "some.parquet")
+    code, _, err = run(
+        *(
+            "table",
+            "write",
+            table.uri,
+            str(tmp_path / "other.arrow"),
+            str(tmp_path / "some.parquet"),
+        )
+    )
+    assert (code, "do not fit together" in err) == (2, True)
+    assert fares(table) == {"sf-a": 3, "ny-a": 2}
+
+
+def test_rows_are_filtered_and_limited(run: Run, ask: Ask, table: hw.Table) -> None:
+    assert ask("table", "read", table.uri, "--where", "fare > 2", "--columns", "id") == [
+        {"id": "sf-a"}
+    ]
+    code, out, err = run("table", "read", table.uri, "--limit", "1", "--output", "csv")
+    assert code == 0
+    assert len(out.splitlines()) == 2
+    assert "1 of 2 rows" in err
+    first = table.history()["completion_time"].to_pylist()[-1]
+    assert {"id": "sf-a", "fare": 1} in ask(
+        "table", "read", table.uri, "--as-of", first, "--columns", "id,fare"
+    )
+    code, _, err = run("table", "read", table.uri, "--where", "nope = 1")
+    assert (code, "nope" in err) == (2, True)
+
+
+def test_history_and_schema_are_shown(run: Run, ask: Ask, table: hw.Table) -> None:
+    history = ask("table", "history", table.uri)
+    assert [row["operation"] for row in history] == ["UPSERT", "INSERT"]
+    assert history[0]["updated"] == 1
+    assert len(ask("table", "history", table.uri, "--last", "1")) == 1
+    assert "UPSERT" in run("table", "history", table.uri)[1]
+    assert ask("table", "schema", table.uri)[2] == {
+        "column": "fare",
+        "type": "int32",
+        "nullable": True,
+    }
+    code, out, _ = run("table", "schema", table.uri, "--output", "csv")
+    assert (code, out.splitlines()[0]) == (0, "column,type,nullable")
+
+
+def test_a_table_is_dropped_when_that_is_meant(run: Run, table: hw.Table) -> None:
+    code, _, err = run("table", "drop", table.uri)
+    assert code == 2
+    assert "--yes" in err
+    assert fares(table) == {"sf-a": 3, "ny-a": 2}
+    code, _, err = run("table", "drop", table.uri, "--yes")
+    assert code == 0
+    assert "files deleted" in err
+    assert not [path for path in Path(table.uri).rglob("*") if path.is_file()]
+    assert run("table", "describe", table.uri)[0] == 3
+
+
+def test_errors_of_every_command_are_json_where_output_is(run: Run, tmp_path: Path) -> None:
+    for command in ("describe", "schema", "history", "read"):
+        code, out, err = run("table", command, str(tmp_path / "nothing"), "--output", "json")
+        assert (code, out) == (3, "")
+        assert json.loads(err)["kind"] == "not_found.table"
