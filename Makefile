@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-spark test-cluster test-long test-more test-writers test-indexing chaos hudi test-hudi test-all sim check demo bench bench-hudi docs clean
+.PHONY: help install java fmt lint types layers test unit test-spark test-cluster test-long test-more test-writers test-indexing chaos hudi test-hudi stores test-stores test-all sim check demo bench bench-hudi docs clean
 
 # Tests start many processes, which would each compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -51,7 +51,7 @@ layers: install ## imports point down only
 	@$(BIN)/lint-imports
 
 unit: install java ## the tests that need no session of Spark, the short simulation among them
-	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal --ignore=tests/spark --ignore=tests/hudi
+	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores
 
 test-spark: install java ## the tests that share one session of Spark, in one process
 	@$(RECORDED) $(PYTEST) tests/spark
@@ -62,7 +62,7 @@ test-cluster: install java ## all Spark tests on a standalone cluster of two wor
 test-long: test-writers test-indexing chaos test-more ## what takes minutes: those four
 
 test-more: install java ## tests with more rows, shapes and examples than make test takes
-	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi --ignore=tests/processes
+	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores --ignore=tests/processes
 
 test-writers: install ## eight writer processes, fifty commits each, some of them killed
 	@HEADWATER_TEST_WRITERS=8 HEADWATER_TEST_COMMITS=50 $(RECORDED) $(PYTEST) -m "" tests/processes/test_writer_processes.py
@@ -80,12 +80,18 @@ test-hudi: install java ## both directions against Apache Hudi itself; skips whe
 	-@PYTHON=$(PYTHON) scripts/get-hudi.sh
 	@$(RECORDED) $(PYTEST) tests/hudi
 
+stores: ## fetch the object stores that tests run on loopback into a cache outside the project
+	-@scripts/get-stores.sh
+
+test-stores: install stores ## storage, operations, services and files on servers of S3 and Azure
+	@$(RECORDED) $(PYTEST) -m "" tests/stores
+
 test: install java ## all that CI runs; under ten minutes on two cores
 	@$(MAKE) $(BESIDE) lint types layers
 	@$(SUITES) beside "$(MAKE)" unit test-spark
 
 # What is quick and looks everywhere comes first, so that a night that is cut short has said most.
-ALL := test sim test-cluster test-more test-writers chaos test-indexing test-hudi
+ALL := test sim test-cluster test-more test-writers chaos test-indexing test-stores test-hudi
 
 test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night
 	@$(SUITES) all "$(MAKE)" $(ALL)

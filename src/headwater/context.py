@@ -26,6 +26,7 @@ from headwater.kernel.table_config import load_table_config, table_layout, with_
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.attempts import load_newest_number
 from headwater.kernel.txn.cancel import Cancellations
+from headwater.kernel.txn.heartbeat import age_by_store
 from headwater.kernel.txn.locks.in_process import InProcessLocks
 from headwater.kernel.txn.locks.select import lock_provider_for
 from headwater.kernel.txn.rollback import Rollbacks
@@ -156,6 +157,7 @@ class TableContext:
             self.layout,
             lock_timeout_ms=self.lock_config.acquire_timeout_ms,
             clock_ahead_ms_max=self.write_config.clock_ahead_ms_max,
+            age_ms=age_by_store(self.storage),
             load_markers=load_every_marker,
             load_keys=load_record_keys,
         )

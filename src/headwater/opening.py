@@ -112,6 +112,6 @@ def _context(place: Place, config: TableConfig, defaults: Mapping[str, str] | No
 
 def _checked(table: TableContext) -> TableContext:
     """Say now what would otherwise fail the first write."""
-    chosen_provider(table.lock_config)
+    chosen_provider(table.lock_config, table.storage)
     check_concurrency(table.config, table.write_config)
     return table

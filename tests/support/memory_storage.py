@@ -15,10 +15,10 @@ from io import BytesIO
 from typing import BinaryIO, TypeVar
 
 from headwater.errors import AlreadyExistsError, ConflictError, NotFoundError
-from headwater.seams.buffered_output import buffered_output
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.storage import ObjectInfo, StoredObject
 from headwater.seams.storage_arguments import check_folder, check_path, check_range
+from headwater.testing.buffered_output import buffered_output
 
 T = TypeVar("T")
 R = TypeVar("R")

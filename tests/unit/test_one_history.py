@@ -15,6 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -60,7 +61,8 @@ OPTIONS = {
 WITHOUT_INDEXES = {"hoodie.metadata.enable": "false"}
 
 
-class Kind(NamedTuple):
+@dataclass(frozen=True)
+class Kind:
     """How the twins of one machine are made."""
 
     index: str

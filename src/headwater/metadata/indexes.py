@@ -178,7 +178,8 @@ class Indexes:
         run_metadata_services(replace(metadata_services(self._table.reload()), commits=0))
 
     def _check_lock_provider(self) -> None:
-        if self._needs_chosen_lock and chosen_provider(self._table.lock_config) is None:
+        table = self._table
+        if self._needs_chosen_lock and chosen_provider(table.lock_config, table.storage) is None:
             raise InvalidInputError(
                 "Indexes are built beside writers, so all of them need a lock that they have "
                 f"chosen, and table {self._table.config.name} is opened without one. Set "

@@ -191,6 +191,7 @@ def start_write(
         table.claim(),
         encode_record(CommitMetadata(operation_type=request.operation)),
         is_single_writer=table.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER,
+        on_dead=table.rollbacks.roll_back,
     )
     service: RunningMarkerService | None = None
     try:

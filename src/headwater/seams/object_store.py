@@ -29,7 +29,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
-from headwater.errors import HeadwaterError, NotFoundError, StorageError, UnsupportedError
+from headwater.errors import HeadwaterError, NotFoundError, Retry, StorageError, UnsupportedError
 from headwater.seams.new_object import (
     PART_BYTES,
     PARTS_AT_ONCE,
@@ -215,8 +215,10 @@ class ObjectStorage:
             return
         try:
             self._call("delete", unwanted[0], lambda: self._store.delete(unwanted))
-        except NotFoundError:
-            # GCS and Azure stop at what is gone already.
+        except (NotFoundError, StorageError) as error:
+            if error.retry is Retry.NEVER and isinstance(error, StorageError):
+                raise
+            # GCS and Azure stop at what is gone already; and many at once can be too many.
             self.at_once(self.delete, unwanted)
 
     def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:

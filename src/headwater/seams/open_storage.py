@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from obstore.store import AzureConfig, ClientConfig, GCSConfig, S3Config
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):/", re.IGNORECASE)
+_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "az", "abfs", "abfss"})
 _SCHEMES = "file, s3, s3a, gs, az, abfs and abfss, or a plain path"
 
 _TIMEOUT_KEY = "timeout"
@@ -79,6 +80,11 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
             raise InvalidInputError(
                 f"No storage for the scheme {scheme!r} of {uri!r}. Use one of {_SCHEMES}"
             )
+
+
+def is_object_store(uri: str) -> bool:
+    """Whether a location is in an object store, which many hosts reach."""
+    return bool(uri) and _parse_scheme(uri) in _OBJECT_STORES
 
 
 def _parse_scheme(uri: str) -> str | None:

@@ -65,7 +65,7 @@ def writing(table: TableContext) -> Iterator[TableContext]:
     Raises:
         InvalidInputError: kind INVALID_OPTION; the lock does not work between processes.
     """
-    if chosen_provider(table.lock_config) == "in_process":
+    if chosen_provider(table.lock_config, table.storage) == "in_process":
         raise InvalidInputError(
             f"{PROVIDER_KEY} is an in-process lock, but Spark plans and commits a write of the "
             "data source in different processes. Leave the option out to use a lock file of the "

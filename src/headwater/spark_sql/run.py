@@ -68,7 +68,7 @@ def sql(
             return spark.createDataFrame([], "result string")
 
 
-def _parsed(statement: str) -> exp.Expression:
+def _parsed(statement: str) -> exp.Expr:
     try:
         parsed = [each for each in sqlglot.parse(statement, read="spark") if each is not None]
     except sqlglot.ParseError as error:
@@ -83,7 +83,7 @@ def _parsed(statement: str) -> exp.Expression:
     return parsed[0]
 
 
-def _run(statement: exp.Expression, names: Names) -> Any:
+def _run(statement: exp.Expr, names: Names) -> Any:
     """Run a statement that is ours; None if it is for Spark."""
     match statement:
         case exp.Create(kind="TABLE") if ddl.is_ours(statement):

@@ -15,11 +15,11 @@ from typing import Any, BinaryIO, TypeVar
 from uuid import UUID
 
 from headwater.errors import NotFoundError
-from headwater.seams.buffered_output import buffered_output
 from headwater.seams.clock import Timer
 from headwater.seams.ids import Owner
 from headwater.seams.lock import TABLE, LockInfo
 from headwater.seams.storage import ObjectInfo, StoredObject
+from headwater.testing.buffered_output import buffered_output
 from headwater.testing.operation import Kind, Op
 
 T = TypeVar("T")

@@ -3,7 +3,8 @@
 Expiry decides when others *try*, never whether that is safe: safety comes from the attempt number
 (see `attempts`). The owner judges itself by its own monotonic clock and, once lapsed, never beats
 again. An observer calls an attempt dead when its object has not changed for the expiry time on the
-observer's *own* monotonic clock (H-26), so no two clocks are ever compared; or at once, when the
+observer's *own* monotonic clock (H-26), so no two clocks are ever compared; how old it was when
+the observer first saw it the store says, by its own clock alone (N-75); or at once, when the
 system that both run on says that the owner's process has ended (N-61). A forked child finds its
 parent's heartbeat in its memory; to the child it has lapsed, and the parent goes on.
 
@@ -18,8 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from headwater.errors import ErrorKind, FencedError, StorageError
-from headwater.kernel.layout import heartbeat_path
+from headwater.errors import ErrorKind, FencedError, NotFoundError, StorageError
+from headwater.kernel.layout import CLOCK, heartbeat_path
 from headwater.kernel.txn.attempts import Attempt, encode_attempt, load_attempt
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock, Timer
@@ -180,12 +181,39 @@ def beat_together(storage: Storage, attempt: Attempt) -> bool:
     return True
 
 
+def age_by_store(storage: Storage) -> Callable[[Attempt], int]:
+    """Return what tells how old attempts are, by when the store says that they were written.
+
+    Both times are the store's, so no two clocks are compared. An attempt that was refreshed since
+    it was read is taken for younger than it is, never for older.
+    """
+
+    def age_ms(attempt: Attempt) -> int:
+        try:
+            storage.put(CLOCK, b"")
+            now, written = storage.at_once(storage.info, [CLOCK, attempt.path])
+        except (StorageError, NotFoundError) as error:
+            log.warning("the store does not say how old a heartbeat is error=%s", error)
+            return 0
+        # Stores tell whole seconds.
+        return max(0, now.modified_ms - written.modified_ms - 1_000)
+
+    return age_ms
+
+
 class HeartbeatWatch:
     """The observer's side: what this process has seen of other attempts, and since when."""
 
-    def __init__(self, clock: Clock, is_gone: Callable[[Owner], bool] = lambda _: False) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        is_gone: Callable[[Owner], bool] = lambda _: False,
+        age_ms: Callable[[Attempt], int] = lambda _: 0,
+    ) -> None:
+        """`age_ms` tells how long an attempt has been as it is when this process first sees it."""
         self._clock = clock
         self._is_gone = is_gone
+        self._age_ms = age_ms
         self._seen: dict[tuple[InstantTime, int], tuple[Attempt, int]] = {}
 
     def is_active(self, attempt: Attempt) -> bool:
@@ -196,11 +224,12 @@ class HeartbeatWatch:
         """How much longer the attempt counts as alive if it does not change; 0 once it is dead."""
         if attempt.is_released or self._is_gone(attempt.owner):
             return 0
-        now_ms = self._clock.monotonic_ms()
         key = (attempt.instant, attempt.attempt)
+        age_ms = 0 if key in self._seen else self._age_ms(attempt)
+        now_ms = self._clock.monotonic_ms()
         seen, since_ms = self._seen.get(key, (None, now_ms))
         if seen != attempt:
-            since_ms = now_ms
+            since_ms = now_ms - age_ms
             self._seen.pop(key, None)  # Reinsert as youngest, so the oldest is forgotten first.
             self._seen[key] = (attempt, since_ms)
             if len(self._seen) > _WATCHED_MAX:

@@ -219,14 +219,16 @@ class LockTransaction:
         load_markers: LoadMarkers = load_markers,
         clock_ahead_ms_max: int = 0,
         load_keys: LoadKeys | None = None,
+        age_ms: Callable[[Attempt], int] = lambda _: 0,
     ) -> None:
+        """`age_ms` tells how old the attempt of another process is when it is first seen."""
         self._components = components
         self._layout = layout
         self._lock_timeout_ms = lock_timeout_ms
         self._load_markers = load_markers
         self._clock_ahead_ms_max = clock_ahead_ms_max
         self._load_keys = load_keys
-        self._watch = HeartbeatWatch(components.clock, components.ids.is_gone)
+        self._watch = HeartbeatWatch(components.clock, components.ids.is_gone, age_ms)
         self._last_issued: InstantTime | None = None
         self._held: PerThread[HeldLock] = PerThread()
 

@@ -16,11 +16,18 @@ clean rolls the instant back. After an unknown outcome nothing is released or de
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headwater.errors import CommitUnknownError, ConflictError, ErrorKind, FencedError
+from headwater.errors import (
+    CommitUnknownError,
+    ConflictError,
+    ErrorKind,
+    FencedError,
+    HeadwaterError,
+)
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
 from headwater.kernel.txn.changes import Change
 from headwater.kernel.txn.conflicts import ConflictCheck
@@ -72,7 +79,7 @@ def request_write(
     Raises:
         ConflictError: kind LIVE_WRITER, another writer is at work on a single-writer table.
     """
-    decided = _start(components, txn, StartWrite(action, claim, is_single_writer))
+    decided, _ = _start(components, txn, StartWrite(action, claim, is_single_writer))
     return StartedWrite(txn, _heartbeat(components, decided.result), decided.lock_held_ms)
 
 
@@ -84,14 +91,26 @@ def start_inflight_write(
     content: bytes,
     *,
     is_single_writer: bool = False,
+    on_dead: Callable[[InstantTime], object] = lambda _: None,
 ) -> InflightWrite:
     """Request a new instant, go inflight with it at once, and begin its heartbeat.
+
+    `on_dead` is called with writes that it waited for and that turned out to be dead, so that
+    nobody else has to wait for them.
 
     Raises:
         ConflictError: kind LIVE_WRITER, another writer is at work on a single-writer table.
     """
-    decided = _start(components, txn, StartWrite(action, claim, is_single_writer, content))
-    return InflightWrite(txn, _heartbeat(components, decided.result), decided.lock_held_ms)
+    step = StartWrite(action, claim, is_single_writer, content)
+    decided, waited_for = _start(components, txn, step)
+    inflight = InflightWrite(txn, _heartbeat(components, decided.result), decided.lock_held_ms)
+    for dead in waited_for:
+        try:
+            on_dead(dead)
+        except HeadwaterError as error:
+            # The next clean takes it back; the write that is about to begin does not need it.
+            log.warning("dead write left to others instant=%s error=%s", dead, error)
+    return inflight
 
 
 def resume_inflight_write(
@@ -127,31 +146,39 @@ def _heartbeat(components: Components, started: Started) -> Heartbeat:
     )
 
 
-def _start(components: Components, txn: Transaction, step: StartWrite) -> Decided[Started]:
+def _start(
+    components: Components,
+    txn: Transaction,
+    step: StartWrite,
+) -> tuple[Decided[Started], tuple[InstantTime, ...]]:
     """Request the instant, having made sure that a writer who seems at work really is.
 
     What a killed writer left behind looks alive until it was seen unchanged for its expiry time,
     and a job that has just started has seen nothing yet. So it watches: a heartbeat that moves
-    belongs to a live writer, and one that does not runs out.
+    belongs to a live writer, and one that does not runs out. Returned are also the instants of the
+    writers that it waited for.
     """
-    watched: tuple[object, ...] | None = None
+    watched: dict[InstantTime, tuple[object, ...]] = {}
     conflicts = 0
     while True:
         try:
-            return txn.run(step)
+            decided = txn.run(step)
         except ConflictError as conflict:
             if conflict.kind is ErrorKind.LIVE_WRITER:
-                seen = tuple(conflict.context[name] for name in ("instant", "attempt", "beat"))
-                if watched is not None and seen != watched:
+                other = conflict.context["instant"]
+                seen = tuple(conflict.context[name] for name in ("attempt", "beat"))
+                if watched.get(other, seen) != seen:
                     raise
-                if watched is None:
+                if other not in watched:
                     log.warning("waiting to see whether another writer is alive: %s", conflict)
-                watched = seen
+                watched[other] = seen
                 components.clock.sleep_ms(_WATCH_EVERY_MS)
                 continue
             conflicts += 1
             if conflict.kind is not conflict.default_kind or conflicts == _STARTS_MAX:
                 raise
+            continue
+        return decided, tuple(watched)
 
 
 class _Stage:

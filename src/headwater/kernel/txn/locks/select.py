@@ -7,9 +7,13 @@
 | `storage`, `...StorageBasedLockProvider` | `StorageBasedLockProvider` | all writers |
 | `zookeeper`, `...ZookeeperBasedLockProvider` | `ZookeeperLockProvider` | all writers |
 
-With several writers somebody has to choose, because all of them must choose the same; a default
-could differ from what the others use. An in-process lock is allowed there, as in Hudi, for several
-writers in one process, with a warning: nothing here can tell whether there are more processes.
+On an object store it is the storage-based lock unless the options say otherwise, in every mode: it
+needs nothing beside the store, and it is what Hudi has for them.
+
+Elsewhere, with several writers, somebody has to choose, because all of them must choose the same; a
+default could differ from what the others use. An in-process lock is allowed there, as in Hudi, for
+several writers in one process, with a warning: nothing here can tell whether there are more
+processes.
 
 A single writer without a choice gets a lock of the table's own store: it costs little, and a second
 writer started by mistake waits instead of damaging the table.
@@ -29,6 +33,7 @@ from headwater.kernel.txn.locks.zookeeper import ZookeeperLockProvider
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
 from headwater.seams.lock import LockProvider
+from headwater.seams.open_storage import is_object_store
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -75,7 +80,7 @@ def lock_provider_for(
         UnsupportedError: kind UNSUPPORTED_OPTION; Hudi has this provider, this release has not.
         StorageError: ZooKeeper does not answer.
     """
-    name = chosen_provider(config)
+    name = chosen_provider(config, storage)
     if name is None and storage.can_replace:
         name = "storage"
     match name:
@@ -109,14 +114,16 @@ def lock_provider_for(
             )
 
 
-def chosen_provider(config: LockConfig) -> str | None:
-    """Return the chosen provider by its short name; None when a single writer leaves it open.
+def chosen_provider(config: LockConfig, storage: Storage) -> str | None:
+    """Return the provider by its short name; None when a single writer on a disk leaves it open.
 
     Raises:
         InvalidInputError: kind INVALID_OPTION; the choice is missing or unknown.
         UnsupportedError: kind UNSUPPORTED_OPTION; Hudi has this provider, this release has not.
     """
     if config.provider is None:
+        if is_object_store(storage.uri):
+            return "storage"
         if config.is_multi_writer:
             raise InvalidInputError(
                 f"hoodie.write.concurrency.mode {config.concurrency_mode} needs a lock that all "

@@ -50,9 +50,15 @@ def test_a_single_writer_gets_a_file_lock_that_expires_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("mode", MULTI_WRITER)
-def test_several_writers_must_choose(mode: ConcurrencyMode) -> None:
+def test_several_writers_on_an_object_store_have_its_lock(mode: ConcurrencyMode) -> None:
+    provider = select(LockConfig(concurrency_mode=mode), MemoryStorage("s3://bucket/t"))
+    assert isinstance(provider, StorageBasedLockProvider)
+
+
+@pytest.mark.parametrize("mode", MULTI_WRITER)
+def test_several_writers_elsewhere_must_choose(mode: ConcurrencyMode) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        select(LockConfig(concurrency_mode=mode))
+        select(LockConfig(concurrency_mode=mode), MemoryStorage("/tables/t"))
     assert refused.value.kind is ErrorKind.INVALID_OPTION
     message = str(refused.value)
     assert "hoodie.write.lock.provider" in message

@@ -1,8 +1,4 @@
-"""A new object gathered in memory, for stores that take an object in one piece.
-
-Object stores create conditionally only what arrives in a single request, so the bytes of one data
-file are held until they are complete.
-"""
+"""A new object gathered in memory, for storages that keep their objects there."""
 
 from __future__ import annotations
 
