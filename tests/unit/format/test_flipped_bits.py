@@ -5,8 +5,11 @@ Checksums are Parquet's own of pages, and ours of footers, headers and blocks of
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from io import BytesIO
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -151,6 +154,34 @@ def test_a_file_that_was_cut_is_named(kind: str) -> None:
     for length in range(0, len(data), 5):
         with pytest.raises((CorruptTableError, UnsupportedError)):
             read(data[:length])
+
+
+_READ_WHAT_SHRINKS = """
+import os, sys
+from headwater.errors import CorruptTableError
+from headwater.files.base_files import open_base_file
+from headwater.model.files import parse_data_file
+from headwater.seams.local import LocalStorage
+
+folder, name = sys.argv[1:]
+with open_base_file(LocalStorage(folder), parse_data_file(name, 0)) as reader:
+    os.truncate(os.path.join(folder, name), 100)
+    try:
+        reader.read()
+    except CorruptTableError:
+        print("named")
+"""
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    # In a process of its own, which a file that is mapped into memory kills.
+    sink = BytesIO()
+    keys = pa.table({KEY: [f"key-{number * 7919 % 65537:05d}" for number in range(65_537)]})
+    write_base_file([keys], keys.schema, sink=sink, codec=Compression.UNCOMPRESSED)
+    (tmp_path / BASE.name).write_bytes(sink.getvalue())
+    command = [sys.executable, "-c", _READ_WHAT_SHRINKS, str(tmp_path), BASE.name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "named\n"), done.stderr
 
 
 def test_checksums_are_looked_at_only_if_asked() -> None:
