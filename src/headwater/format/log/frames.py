@@ -127,11 +127,13 @@ def iter_blocks(data: bytes | memoryview, *, path: str) -> Iterator[LogBlock]:
         UnsupportedError: a block of a format version, type or header key of a later release.
     """
     view = memoryview(data)
+    whole = b""  # A copy is the price of `find`, paid once and for corrupt files only.
     at = 0
     while len(view) - at >= len(MAGIC):
         end = _block_end(view, at)
         if end is None:
-            end = _next_magic(view, at)
+            whole = data if isinstance(data, bytes) else whole or bytes(view)
+            end = _next_magic(whole, at)
             yield LogBlock(BlockType.CORRUPT, {}, view[at:end], at)
         else:
             yield _parse_block(view, at, end, path)
@@ -165,10 +167,9 @@ def _block_end(view: memoryview, at: int) -> int | None:
     return end if is_followed else None
 
 
-def _next_magic(view: memoryview, at: int) -> int:
-    # The copy is the price of `find`, paid for corrupt files only.
-    found = bytes(view[at + 1 :]).find(MAGIC)
-    return len(view) if found < 0 else at + 1 + found
+def _next_magic(data: bytes, at: int) -> int:
+    found = data.find(MAGIC, at + 1)
+    return len(data) if found < 0 else found
 
 
 def _parse_block(view: memoryview, offset: int, end: int, path: str) -> LogBlock:

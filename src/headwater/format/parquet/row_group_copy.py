@@ -85,6 +85,20 @@ class RawFooter:
             if _ENTRY_VALUE in entry
         }
 
+    def check(self) -> None:
+        """Look at all that a copy looks at; what is missing raises whatever it raises."""
+        for element in self.columns[1]:
+            _text(element[_ELEMENT_NAME])
+        _ = self.entries
+        for group in self.groups:
+            int(group[_GROUP_ROWS].plain)
+            for chunk in group[_GROUP_CHUNKS].plain[1]:
+                if _CHUNK_COLUMN in chunk:
+                    _column_name(chunk)
+                    _start(chunk)
+                    int(chunk[_CHUNK_COLUMN].plain[_COLUMN_BYTES].plain)
+                    _compressed_bytes(chunk)
+
     @property
     def is_copyable(self) -> bool:
         """Whether its chunks are plain bytes of its own."""
@@ -141,9 +155,12 @@ def read_raw_footer(source: BinaryIO, *, path: str) -> RawFooter:
     with naming_damage(path):
         file_end = read_file_end(source)
     try:
-        return RawFooter(parse_struct(file_end[:-TAIL_BYTES]))
-    except MalformedThriftError as error:
+        footer = RawFooter(parse_struct(file_end[:-TAIL_BYTES]))
+        footer.check()
+    # A struct that is whole may still lack fields, or have others in their place.
+    except (MalformedThriftError, LookupError, TypeError, AttributeError, ValueError) as error:
         raise corrupt_base_file(path, f"its footer does not parse, {error}") from error
+    return footer
 
 
 def copy_row_groups(
