@@ -136,6 +136,14 @@ ALLOW_LOSSY_WIDENING = Option(
     "for it, and integers are rounded to fit into such a column. That changes large integers, also "
     "those of older rows. If not, such values are refused; whole numbers are stored as integers.",
 )
+VERIFY_CHECKSUMS = Option(
+    "headwater.read.verify.checksums",
+    bool,
+    default=True,
+    doc="Whether reads compare the checksums of base files, so that a bit that fell over on a disk "
+    "is an error and not another value. It costs about a hundredth of a read. What is written anew "
+    "is always compared. Files of other engines are compared as far as they have checksums.",
+)
 MERGE_FUNCTION = Option(
     "headwater.merge.function",
     NON_BLANK,
@@ -164,6 +172,7 @@ class FileConfig(OptionConfig):
     task_memory_bytes: int = setting(TASK_MEMORY)
     inline_bytes: int = setting(INLINE_BYTES)
     allows_lossy_widening: bool = setting(ALLOW_LOSSY_WIDENING)
+    verifies_checksums: bool = setting(VERIFY_CHECKSUMS)
     merge_function: str | None = setting(MERGE_FUNCTION)
 
     def moves_records(self, index: IndexType | None) -> bool:

@@ -8,8 +8,11 @@ from headwater.model.files import BaseFile
 from headwater.seams.storage import Storage
 
 
-def open_base_file(storage: Storage, file: BaseFile) -> BaseFileReader:
+def open_base_file(storage: Storage, file: BaseFile, *, verifies: bool = True) -> BaseFileReader:
     """Open a base file of a completed instant; the caller closes the reader.
+
+    Args:
+        verifies: whether checksums are compared, as far as the file has them.
 
     Raises:
         CorruptTableError: the file is missing, or is no Parquet file.
@@ -23,4 +26,4 @@ def open_base_file(storage: Storage, file: BaseFile) -> BaseFileReader:
             kind=ErrorKind.MISSING_DATA_FILE,
             path=file.path,
         ) from error
-    return read_base_file(source, file.path)
+    return read_base_file(source, file.path, verifies=verifies)

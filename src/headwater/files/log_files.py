@@ -82,7 +82,9 @@ def read_log_blocks(
     )
 
 
-def _contents(storage: Storage, logs: Sequence[LogFile]) -> Iterator[tuple[str, bytes]]:
+def _contents(
+    storage: Storage, logs: Sequence[LogFile]
+) -> Iterator[tuple[str, InstantTime, bytes]]:
     for log, data in zip(logs, storage.read_many([log.path for log in logs]), strict=True):
         if data is None:
             raise CorruptTableError(
@@ -91,4 +93,4 @@ def _contents(storage: Storage, logs: Sequence[LogFile]) -> Iterator[tuple[str, 
                 kind=ErrorKind.MISSING_DATA_FILE,
                 path=log.path,
             )
-        yield log.path, data
+        yield log.path, log.instant_time, data

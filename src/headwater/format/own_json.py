@@ -18,6 +18,7 @@ from importlib.metadata import version
 from typing import Any
 
 from headwater.errors import ErrorKind, UnsupportedError
+from headwater.format.strict_json import load_json
 
 FORMAT_VERSION = 1
 VERSION_FIELD = "format_version"
@@ -42,7 +43,7 @@ def decode_own(data: bytes, *, path: str) -> dict[str, Any]:
         ValueError: it is no JSON object.
         UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
     """
-    fields = json.loads(data)
+    fields = load_json(data)
     if not isinstance(fields, dict):
         raise ValueError("it is no JSON object")
     check_version(fields, path=path)

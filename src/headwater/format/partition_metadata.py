@@ -12,6 +12,7 @@ PARTITION_METADATA_NAME = ".hoodie_partition_metadata"
 
 _COMMIT_TIME = "commitTime"
 _DEPTH = "partitionDepth"
+_DIGITS_MAX = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ def parse_partition_metadata(data: bytes, *, path: str) -> PartitionMetadata:
     """
     values = parse_properties(data, path=path)
     depth = values.get(_DEPTH, "")
-    if _COMMIT_TIME not in values or not (depth.isascii() and depth.isdigit()):
+    is_number = depth.isascii() and depth.isdigit() and len(depth) <= _DIGITS_MAX
+    if _COMMIT_TIME not in values or not is_number:
         raise CorruptTableError(
             f"{path} needs {_COMMIT_TIME} and {_DEPTH}, a number. Delete the file; the next write "
             "to the partition creates it again",

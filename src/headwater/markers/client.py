@@ -22,6 +22,7 @@ from headwater.errors import (
     InvalidInputError,
     StorageError,
 )
+from headwater.format.strict_json import load_json
 from headwater.kernel.txn.markers import Marker, MarkerKind
 from headwater.markers.limits import MARKERS_PER_REQUEST_MAX
 from headwater.model.files import FileGroupId
@@ -169,7 +170,7 @@ class MarkerClient:
         data = response.read()
         retry_after = response.headers.get("Retry-After", "")
         try:
-            found = json.loads(data)
+            found = load_json(data)
         except ValueError:
             # Not all refusals are the service's own: the server itself has a limit, and the port
             # may belong to another program by now.

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
@@ -36,6 +35,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from headwater.errors import EarlyConflictError, InvalidInputError, StorageError
+from headwater.format.strict_json import load_json
 from headwater.kernel.txn.markers import Marker, MarkerKind, delete_markers
 from headwater.markers.batch_writer import QUEUE_MAX, Added, BatchWriter
 from headwater.markers.bloom_markers import FilterFile
@@ -218,7 +218,7 @@ def _too_large() -> HTTPException:
 
 def _parse_request(body: bytes) -> list[Marker]:
     try:
-        given: Any = json.loads(body)
+        given: Any = load_json(body)
         entries = given["markers"]
         if not isinstance(entries, list):
             raise TypeError

@@ -183,8 +183,15 @@ def ranges_of_base_file(
     """Return the ranges of those columns that a base file has.
 
     Raises:
-        CorruptTableError: a column without statistics cannot be read.
+        CorruptTableError: statistics are malformed, or a column without them cannot be read.
     """
+    with reader.naming_damage():
+        return _ranges_of_footer(reader, columns)
+
+
+def _ranges_of_footer(
+    reader: BaseFileReader, columns: Sequence[str] | _Leaves
+) -> list[ColumnRange]:
     leaves = columns if isinstance(columns, _Leaves) else _Leaves(columns)
     footer, nans = reader.footer, reader.nan_columns()
     groups = [footer.row_group(group) for group in range(footer.num_row_groups)]

@@ -97,6 +97,7 @@ def plan_change_feed(table: TableContext, window: Window) -> ChangeFeedPlan:
         schema=schema,
         columns=tuple(schema.names),
         merge_function=table.merge_function,
+        verifies=table.file_config.verifies_checksums,
     )
     if writes:
         _check_beginning(table.storage, table.config, window, writes[0])

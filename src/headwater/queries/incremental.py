@@ -88,6 +88,7 @@ def plan_incremental(table: TableContext, window: Window) -> IncrementalPlan:
         schema=schema,
         columns=tuple(schema.names),
         merge_function=table.merge_function,
+        verifies=table.file_config.verifies_checksums,
         where=written_by(*instants),
     )
     slices = _slices_to_read(view, window) if instants else []

@@ -39,6 +39,8 @@ class SliceQuery:
     """Columns of the answer, in order; meta columns may be among them."""
     merge_function: str | None = None
     """The function of a table with merge mode CUSTOM."""
+    verifies: bool = True
+    """Whether checksums of base files are compared."""
     where: Predicate | pc.Expression | None = None
     """Which rows to give: a predicate bound to the columns, or an expression of pyarrow on them.
     What a predicate does not know drops no row."""
@@ -66,7 +68,11 @@ class SliceQuery:
     def slice_reader(self, storage: Storage) -> SliceReader:
         """Return what reads the slices that the query asks for."""
         return SliceReader.of_table(
-            storage, self.config, self.schema, merge_function=self.merge_function
+            storage,
+            self.config,
+            self.schema,
+            merge_function=self.merge_function,
+            verifies=self.verifies,
         )
 
     def _fields(self, names: Iterable[str]) -> pa.Schema:

@@ -92,6 +92,7 @@ def plan_snapshot(
         schema=schema,
         columns=_columns(table.config, schema, request.columns),
         merge_function=table.merge_function,
+        verifies=table.file_config.verifies_checksums,
         where=where,
     )
     if isinstance(where, Predicate) and where.is_known:

@@ -152,12 +152,16 @@ class LocalStorage:
         return [self._read_or_none(path) for path in paths]
 
     def open_input(self, path: str) -> BinaryIO:
-        """Map the file into memory: Arrow then reads it without a copy, also after a delete."""
+        """Open the file for Arrow, which reads it also after a delete.
+
+        It is not mapped into memory: that saved 3 to 7 % of the time of a read, and a file that
+        shrinks, or a disk that fails, then killed the process.
+        """
         full = self._locate(path)
         if os.path.isdir(full):
             raise self._absent(path)
         try:
-            source: BinaryIO = pa.memory_map(full, "r")
+            source: BinaryIO = pa.OSFile(full, "r")
         except OSError as error:
             raise self._read_error(error, path) from error
         return source

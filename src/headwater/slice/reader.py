@@ -62,6 +62,8 @@ class SliceReader:
     """The table's columns, meta columns first."""
     keyless: TableConfig | None = None
     """The config of a table whose files do not store record keys: it says how they are made."""
+    verifies: bool = True
+    """Whether checksums of base files are compared."""
 
     @classmethod
     def of_table(
@@ -71,19 +73,21 @@ class SliceReader:
         schema: pa.Schema,
         *,
         merge_function: str | None = None,
+        verifies: bool = True,
     ) -> Self:
         """Return the reader of a table.
 
         Args:
             schema: the table's data columns.
             merge_function: see `merge_rule_of`.
+            verifies: whether checksums of base files are compared.
 
         Raises:
             InvalidInputError: a merge function is given for a table that takes none.
         """
         rule = merge_rule_of(config, custom=merge_function)
         keyless = None if config.has_meta_fields else config
-        return cls(storage, rule, schema_with_meta_columns(schema), keyless)
+        return cls(storage, rule, schema_with_meta_columns(schema), keyless, verifies)
 
     def read(
         self,
@@ -196,7 +200,7 @@ class SliceReader:
     ) -> Batches:
         if file_slice.base is None:
             return
-        with open_base_file(self.storage, file_slice.base) as file:
+        with open_base_file(self.storage, file_slice.base, verifies=self.verifies) as file:
             groups = None if row_groups is None else row_groups(file)
             if keys is None:
                 for batch in file.iter_batches(schema.names, row_groups=groups):

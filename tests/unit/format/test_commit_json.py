@@ -68,7 +68,7 @@ def test_what_json_gives_can_be_written_as_avro() -> None:
         (as_json({"partitionToWriteStats": {"p": {}}}), "p is {} where array"),
         (as_json({"partitionToWriteStats": {"p": [{"numWrites": True}]}}), "numWrites is True"),
         (as_json({"extraMetadata": {"schema": None}}), "schema is None where string"),
-        (b"[" * 100_000, "recursion"),
+        (b"[" * 100_000, "nested"),
     ],
 )
 def test_ill_formed_content_is_corrupt(data: bytes, reason: str) -> None:

@@ -79,7 +79,8 @@ def rollback_block(time: InstantTime, target: InstantTime) -> bytes:
 
 
 def retried_block(time: InstantTime, identifier: str, key: str) -> bytes:
-    (block,) = iter_blocks(data_block(time, key), path="")
+    data = data_block(time, key, block_format=LogBlockFormat.AVRO)
+    (block,) = iter_blocks(data, path="")
     header = {**block.header, HeaderKey.BLOCK_IDENTIFIER: identifier}
     return encode_block(block.type, header, block.content)
 
@@ -253,11 +254,16 @@ class TestReading:
 
     def test_a_rollback_discards_the_blocks_before_it_in_all_files(self) -> None:
         parts = read(
-            (TIMES[1], [data_block(TIMES[1], "a"), data_block(TIMES[2], "b")]),
-            (TIMES[2], [data_block(TIMES[2], "c"), rollback_block(TIMES[3], TIMES[2])]),
-            (TIMES[3], [data_block(TIMES[2], "d")]),
+            (TIMES[1], [data_block(TIMES[1], "a")]),
+            (TIMES[2], [data_block(TIMES[2], "b"), data_block(TIMES[2], "c")]),
+            (TIMES[3], [rollback_block(TIMES[3], TIMES[2]), data_block(TIMES[3], "d")]),
         )
         assert keys_of(parts) == [["a"], ["d"]]
+
+    def test_the_log_of_another_instant_is_corruption(self) -> None:
+        with pytest.raises(CorruptTableError, match="says that instant") as caught:
+            read((TIMES[1], [data_block(TIMES[2], "a")]))
+        assert caught.value.context["offset"] == 0
 
     def test_a_missing_log_is_corruption(self) -> None:
         log = LogFile("p", "group-0", TIMES[1], 1, "0-1-0", False, 0)

@@ -10,6 +10,10 @@ class MalformedAvroError(ValueError):
     """Bytes that are no Avro, or not the Avro expected. Callers add the path."""
 
 
+DECODING_ERRORS = (EOFError, LookupError, ValueError, OverflowError, RecursionError, TypeError)
+"""How fastavro says that bytes are not what a schema says."""
+
+
 def append_long(value: int, out: bytearray) -> None:
     """Append a number of at most 64 bits as zigzag varint."""
     zigzag = (value << 1) ^ (value >> 63)

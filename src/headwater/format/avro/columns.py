@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
-from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.avro.binary import DECODING_ERRORS, MalformedAvroError
 from headwater.format.avro.schema import parse_avro_schema
 from headwater.format.avro.vectors import (
     Bytes,
@@ -392,7 +392,7 @@ def _decode_row_by_row(
         record = BytesIO(data[start:end])
         try:
             rows.append(fastavro.schemaless_reader(record, schema, None))
-        except (EOFError, IndexError, ValueError, OverflowError) as error:
+        except DECODING_ERRORS as error:
             raise MalformedAvroError(f"a record at offset {start} that is cut short") from error
         if record.tell() != end - start:
             raise MalformedAvroError(f"a record at offset {start} that ends before its length")
@@ -401,7 +401,16 @@ def _decode_row_by_row(
 
 @lru_cache(maxsize=SCHEMAS_CACHED_MAX)
 def _fastavro_schema(avro_schema_json: str) -> Any:
-    return fastavro.parse_schema(_without_uuids(json.loads(avro_schema_json)))
+    try:
+        return fastavro.parse_schema(_without_uuids(json.loads(avro_schema_json)))
+    except (
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise MalformedAvroError(f"a schema that is none of Avro's ({error!r})") from error
 
 
 def _without_uuids(avro: Any) -> Any:

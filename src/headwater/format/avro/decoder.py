@@ -11,7 +11,6 @@ read and dropped, what the file lacks takes the default of our schema.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from struct import Struct
 from textwrap import indent
@@ -26,6 +25,8 @@ from headwater.format.avro.binary import (
     read_long,
     read_span,
 )
+from headwater.format.avro.limits import check_avro_schema
+from headwater.format.strict_json import load_json
 from headwater.format.timeline.schemas import (
     RECORD_CLASSES,
     RECORD_SCHEMAS,
@@ -44,14 +45,16 @@ def compile_decoder(writer_schema: bytes, cls: type) -> Reader:
     """Return a reader of `cls` from data written with a schema.
 
     Raises:
-        MalformedAvroError: the schema is none, is that of another record, lacks a field without
-            default, or has a field of another type.
+        MalformedAvroError: the schema is none, is too large, is that of another record, lacks a
+            field without default, or has a field of another type.
     """
     wanted = RECORD_SCHEMAS[cls]
     definitions: dict[str, Any] = {}
     try:
         # Turns all names into full ones.
-        writer: Any = fastavro.parse_schema(json.loads(writer_schema), definitions)
+        given = load_json(writer_schema)
+        check_avro_schema(given)
+        writer: Any = fastavro.parse_schema(given, definitions)
         found = writer["name"] if _kind(writer) == "record" else _kind(writer)
         if found.rpartition(".")[2] != wanted["name"]:
             raise MalformedAvroError(f"it holds {found}, not {wanted['name']}")
@@ -61,9 +64,12 @@ def compile_decoder(writer_schema: bytes, cls: type) -> Reader:
     except (
         # What is no JSON, or no Avro schema, fails in all these ways, in fastavro and here.
         fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
         AttributeError,
         LookupError,
+        OverflowError,
         RecursionError,
+        SyntaxError,  # Python compiles only so much; a schema that needs more is none of Hudi's.
         TypeError,
         ValueError,
     ) as error:

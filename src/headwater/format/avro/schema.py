@@ -27,6 +27,8 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.avro.limits import check_avro_schema
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _DECIMAL_PRECISION_MAX = 38
@@ -99,6 +101,10 @@ def parse_avro_schema(schema: str | Mapping[str, Any]) -> pa.Schema:
         raise InvalidInputError(f"The schema is not JSON: {error}") from error
     except RecursionError:
         raise InvalidInputError("The schema is nested too deeply to be read") from None
+    except MalformedAvroError as error:
+        raise InvalidInputError(f"The schema cannot be read: {error}") from error
+    except (LookupError, TypeError, OverflowError, pa.ArrowException) as error:
+        raise InvalidInputError(f"The schema is no Avro schema: {error!r}") from error
 
 
 @lru_cache(maxsize=_SCHEMAS_CACHED_MAX)
@@ -109,6 +115,7 @@ def _columns_of_text(schema: str) -> pa.Schema:
 def _columns_of(schema: object) -> pa.Schema:
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
         raise InvalidInputError("The schema must be an Avro record with the table's columns")
+    check_avro_schema(schema)
     return pa.schema(list(_AvroReader({}).record(schema, (), "").fields))
 
 

@@ -6,10 +6,11 @@ Data blocks are Parquet files or Avro records. HFile blocks belong to the metada
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from struct import Struct
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +28,7 @@ from headwater.format.log.frames import (
     HeaderKey,
     LogBlock,
     encode_block,
+    encode_header,
     iter_blocks,
 )
 from headwater.format.parquet.columns import (
@@ -36,6 +38,15 @@ from headwater.format.parquet.columns import (
     low_cardinality_columns,
     with_dictionaries,
 )
+from headwater.format.parquet.footer import (
+    DAMAGE,
+    UNKNOWN_CHECKSUM,
+    check_row_count,
+    checksum_entry,
+    parse_file_end,
+    read_file_end,
+    stamp_checksum,
+)
 from headwater.model.instant import InstantTime
 
 DATA_VERSION = 3
@@ -43,6 +54,7 @@ DELETE_VERSION = 3
 ROLLBACK = "0"
 
 _TWO_INTS = Struct(">ii")
+_HEADER_CHECKSUM = "headwater.block.header.crc32"
 _THREADS_FROM_BYTES = 1024 * 1024
 """A smaller block is decoded before other threads have taken up their work."""
 # Version 2 differs in how its footer was meant to be used, not in its records.
@@ -76,9 +88,10 @@ def encode_data_block(
     if block_format is LogBlockFormat.AVRO:
         prefix = _TWO_INTS.pack(DATA_VERSION, table.num_rows)
         content = b"".join((prefix, encode_records(table, avro_schema_json)))
-        return encode_block(BlockType.AVRO_DATA, header, content)
+        return encode_block(BlockType.AVRO_DATA, header, content, has_checksum=True)
     rows = encoded_as(table, with_dictionaries(parse_avro_schema(avro_schema_json), table))
-    return encode_block(BlockType.PARQUET_DATA, header, _parquet_bytes(rows, compression))
+    file = _parquet_bytes(rows, compression, _checksum_of(header))
+    return encode_block(BlockType.PARQUET_DATA, header, file)
 
 
 def encode_delete_blocks(
@@ -133,7 +146,7 @@ def encode_delete_block(
     if compacted_block_times:
         header[HeaderKey.COMPACTED_BLOCK_TIMES] = ",".join(compacted_block_times)
     prefix = _TWO_INTS.pack(DELETE_VERSION, len(payload))
-    return encode_block(BlockType.DELETE, header, prefix + payload)
+    return encode_block(BlockType.DELETE, header, prefix + payload, has_checksum=True)
 
 
 def encode_initial_block(instant_time: InstantTime) -> bytes:
@@ -152,7 +165,7 @@ def log_file_bytes(blocks: Iterable[bytes]) -> bytes:
 
 
 def select_blocks(
-    contents: Iterable[tuple[str, bytes]],
+    contents: Iterable[tuple[str, InstantTime, bytes]],
     *,
     is_visible_instant: Callable[[InstantTime], bool] | None = None,
     skip_corrupt: bool = False,
@@ -160,10 +173,11 @@ def select_blocks(
     """Return the blocks that count of logs of a file slice, each with the path of its log.
 
     A log of a completed instant is complete, so bytes in it that are no block are an error unless
-    `skip_corrupt` is set.
+    `skip_corrupt` is set. It is of one instant (format rule 5.5), so a block of another one is
+    damaged, or came here with the bytes of another log.
 
     Args:
-        contents: paths and bytes of the logs, in merge order.
+        contents: paths, instants and bytes of the logs, in merge order.
         is_visible_instant: whose blocks count; None: all, because a view has chosen the logs.
 
     Raises:
@@ -171,12 +185,13 @@ def select_blocks(
         UnsupportedError: a block of a kind this release does not read.
     """
     found: list[_FoundBlock] = []
-    for path, data in contents:
+    for path, instant_time, data in contents:
         blocks = list(iter_blocks(data, path=path))
         if not blocks and not skip_corrupt:
             raise _empty(path)
         for block in blocks:
             if block.type is not BlockType.CORRUPT:
+                _check_header(block, instant_time, path)
                 found.append(_FoundBlock(block, path))
             elif not skip_corrupt:
                 raise _corrupt_span(block, path, len(data))
@@ -218,7 +233,7 @@ def decode_rows(block: LogBlock, columns: Collection[str] | None = None, *, path
                     path=path,
                     offset=block.offset,
                 )
-    except (pa.ArrowException, MalformedAvroError, InvalidInputError, OSError) as error:
+    except (*DAMAGE, MalformedAvroError, InvalidInputError, OSError) as error:
         raise _malformed(block, path, str(error)) from error
 
 
@@ -235,23 +250,49 @@ def _header(instant_time: InstantTime, avro_schema_json: str) -> dict[HeaderKey,
     return {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: avro_schema_json}
 
 
-def _parquet_bytes(rows: pa.Table, compression: Compression) -> memoryview:
+def _checksum_of(header: Mapping[HeaderKey, str]) -> str:
+    return f"{crc32(encode_header(header)):08x}"
+
+
+def _parquet_bytes(rows: pa.Table, compression: Compression, header_checksum: str) -> memoryview:
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        rows.unify_dictionaries(),
+    with pq.ParquetWriter(
         sink,
+        rows.schema,
         compression=codec_name(compression),
         compression_level=compression_level(compression),
         use_dictionary=low_cardinality_columns(rows),
+        write_page_checksum=True,
         store_schema=False,
-    )
-    return memoryview(sink.getvalue())
+    ) as writer:
+        writer.write_table(rows.unify_dictionaries())
+        writer.add_key_value_metadata({_HEADER_CHECKSUM: header_checksum, **UNKNOWN_CHECKSUM})
+    content = memoryview(sink.getvalue())
+    stamp_checksum(content)
+    return content
+
+
+def _check_header(block: LogBlock, instant_time: InstantTime, path: str) -> None:
+    """Check a header before anything is decided by it: which blocks count, and for what.
+
+    The checksum of that of a Parquet block is inside of the content.
+    """
+    if block.type is BlockType.PARQUET_DATA:
+        expected = checksum_entry(block.content, _HEADER_CHECKSUM)
+        if expected is not None and expected != _checksum_of(block.header):
+            raise _malformed(block, path, "its header does not match its checksum")
+    found = instant_time_of(block, path=path)
+    if found != instant_time and block.type is not BlockType.COMMAND:
+        raise _malformed(block, path, f"it says that instant {found} wrote it")
 
 
 def _decode_parquet(block: LogBlock, columns: Collection[str] | None) -> pa.Table:
-    with pq.ParquetFile(pa.BufferReader(pa.py_buffer(block.content))) as file:
+    source = pa.BufferReader(pa.py_buffer(block.content))
+    footer = parse_file_end(read_file_end(source))
+    with pq.ParquetFile(source, metadata=footer, page_checksum_verification=True) as file:
         names = [name for name in file.schema_arrow.names if columns is None or name in columns]
         rows = file.read(names, use_threads=len(block.content) >= _THREADS_FROM_BYTES)
+    check_row_count(rows.num_rows, footer.num_rows)
     text = block.header.get(HeaderKey.SCHEMA)
     if text is None:
         return rows

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
 from headwater.format.avro.binary import (
+    DECODING_ERRORS,
     MalformedAvroError,
     append_long,
     read_long,
@@ -367,7 +368,7 @@ def _decode_any(payload: memoryview) -> DeleteRecords:
         datum: Any = fastavro.schemaless_reader(
             stream, _fastavro_schema(), None, return_record_name=True
         )
-    except (EOFError, IndexError, ValueError, OverflowError) as error:
+    except DECODING_ERRORS as error:
         raise MalformedAvroError(f"delete records that do not decode: {error}") from error
     if stream.tell() != len(payload):
         raise MalformedAvroError("bytes behind the last delete record")

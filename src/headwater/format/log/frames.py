@@ -9,6 +9,10 @@ then for each entry the ordinal of its key, the length of its value and the valu
 A block is corrupt if it ends behind the end of the file, if the two lengths disagree, or if
 neither another block nor the end of the file follows it. The next magic ends a corrupt span. These
 are the rules of other engines too: a good block before garbage is dropped by all of them alike.
+
+The format has no checksum of a block. Readers of Avro records, deletes and commands take as many
+bytes of the content as these need, so blocks of ours have one behind them: a mark and the CRC-32 of
+all from the format version to the mark. What Parquet and HFiles have is in their own bytes.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, unique
 from struct import Struct
+from zlib import crc32
 
 from headwater.errors import CorruptTableError, ErrorKind, UnsupportedError
 
@@ -55,6 +60,11 @@ class HeaderKey(IntEnum):
     BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS = 8
 
 
+_CHECKSUM_MARK = b"hw-crc32"
+_CHECKSUM = Struct(">8sI")
+_CHECKSUM_TYPES = frozenset(
+    {BlockType.COMMAND, BlockType.DELETE, BlockType.AVRO_DATA, BlockType.CDC_DATA}
+)
 _WRITTEN_TYPES = frozenset(BlockType) - {BlockType.CORRUPT}
 _HEADER_KEYS = frozenset(HeaderKey)
 
@@ -73,19 +83,33 @@ class LogBlock:
 
 
 def encode_block(
-    block_type: BlockType, header: Mapping[HeaderKey, str], content: bytes | memoryview
+    block_type: BlockType,
+    header: Mapping[HeaderKey, str],
+    content: bytes | memoryview,
+    *,
+    has_checksum: bool = False,
 ) -> bytes:
-    """Return the bytes of one block; blocks one after the other are a log file."""
-    encoded_header = _encode_map(header)
-    size = _SIZE_BYTES_MIN - _INT.size + len(encoded_header) + len(content)
+    """Return the bytes of one block; blocks one after the other are a log file.
+
+    Args:
+        has_checksum: whether one is put behind the content; not of Parquet files and HFiles, which
+            are read from their end.
+    """
+    encoded_header = encode_header(header)
+    checksum_bytes = _CHECKSUM.size if has_checksum else 0
+    length = len(content) + checksum_bytes
+    start = b"".join(
+        (_TWO_INTS.pack(FORMAT_VERSION, block_type), encoded_header, _LONG.pack(length))
+    )
+    checksum = crc32(content, crc32(start)) if checksum_bytes else 0
+    size = len(start) + length + _INT.size + _LONG.size
     return b"".join(
         (
             MAGIC,
             _LONG.pack(size),
-            _TWO_INTS.pack(FORMAT_VERSION, block_type),
-            encoded_header,
-            _LONG.pack(len(content)),
+            start,
             content,
+            _CHECKSUM.pack(_CHECKSUM_MARK, checksum)[:checksum_bytes],
             _INT.pack(0),
             _LONG.pack(size + len(MAGIC)),
         )
@@ -103,11 +127,13 @@ def iter_blocks(data: bytes | memoryview, *, path: str) -> Iterator[LogBlock]:
         UnsupportedError: a block of a format version, type or header key of a later release.
     """
     view = memoryview(data)
+    whole = b""  # A copy is the price of `find`, paid once and for corrupt files only.
     at = 0
     while len(view) - at >= len(MAGIC):
         end = _block_end(view, at)
         if end is None:
-            end = _next_magic(view, at)
+            whole = data if isinstance(data, bytes) else whole or bytes(view)
+            end = _next_magic(whole, at)
             yield LogBlock(BlockType.CORRUPT, {}, view[at:end], at)
         else:
             yield _parse_block(view, at, end, path)
@@ -116,7 +142,8 @@ def iter_blocks(data: bytes | memoryview, *, path: str) -> Iterator[LogBlock]:
         yield LogBlock(BlockType.CORRUPT, {}, view[at:], at)
 
 
-def _encode_map(entries: Mapping[HeaderKey, str]) -> bytes:
+def encode_header(entries: Mapping[HeaderKey, str]) -> bytes:
+    """Return the bytes of a header, as they stand in a block."""
     out = bytearray(_INT.pack(len(entries)))
     for key, value in entries.items():
         encoded = value.encode()
@@ -140,10 +167,9 @@ def _block_end(view: memoryview, at: int) -> int | None:
     return end if is_followed else None
 
 
-def _next_magic(view: memoryview, at: int) -> int:
-    # The copy is the price of `find`, paid for corrupt files only.
-    found = bytes(view[at + 1 :]).find(MAGIC)
-    return len(view) if found < 0 else at + 1 + found
+def _next_magic(data: bytes, at: int) -> int:
+    found = data.find(MAGIC, at + 1)
+    return len(data) if found < 0 else found
 
 
 def _parse_block(view: memoryview, offset: int, end: int, path: str) -> LogBlock:
@@ -161,7 +187,15 @@ def _parse_block(view: memoryview, offset: int, end: int, path: str) -> LogBlock
     # A footer has no keys that anybody wrote, so the content must end right before an empty one.
     if start + length != content_end or _INT.unpack_from(view, content_end) != (0,):
         raise _malformed(f"its content of {length} bytes does not fill it", offset, path)
-    return LogBlock(BlockType(type_ordinal), header, view[start:content_end], offset)
+    block_type = BlockType(type_ordinal)
+    if block_type in _CHECKSUM_TYPES and length >= _CHECKSUM.size:
+        checksum_at = content_end - _CHECKSUM.size
+        mark, checksum = _CHECKSUM.unpack_from(view, checksum_at)
+        if mark == _CHECKSUM_MARK:
+            if crc32(view[offset + _FRAME_START_BYTES : checksum_at]) != checksum:
+                raise _malformed("it does not match its checksum", offset, path)
+            content_end = checksum_at
+    return LogBlock(block_type, header, view[start:content_end], offset)
 
 
 def _parse_header(view: memoryview, offset: int, path: str) -> tuple[dict[HeaderKey, str], int]:

@@ -13,6 +13,7 @@ from enum import IntEnum, unique
 from typing import Any
 
 from headwater.errors import CorruptTableError, ErrorKind
+from headwater.format.strict_json import load_json
 
 VERSIONED_SINCE_TABLE_VERSION = 9
 
@@ -70,10 +71,10 @@ def parse_index_definitions(
     if not data.strip():
         return {}
     try:
-        content = json.loads(data)
+        content = load_json(data)
         found = content.get("indexDefinitions") or {}
         return {name: _definition(name, each, table_version, path) for name, each in found.items()}
-    except (ValueError, AttributeError, TypeError, KeyError) as error:
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         raise _corrupt(f"{path} does not define indexes: {error!r}", path) from error
 
 
@@ -85,6 +86,11 @@ def _definition(
         raise _corrupt(f"The index {name!r} in {path} has no version", path)
     if version is not None and version not in IndexVersion.__members__:
         raise _corrupt(f"The index {name!r} in {path} has the unknown version {version!r}", path)
+    texts = [content["indexType"], *(content.get("sourceFields") or ())]
+    texts += [text for pair in dict(content.get("indexOptions") or {}).items() for text in pair]
+    texts += [content.get("indexName") or "", content.get("indexFunction") or ""]
+    if not all(isinstance(text, str) for text in texts):
+        raise _corrupt(f"The index {name!r} in {path} has a value that is no text", path)
     return IndexDefinition(
         index_name=content.get("indexName") or name,
         index_type=content["indexType"],

@@ -7,12 +7,15 @@ the footer last, so a file of any size is written in one pass with one row group
 One key is our own: which columns of floating point numbers hold NaN. Statistics leave it out,
 although it is larger than every number, so that bounds alone would pass rows over. Other engines do
 not know the key, so of row groups with NaN in a column there are no bounds, as in Spark's files.
+
+Every page has a checksum, and so has the footer (`footer`). They are verified by every read, but
+for one that is asked not to; the files of others are verified as far as they have checksums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -22,7 +25,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.config.files import Compression
-from headwater.errors import CorruptTableError, ErrorKind
 from headwater.format.bloom import (
     BloomFilter,
     BloomFilterBuilder,
@@ -37,7 +39,16 @@ from headwater.format.parquet.columns import (
     low_cardinality_in_footer,
     with_dictionaries,
 )
-from headwater.format.parquet.row_group_copy import MAGIC, without_bounds
+from headwater.format.parquet.footer import (
+    UNKNOWN_CHECKSUM,
+    check_row_count,
+    corrupt_base_file,
+    naming_damage,
+    parse_file_end,
+    read_file_end,
+    stamp_checksum,
+)
+from headwater.format.parquet.row_group_copy import without_bounds
 
 ROW_GROUP_ROWS = 262_144
 """Smaller groups cost time (10,000 rows: 1.9 times), larger ones memory."""
@@ -93,19 +104,20 @@ def write_base_file(
         return writer.finish(avro_schema_json)
 
 
-def read_base_file(source: BinaryIO, path: str) -> BaseFileReader:
+def read_base_file(source: BinaryIO, path: str, *, verifies: bool = True) -> BaseFileReader:
     """Read the footer of an open base file; the reader closes the source, or this does if it fails.
+
+    Args:
+        verifies: whether checksums are compared, as far as the file has them.
 
     Raises:
         CorruptTableError: it is no Parquet file.
     """
     with ExitStack() as stack:
         stack.callback(source.close)
-        try:
-            footer = pq.read_metadata(source)
-        except (pa.ArrowException, OSError) as error:
-            raise _corrupt(path, str(error)) from error
-        reader = BaseFileReader(source, footer, path)
+        with naming_damage(path):
+            file_end = read_file_end(source, verifies=verifies)
+            reader = BaseFileReader(source, parse_file_end(file_end), path, verifies=verifies)
         stack.pop_all()  # From here on the reader closes it.
         return reader
 
@@ -113,11 +125,16 @@ def read_base_file(source: BinaryIO, path: str) -> BaseFileReader:
 class BaseFileReader:
     """A base file that is open for reading."""
 
-    def __init__(self, source: BinaryIO, footer: pq.FileMetaData, path: str) -> None:
+    def __init__(
+        self, source: BinaryIO, footer: pq.FileMetaData, path: str, *, verifies: bool = True
+    ) -> None:
         self._source = source
         self._path = path
+        self._verifies = verifies
         self.footer = footer
         self.schema: pa.Schema = footer.schema.to_arrow_schema().remove_metadata()
+        # Arrow does not look whether names are text until it is asked for them.
+        self._columns = [footer.schema.column(at).path for at in range(footer.num_columns)]
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +174,7 @@ class BaseFileReader:
         try:
             return parse_bloom_filter(text, type_code)
         except MalformedBloomError as error:
-            raise _corrupt(self._path, str(error)) from error
+            raise corrupt_base_file(self._path, str(error)) from error
 
     def bloom_text(self) -> tuple[str, str] | None:
         """Return the type and the text of the filter, as they stand in the footer."""
@@ -173,15 +190,21 @@ class BaseFileReader:
         """Return the row groups that may hold values of a top-level column from low to high.
 
         A bound of None is open. Groups without statistics are among them, groups of nulls not.
+
+        Raises:
+            CorruptTableError: statistics are malformed.
         """
-        names = [self.footer.schema.column(at).path for at in range(self.footer.num_columns)]
-        if column not in names:
-            return list(range(self.footer.num_row_groups))
-        at = names.index(column)
-        chunks = (
-            self.footer.row_group(group).column(at) for group in range(self.footer.num_row_groups)
-        )
-        return [group for group, chunk in enumerate(chunks) if _may_hold(chunk, low, high)]
+        groups = range(self.footer.num_row_groups)
+        if column not in self._columns:
+            return list(groups)
+        at = self._columns.index(column)
+        with self.naming_damage():
+            chunks = (self.footer.row_group(group).column(at) for group in groups)
+            return [group for group, chunk in enumerate(chunks) if _may_hold(chunk, low, high)]
+
+    def naming_damage(self) -> AbstractContextManager[None]:
+        """Look at the footer: an error of Arrow's about it then names the file."""
+        return naming_damage(self._path)
 
     def iter_batches(
         self,
@@ -197,24 +220,28 @@ class BaseFileReader:
         file a third cheaper.
 
         Raises:
-            CorruptTableError: a page does not decode.
+            CorruptTableError: a page does not decode, or does not match its checksum.
+            StorageError: the file cannot be read.
         """
         names = [name for name in self.schema.names if columns is None or name in columns]
-        repeated = low_cardinality_in_footer(self.footer) if keeps_dictionaries else []
         groups = range(self.footer.num_row_groups) if row_groups is None else row_groups
-        try:
+        with naming_damage(self._path):
+            repeated = low_cardinality_in_footer(self.footer) if keeps_dictionaries else []
             file = pq.ParquetFile(
                 self._source,
                 metadata=self.footer,
                 read_dictionary=[name for name in repeated if name in names],
                 coerce_int96_timestamp_unit="us",
                 pre_buffer=True,
+                page_checksum_verification=self._verifies,
             )
             # One group at a time: what is read ahead is then bounded by a group.
             for group in groups:
-                yield from file.iter_batches(batch_rows, row_groups=[group], columns=names)
-        except (pa.ArrowException, OSError) as error:
-            raise _corrupt(self._path, str(error)) from error
+                row_count = 0
+                for batch in file.iter_batches(batch_rows, row_groups=[group], columns=names):
+                    row_count += batch.num_rows
+                    yield batch
+                check_row_count(row_count, self.footer.row_group(group).num_rows)
 
     def read(
         self, columns: Collection[str] | None = None, *, row_groups: Iterable[int] | None = None
@@ -232,7 +259,8 @@ class BaseFileReader:
 
     def _footer_text(self, key: str) -> str | None:
         found: bytes | None = (self.footer.metadata or {}).get(key.encode())
-        return None if found is None else found.decode()
+        with naming_damage(self._path):
+            return None if found is None else found.decode()
 
 
 class _Writer:
@@ -254,13 +282,14 @@ class _Writer:
         self._nan_columns: set[str] = set()
         self._nan_chunks: set[tuple[int, str]] = set()
         self._group_count = 0
-        self._output = _HeldTail(sink) if self._real_columns else None
+        self._output = _HeldTail(sink)
         self._writer = pq.ParquetWriter(
-            sink if self._output is None else self._output,
+            self._output,
             first.schema,
             compression=codec_name(codec),
             compression_level=compression_level(codec),
             use_dictionary=low_cardinality_columns(first),
+            write_page_checksum=True,
             store_schema=False,
             metadata_collector=self._footers,
         )
@@ -284,15 +313,15 @@ class _Writer:
 
     def finish(self, avro_schema_json: str | None) -> BaseFileStats:
         self._writer.add_key_value_metadata(self._footer_values(avro_schema_json))
-        if self._output is not None and self._nan_chunks:
-            self._output.hold()
-            self._writer.close()
-            tail = without_bounds(self._output.held(), self._nan_chunks)
-            self._sink.write(tail)
-            footer = pq.read_metadata(pa.BufferReader(MAGIC + tail))
-        else:
-            self._writer.close()
-            (footer,) = self._footers
+        self._output.hold()
+        self._writer.close()
+        file_end = self._output.held
+        (footer,) = self._footers
+        if self._nan_chunks:
+            file_end = without_bounds(file_end, self._nan_chunks)
+            footer = parse_file_end(file_end)
+        stamp_checksum(file_end)
+        self._sink.write(file_end)
         return BaseFileStats(
             row_count=footer.num_rows,
             size_bytes=self._sink.tell(),
@@ -325,7 +354,8 @@ class _Writer:
             values |= {_AVRO_SCHEMA: avro_schema_json, _MODEL: "avro"}
         if self._real_columns:
             values[_NAN_COLUMNS] = ",".join(sorted(self._nan_columns))
-        return values | key_entries(self._min_key, self._max_key, self._bloom)
+        values |= key_entries(self._min_key, self._max_key, self._bloom)
+        return values | UNKNOWN_CHECKSUM
 
 
 class _HeldTail:
@@ -333,25 +363,23 @@ class _HeldTail:
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
-        self._held: bytearray | None = None
+        self._is_holding = False
+        self.held = bytearray()
         self.closed = False
 
     def hold(self) -> None:
         """Keep what comes from now on."""
-        self._held = bytearray()
-
-    def held(self) -> bytes:
-        return bytes(self._held or b"")
+        self._is_holding = True
 
     def write(self, data: bytes) -> int:
-        if self._held is None:
-            self._sink.write(data)
+        if self._is_holding:
+            self.held += data
         else:
-            self._held += data
+            self._sink.write(data)
         return len(data)
 
     def tell(self) -> int:
-        return self._sink.tell() + len(self._held or b"")
+        return self._sink.tell() + len(self.held)
 
     def flush(self) -> None:
         """Nothing of it is kept but what is held."""
@@ -437,11 +465,3 @@ def _may_hold(chunk: pq.ColumnChunkMetaData, low: Any, high: Any) -> bool:
     is_below = low is not None and statistics.max < low
     is_above = high is not None and statistics.min > high
     return not (is_below or is_above)
-
-
-def _corrupt(path: str, problem: str) -> CorruptTableError:
-    return CorruptTableError(
-        f"The base file {path} is no whole Parquet file: {problem}. Restore it from a copy",
-        kind=ErrorKind.CORRUPT_BASE_FILE,
-        path=path,
-    )

@@ -18,7 +18,16 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.errors import CorruptTableError, ErrorKind
+from headwater.format.parquet.footer import (
+    FOOTER_CHECKSUM,
+    MAGIC,
+    TAIL_BYTES,
+    UNKNOWN_CHECKSUM,
+    corrupt_base_file,
+    naming_damage,
+    read_file_end,
+    stamp_checksum,
+)
 from headwater.format.parquet.thrift_compact import (
     Kind,
     MalformedThriftError,
@@ -27,10 +36,6 @@ from headwater.format.parquet.thrift_compact import (
     encode_struct,
     parse_struct,
 )
-
-MAGIC = b"PAR1"
-_TAIL_BYTES = 8
-_FOOTER_GUESS_BYTES = 64 * 1024
 
 # Numbers of fields in Parquet's structs.
 _FILE_SCHEMA, _FILE_ROWS, _FILE_GROUPS, _FILE_ENTRIES = 2, 3, 4, 5
@@ -47,7 +52,8 @@ _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 _ELEMENT_REPETITION, _ELEMENT_NAME = 3, 4
 _REQUIRED = 0
 
-_ARROW_SCHEMA = "ARROW:schema"
+_OWN_ENTRIES = ("ARROW:schema", FOOTER_CHECKSUM)
+"""What a footer says of itself alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,20 @@ class RawFooter:
             for entry in self.fields[_FILE_ENTRIES].plain[1]
             if _ENTRY_VALUE in entry
         }
+
+    def check(self) -> None:
+        """Look at all that a copy looks at; what is missing raises whatever it raises."""
+        for element in self.columns[1]:
+            _text(element[_ELEMENT_NAME])
+        _ = self.entries
+        for group in self.groups:
+            int(group[_GROUP_ROWS].plain)
+            for chunk in group[_GROUP_CHUNKS].plain[1]:
+                if _CHUNK_COLUMN in chunk:
+                    _column_name(chunk)
+                    _start(chunk)
+                    int(chunk[_CHUNK_COLUMN].plain[_COLUMN_BYTES].plain)
+                    _compressed_bytes(chunk)
 
     @property
     def is_copyable(self) -> bool:
@@ -132,19 +152,15 @@ def read_raw_footer(source: BinaryIO, *, path: str) -> RawFooter:
     Raises:
         CorruptTableError: kind CORRUPT_BASE_FILE; it is no Parquet file, or an encrypted one.
     """
-    size = source.seek(0, 2)
-    tail = _read(source, max(0, size - _FOOTER_GUESS_BYTES), min(size, _FOOTER_GUESS_BYTES))
-    if size < _TAIL_BYTES + len(MAGIC) or tail[-len(MAGIC) :] != MAGIC:
-        raise _corrupt(path, "it does not end as one")
-    length = int.from_bytes(tail[-_TAIL_BYTES : -len(MAGIC)], "little")
-    if length > size - _TAIL_BYTES - len(MAGIC):
-        raise _corrupt(path, "its footer is longer than the file")
-    if length + _TAIL_BYTES > len(tail):
-        tail = _read(source, size - _TAIL_BYTES - length, length + _TAIL_BYTES)
+    with naming_damage(path):
+        file_end = read_file_end(source)
     try:
-        return RawFooter(parse_struct(tail[-_TAIL_BYTES - length : -_TAIL_BYTES]))
-    except MalformedThriftError as error:
-        raise _corrupt(path, f"its footer does not parse, {error}") from error
+        footer = RawFooter(parse_struct(file_end[:-TAIL_BYTES]))
+        footer.check()
+    # A struct that is whole may still lack fields, or have others in their place.
+    except (MalformedThriftError, LookupError, TypeError, AttributeError, ValueError) as error:
+        raise corrupt_base_file(path, f"its footer does not parse, {error}") from error
+    return footer
 
 
 def copy_row_groups(
@@ -175,41 +191,40 @@ def copy_row_groups(
         written.append(_copy_group(group, output, len(written), constants, codec))
     assert first is not None
     row_count = sum(int(group[_GROUP_ROWS].plain) for group in written)
+    stored_entries = [_entry(*pair) for pair in {**entries, **UNKNOWN_CHECKSUM}.items()]
     footer = encode_struct(
         {
             **first.fields,
             _FILE_ROWS: Value(Kind.I64, row_count),
             _FILE_GROUPS: Value(Kind.LIST, (Kind.STRUCT, written)),
-            _FILE_ENTRIES: Value(
-                Kind.LIST, (Kind.STRUCT, [_entry(*pair) for pair in entries.items()])
-            ),
+            _FILE_ENTRIES: Value(Kind.LIST, (Kind.STRUCT, stored_entries)),
         }
     )
-    output.put(footer)
-    output.put(len(footer).to_bytes(4, "little"))
-    output.put(MAGIC)
+    file_end = bytearray(footer + len(footer).to_bytes(4, "little") + MAGIC)
+    stamp_checksum(file_end)
+    output.put(file_end)
     return CopiedFile(row_count, output.size_bytes)
 
 
 def common_entries(footers: Iterable[RawFooter]) -> dict[str, str]:
-    """Return the key-value pairs in which all footers agree, but for Arrow's own schema."""
+    """Return the key-value pairs in which all footers agree and that hold for another file too."""
     common: dict[str, str] | None = None
     for footer in footers:
         entries = footer.entries
         common = entries if common is None else dict(common.items() & entries.items())
-    return {key: value for key, value in (common or {}).items() if key != _ARROW_SCHEMA}
+    return {key: value for key, value in (common or {}).items() if key not in _OWN_ENTRIES}
 
 
-def without_bounds(tail: bytes, chunks: Collection[tuple[int, str]]) -> bytes:
+def without_bounds(tail: bytearray, chunks: Collection[tuple[int, str]]) -> bytearray:
     """Return the end of a file, from somewhere before its footer, with fewer statistics.
 
     Args:
         chunks: number of the row group and dotted column, of those whose smallest and largest
             values are left out. Their counts of nulls stay.
     """
-    length = int.from_bytes(tail[-_TAIL_BYTES : -len(MAGIC)], "little")
-    start = len(tail) - _TAIL_BYTES - length
-    footer = RawFooter(parse_struct(tail[start:-_TAIL_BYTES]))
+    length = int.from_bytes(tail[-TAIL_BYTES : -len(MAGIC)], "little")
+    start = len(tail) - TAIL_BYTES - length
+    footer = RawFooter(parse_struct(memoryview(tail)[start:-TAIL_BYTES]))
     for number, group in enumerate(footer.groups):
         for chunk in group[_GROUP_CHUNKS].plain[1]:
             column: ThriftStruct = chunk[_CHUNK_COLUMN].plain
@@ -228,7 +243,7 @@ class _Output:
         self._sink = sink
         self.size_bytes = 0
 
-    def put(self, data: bytes | memoryview) -> None:
+    def put(self, data: bytes | bytearray | memoryview) -> None:
         self._sink.write(data)
         self.size_bytes += len(data)
 
@@ -248,7 +263,7 @@ def _copy_group(
     first, last = min(starts), max(ends)
     data = memoryview(_read(group.source, first, last - first))
     if len(data) < last - first:
-        raise _corrupt(group.path, "it is shorter than its footer says")
+        raise corrupt_base_file(group.path, "it is shorter than its footer says")
     place = output.size_bytes
     chunks = []
     for chunk, start, end in zip(group.chunks, starts, ends, strict=True):
@@ -303,6 +318,7 @@ def _constant_chunk(
         compression=codec,
         use_dictionary=True,
         row_group_size=row_count,
+        write_page_checksum=True,
         store_schema=False,
     )
     data = sink.getvalue()
@@ -353,11 +369,3 @@ def _text(value: Value) -> str:
 def _read(source: BinaryIO, start: int, length: int) -> bytes:
     source.seek(start)
     return source.read(length)
-
-
-def _corrupt(path: str, problem: str) -> CorruptTableError:
-    return CorruptTableError(
-        f"The base file {path} is no whole Parquet file: {problem}. Restore it from a copy",
-        kind=ErrorKind.CORRUPT_BASE_FILE,
-        path=path,
-    )

@@ -6,12 +6,12 @@ have (`recordsStats`) are dropped. Other records of such tables are Avro as in l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from headwater.errors import CorruptTableError, ErrorKind
+from headwater.format.strict_json import load_json
 from headwater.format.timeline.schemas import (
     RECORD_CLASSES,
     RECORD_SCHEMAS,
@@ -42,7 +42,7 @@ def decode_commit_json(cls: type[CommitT], data: bytes, *, path: str) -> CommitT
         CorruptTableError: the bytes are no JSON object, or a value has the wrong type.
     """
     try:
-        record = _value_of(RECORD_SCHEMAS[cls], json.loads(data), "the file")
+        record = _value_of(RECORD_SCHEMAS[cls], load_json(data), "the file")
     except (ValueError, RecursionError) as error:
         raise CorruptTableError(
             f"{path} is no commit metadata in JSON: {error}. Restore it from a copy.",

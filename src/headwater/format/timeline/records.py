@@ -54,7 +54,7 @@ def decode_record(cls: type[RecordT], data: bytes, *, path: str) -> RecordT:
         record = _decode(cls, data, 0, len(data))
     except (IndexError, struct.error) as error:
         raise _corrupt(cls, path, "it ends in the middle of a value") from error
-    except (MalformedAvroError, RecursionError, UnicodeDecodeError) as error:
+    except (MalformedAvroError, RecursionError, UnicodeDecodeError, OverflowError) as error:
         raise _corrupt(cls, path, str(error)) from error
     if record is not None:
         return record
@@ -75,7 +75,14 @@ def decode_record_within(
     """
     try:
         record = _decode(cls, data, start, end)
-    except (IndexError, struct.error, MalformedAvroError, RecursionError, UnicodeDecodeError):
+    except (
+        IndexError,
+        struct.error,
+        MalformedAvroError,
+        RecursionError,
+        UnicodeDecodeError,
+        OverflowError,
+    ):
         record = None
     # By itself it fails in its own words, with offsets that begin where it does.
     return record or decode_record(cls, data[start:end], path=path)

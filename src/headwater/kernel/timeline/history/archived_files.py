@@ -30,6 +30,7 @@ from headwater.errors import (
     ErrorKind,
     NotFoundError,
 )
+from headwater.format.strict_json import load_json
 from headwater.model.instant import InstantTime
 from headwater.seams.storage import Storage
 
@@ -102,7 +103,7 @@ def parse_manifest(data: bytes, path: str) -> tuple[HistoryFile, ...]:
         CorruptTableError: it is no manifest.
     """
     try:
-        entries = json.loads(data)["files"]
+        entries = load_json(data)["files"]
         named = [(str(entry["fileName"]), int(entry["fileLen"])) for entry in entries]
     except (KeyError, TypeError, ValueError) as error:
         raise _corrupt(path, "it is no JSON list of data files") from error

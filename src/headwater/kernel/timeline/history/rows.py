@@ -21,6 +21,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.errors import CorruptTableError, ErrorKind, check
+from headwater.format.parquet.footer import (
+    DAMAGE,
+    UNKNOWN_CHECKSUM,
+    parse_file_end,
+    read_file_end,
+    stamp_checksum,
+)
 from headwater.format.timeline.records import RecordT, decode_record_within
 from headwater.kernel.timeline.names import COMPLETED_SUFFIXES, TIME_LENGTH, is_instant_time
 from headwater.model.instant import Instant, InstantTime, State
@@ -129,9 +136,12 @@ def encode_tables(tables: Iterable[pa.Table]) -> bytes:
     ) as writer:
         for table in tables:
             writer.write_table(table, row_group_size=ROW_GROUP_ROWS_MAX)
-        writer.add_key_value_metadata({"parquet.avro.schema": json.dumps(_AVRO_SCHEMA)})
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+        entries = {"parquet.avro.schema": json.dumps(_AVRO_SCHEMA), **UNKNOWN_CHECKSUM}
+        writer.add_key_value_metadata(entries)
+    data = sink.getvalue()
+    stamp_checksum(memoryview(data))
+    encoded: bytes = data.to_pybytes()
+    return encoded
 
 
 def open_data_file(data: bytes | bytearray, path: str) -> pq.ParquetFile:
@@ -141,7 +151,9 @@ def open_data_file(data: bytes | bytearray, path: str) -> pq.ParquetFile:
         CorruptTableError: it is no data file, or a column is missing.
     """
     with _naming_damage(path):
-        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        source = pa.BufferReader(data)
+        footer = parse_file_end(read_file_end(source))
+        file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True)
     missing = set(_SCHEMA.names).difference(file.schema_arrow.names)
     if missing:
         raise _corrupt(path, f"it has no column {', '.join(sorted(missing))}")
@@ -278,7 +290,7 @@ def _lists(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:
 def _naming_damage(path: str) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (*DAMAGE, OSError) as error:
         # Arrow reports damage found by the Parquet reader as an OSError; the bytes are in memory.
         raise _corrupt(path, str(error).strip()) from error
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from headwater.errors import CorruptTableError
 from headwater.format.own_json import check_version, encode_own, own_fields, unknown_fields
+from headwater.format.strict_json import load_json
 from headwater.seams.ids import Owner
 
 
@@ -131,7 +132,7 @@ def parse_epoch(data: bytes, path: str) -> Epoch:
 
 def _parse_object(data: bytes) -> dict[str, Any]:
     try:
-        content = json.loads(data)
+        content = load_json(data)
     except ValueError:
         return {}
     return content if isinstance(content, dict) else {}
