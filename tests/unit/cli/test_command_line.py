@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import a_table, columns
 
-import headwater as hw
 from headwater.cli.exit_codes import exit_code_of
 from headwater.cli.main import main
 from headwater.errors import (
@@ -25,13 +25,7 @@ from headwater.table import Table
 
 Run = Callable[..., tuple[int, str, str]]
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("fare", pa.int32()),
-    ]
-)
+SCHEMA = columns("`id` string not null, `city` string, `fare` int")
 LOCK = "hoodie.write.lock.provider=in_process"
 
 
@@ -42,17 +36,8 @@ def rows(fares: dict[str, int]) -> pa.Table:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    made = hw.create_table(
-        tmp_path / "trips",
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="city",
-        buckets=1,
-        options={"headwater.storage.fsync": "false"},
-    )
-    made.insert(rows({"sf-a": 1, "ny-a": 2}))
-    made.upsert(rows({"sf-a": 3}))
-    return made
+    writes = rows({"sf-a": 1, "ny-a": 2}), rows({"sf-a": 3})
+    return a_table(tmp_path, SCHEMA, partition_by="city", buckets=1).with_upserts(*writes).create()
 
 
 @pytest.fixture
