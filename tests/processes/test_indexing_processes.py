@@ -48,6 +48,7 @@ BUILDS_MAX = 15
 RUNS_S, STANDS_S = 0.05, 0.45
 """How long a builder of a tenth of the speed runs, and how long it is stopped, in turns."""
 STOPPED_S_MAX = 3.0
+"""How long it is stopped at most: it may have the lock in its hands then."""
 JOB = Path(__file__).with_name("indexing_job.py")
 SERVICES = ("_compact", "_clean")
 FULL_ONLY = pytest.mark.skipif(not IS_FULL, reason="part of make test-indexing")
@@ -216,7 +217,6 @@ class Builder:
         deadline = time.monotonic() + BUILT_WITHIN_S
         while self.wait_for_progress(1) and time.monotonic() < deadline:
             self._process.send_signal(signal.SIGSTOP)
-            # It may be stopped with the lock in its hands, and its heartbeat must not expire.
             site.wait_for_commits(1, at_most_s=STOPPED_S_MAX)
             self._process.send_signal(signal.SIGCONT)
         self.finish()
