@@ -15,7 +15,7 @@ from headwater.metadata.partition_kinds import RECORD_INDEX
 from headwater.metadata.table import load_metadata_table
 from headwater.table import Table
 
-SCHEMA = columns("`id` string not null, `city` string, `fare` long")
+SCHEMA = columns("id string not null, city string, fare long")
 OPTIONS = {"headwater.storage.fsync": "false", "hoodie.write.lock.provider": "in_process"}
 THEIRS = {
     "hoodie.embed.timeline.server": "false",

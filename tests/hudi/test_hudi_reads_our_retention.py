@@ -22,7 +22,7 @@ from headwater.model.plans import CleanerPlan
 from headwater.model.service_metadata import CleanMetadata
 from headwater.table import Table
 
-SCHEMA = columns("`id` string not null, `city` string, `ts` long, `fare` int")
+SCHEMA = columns("id string not null, city string, ts long, fare int")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.clean.commits.retained": "2",

@@ -14,7 +14,7 @@ import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.table import Table
 
-SCHEMA = columns("`id` string not null, `city` string, `ts` long, `fare` int")
+SCHEMA = columns("id string not null, city string, ts long, fare int")
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 SMALL = {

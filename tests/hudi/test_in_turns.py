@@ -23,7 +23,7 @@ import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.table import Table
 
-SCHEMA = columns("`id` string not null, `city` string, `ts` long, `fare` double, `writer` string")
+SCHEMA = columns("id string not null, city string, ts long, fare double, writer string")
 CITIES = ("sf", "ny", "são paulo")
 COMMITS = 20
 SMALL = {

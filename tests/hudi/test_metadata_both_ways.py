@@ -26,7 +26,7 @@ from headwater.config.table_options import TableType
 from headwater.metadata.view import load_view
 from headwater.table import Table
 
-SCHEMA = columns("`id` string not null, `city` string, `ts` long, `fare` int, `note` string")
+SCHEMA = columns("id string not null, city string, ts long, fare int, note string")
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 OPTIONS = {
     "headwater.storage.fsync": "false",
@@ -174,8 +174,8 @@ def test_hudi_reads_through_our_indexes_after_operations_and_services(
 
 
 TYPED = columns(
-    "`id` string not null, `flag` boolean, `small` int, `big` long, `single` float, "
-    "`double` double, `price` decimal(12,2), `day` date, `at` timestamp, `text` string"
+    "id string not null, flag boolean, small int, big long, single float, "
+    "double double, price decimal(12,2), day date, at timestamp, text string"
 )
 
 

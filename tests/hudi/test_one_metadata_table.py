@@ -16,7 +16,7 @@ from headwater.metadata.files_partition import MetadataFiles
 from headwater.metadata.table import load_metadata_table
 from headwater.table import Table
 
-SCHEMA = columns("`id` string not null, `city` string, `ts` long")
+SCHEMA = columns("id string not null, city string, ts long")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.metadata.compact.max.delta.commits": "4",

@@ -35,7 +35,7 @@ hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")
 Row = dict[str, Any]
 Slice = tuple[str, str, str]
 
-SCHEMA = columns("`id` string not null, `city` string, `ts` long, `fare` int")
+SCHEMA = columns("id string not null, city string, ts long, fare int")
 META = [name for name in META_COLUMNS if name != OPERATION]
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 TIMELINE = ".hoodie/timeline"

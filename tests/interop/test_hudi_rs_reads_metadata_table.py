@@ -31,7 +31,7 @@ from headwater.table import Table
 
 hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")
 
-SCHEMA = columns("`id` string not null, `city` string, `value` long")
+SCHEMA = columns("id string not null, city string, value long")
 FAST = {"headwater.storage.fsync": "false"}
 
 Rows = list[tuple[Any, ...]]

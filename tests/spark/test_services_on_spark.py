@@ -21,7 +21,7 @@ from headwater.seams.ids import SystemIds
 from headwater.spark.tasks import SparkEngine, engine_for
 from headwater.table import Table
 
-SCHEMA = columns("`id` string not null, `city` string, `ts` long, `value` long")
+SCHEMA = columns("id string not null, city string, ts long, value long")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "headwater.write.inline.bytes": "0",  # Even the smallest plan goes to Spark.

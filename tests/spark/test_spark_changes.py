@@ -18,8 +18,8 @@ from headwater.spark.schemas import frame_schema_of
 from headwater.table import Table
 
 COLUMNS = columns(
-    "`id` string, `city` string, `n` int, `big` long, `price` decimal(10,2), `f` float, "
-    "`d` double, `flag` boolean, `day` date, `at` timestamp, `local` timestamp_ntz"
+    "id string, city string, n int, big long, price decimal(10,2), f float, "
+    "d double, flag boolean, day date, at timestamp, local timestamp_ntz"
 )
 BOTH = pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 NAN = float("nan")

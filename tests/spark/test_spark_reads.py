@@ -159,12 +159,12 @@ def test_a_table_without_rows(spark: SparkSession, tmp_path: Path) -> None:
 LOSSY = {"headwater.schema.allow.lossy.widening": "true"}
 
 BEFORE = columns(
-    "`id` string, `int_long` int, `int_double` int, `float_double` float, `price` decimal(9,2), "
-    "`s` struct<`a`:int>, `numbers` array<int>"
+    "id string, int_long int, int_double int, float_double float, price decimal(9,2), "
+    "s struct<a:int>, numbers array<int>"
 )
 AFTER = columns(
-    "`id` string, `int_long` long, `int_double` double, `float_double` double, "
-    "`price` decimal(25,2), `s` struct<`a`:long,`b`:string>, `numbers` array<long>, `more` string"
+    "id string, int_long long, int_double double, float_double double, "
+    "price decimal(25,2), s struct<a:long,b:string>, numbers array<long>, more string"
 )
 OLD_ROW = {
     "id": "old",

@@ -30,7 +30,7 @@ from headwater.spark.session import batches_bound_by_rows
 DISTRIBUTED = {"headwater.write.inline.bytes": 0, "headwater.write.tasks": 3}
 CITIES = ("ams", "ber", "rome", None, "")
 
-SCHEMA = columns("`id` long, `part` int, `city` string, `ts` long, `amount` double")
+SCHEMA = columns("id long, part int, city string, ts long, amount double")
 SHAPES = [
     pytest.param("COPY_ON_WRITE", ["id"], ["city"], id="cow-simple-partitioned"),
     pytest.param("MERGE_ON_READ", ["id", "part"], ["city"], id="mor-complex-partitioned"),
@@ -200,10 +200,10 @@ def test_keys_and_partitions_of_any_type(spark: SparkSession, tmp_path: Path, na
 
 
 ALL_TYPES = columns(
-    "`id` string, `flag` boolean, `small` int, `large` long, `single` float, `double` double, "
-    "`text` string, `bytes` binary, `day` date, `instant` timestamp, `wall` timestamp_ntz, "
-    "`price` decimal(20,4), `tags` array<string>, `counts` map<string,long>, "
-    "`inner` struct<`a`:int,`at`:timestamp>"
+    "id string, flag boolean, small int, large long, single float, double double, "
+    "text string, bytes binary, day date, instant timestamp, wall timestamp_ntz, "
+    "price decimal(20,4), tags array<string>, counts map<string,long>, "
+    "inner struct<a:int,at:timestamp>"
 )
 NOON = dt.datetime(2026, 3, 8, 2, 30, 0, 123456)
 ALL_VALUES: list[dict[str, Any]] = [

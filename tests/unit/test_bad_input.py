@@ -25,7 +25,7 @@ from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
 from headwater.model.instant import Action
 from headwater.table import Table
 
-SCHEMA = columns("`id` string, `city` string, `fare` int, `amount` decimal(10,2)")
+SCHEMA = columns("id string, city string, fare int, amount decimal(10,2)")
 
 each_type = pytest.mark.parametrize("table_type", list(TableType))
 

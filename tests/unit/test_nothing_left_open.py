@@ -68,7 +68,7 @@ from headwater.spark import source_writer
 from headwater.spark.schemas import frame_schema_of
 from headwater.table import Table
 
-SCHEMA = columns("`id` string not null, `city` string, `ts` long, `value` long")
+SCHEMA = columns("id string not null, city string, ts long, value long")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",

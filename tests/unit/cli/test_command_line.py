@@ -25,7 +25,7 @@ from headwater.table import Table
 
 Run = Callable[..., tuple[int, str, str]]
 
-SCHEMA = columns("`id` string not null, `city` string, `fare` int")
+SCHEMA = columns("id string not null, city string, fare int")
 LOCK = "hoodie.write.lock.provider=in_process"
 
 

@@ -32,7 +32,7 @@ from headwater.table import Table
 
 Row = dict[str, Any]
 
-SCHEMA = columns("`id` string not null, `city` string, `ts` long, `fare` int")
+SCHEMA = columns("id string not null, city string, ts long, fare int")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.metadata.index.column.stats.enable": "true",

@@ -56,7 +56,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 SECONDARY = "secondary_index_rider"
-SCHEMA = columns("`id` string not null, `city` string, `ts` long, `rider` string, `fare` double")
+SCHEMA = columns("id string not null, city string, ts long, rider string, fare double")
 
 
 def indexed_table(

@@ -19,7 +19,7 @@ from headwater.model.files import BaseFile
 from headwater.operations.tasks.inserts import InsertPiece, plan_inserts
 from headwater.table import Table
 
-SCHEMA = columns("`id` long not null, `group` long, `noise` string")
+SCHEMA = columns("id long not null, group long, noise string")
 
 each_index = pytest.mark.parametrize("index", ["simple", "bloom"])
 

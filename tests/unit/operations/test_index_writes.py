@@ -27,7 +27,7 @@ from headwater.table import Table
 R = TypeVar("R")
 Row = dict[str, Any]
 
-SCHEMA = columns("`id` string not null, `city` string, `value` long, `note` string")
+SCHEMA = columns("id string not null, city string, value long, note string")
 KEY_COLUMNS = ["id", "city"]
 
 each_index = pytest.mark.parametrize("index", ["simple", "bloom"])

@@ -15,7 +15,7 @@ from headwater.metadata.view import load_view
 from headwater.model.files import LogFile
 from headwater.table import Table
 
-SCHEMA = columns("`id` string not null, `ts` long, `note` string, `op` string")
+SCHEMA = columns("id string not null, ts long, note string, op string")
 DELETE_MARK = {
     "hoodie.record.merge.property.hoodie.payload.delete.field": "op",
     "hoodie.record.merge.property.hoodie.payload.delete.marker": "D",

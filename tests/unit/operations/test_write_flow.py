@@ -31,7 +31,7 @@ from headwater.table import Table
 R = TypeVar("R")
 TargetOf = Callable[[Table], TableContext]
 
-SCHEMA = columns("`id` string not null, `city` string, `value` long, `note` string")
+SCHEMA = columns("id string not null, city string, value long, note string")
 UPSERT = WriteRequest(operation=Operation.UPSERT, columns=SCHEMA)
 
 each_type = pytest.mark.parametrize("table_type", list(TableType))

@@ -24,7 +24,7 @@ from headwater.operations.routing.route import GroupKey, assign_groups, group_nu
 from headwater.operations.write import WriteRequest, start_write
 from headwater.table import Table
 
-SCHEMA = columns("`id` string, `city` string, `value` long")
+SCHEMA = columns("id string, city string, value long")
 FILE_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}-0")
 BUCKETS = 7
 

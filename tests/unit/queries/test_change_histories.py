@@ -19,7 +19,7 @@ from headwater.metadata.view import load_view
 from headwater.queries.incremental import parse_window, plan_incremental
 from headwater.table import Table
 
-COLUMNS = columns("`id` string, `city` string, `ts` long, `v` long")
+COLUMNS = columns("id string, city string, ts long, v long")
 KEYS = ("a", "b", "c", "d")
 CITIES = ("sf", "la")
 

@@ -33,7 +33,7 @@ from headwater.table import Table
 
 TIME = InstantTime("20260101000000000")
 HIVE_STYLE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
-COLUMNS = columns("`id` string, `n` int, `city` string, `day` date, `v` double")
+COLUMNS = columns("id string, n int, city string, day date, v double")
 
 
 def config_of(**arguments: Any) -> TableConfig:

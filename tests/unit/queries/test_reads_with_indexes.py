@@ -28,9 +28,7 @@ from headwater.metadata.view import load_view
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 from headwater.table import Table
 
-SCHEMA = columns(
-    "`id` string not null, `city` string, `ts` long, `fare` int, `rate` double, `note` string"
-)
+SCHEMA = columns("id string not null, city string, ts long, fare int, rate double, note string")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.metadata.index.column.stats.enable": "true",

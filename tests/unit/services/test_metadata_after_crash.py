@@ -28,7 +28,7 @@ from headwater.table import Table
 Dying = Callable[..., Any]
 Copies = Callable[[Table], Iterator[Table]]
 
-SCHEMA = columns("`id` string not null, `city` string, `value` long")
+SCHEMA = columns("id string not null, city string, value long")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.metadata.compact.max.delta.commits": "3",

@@ -23,9 +23,7 @@ from tests.support.tables import columns
 import headwater as hw
 from headwater.table import Table
 
-SCHEMA = columns(
-    "`id` string not null, `city` string, `ts` long, `value` long, `_hoodie_is_deleted` boolean"
-)
+SCHEMA = columns("id string not null, city string, ts long, value long, _hoodie_is_deleted boolean")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
