@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.support.hudi_peer import HudiPeer
+from tests.support.tables import columns
 
 import headwater as hw
 from headwater.kernel.timeline.active import load_active
@@ -14,13 +15,7 @@ from headwater.metadata.partition_kinds import RECORD_INDEX
 from headwater.metadata.table import load_metadata_table
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("fare", pa.int64()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, fare long")
 OPTIONS = {"headwater.storage.fsync": "false", "hoodie.write.lock.provider": "in_process"}
 THEIRS = {
     "hoodie.embed.timeline.server": "false",

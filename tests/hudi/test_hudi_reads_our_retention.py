@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.support.hudi_peer import HudiPeer
+from tests.support.tables import columns
 from tests.support.two_readers import NO_METADATA_TABLE, TwoReaders
 
 import headwater as hw
@@ -21,14 +22,7 @@ from headwater.model.plans import CleanerPlan
 from headwater.model.service_metadata import CleanMetadata
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-        pa.field("fare", pa.int32()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, ts long, fare int")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.clean.commits.retained": "2",

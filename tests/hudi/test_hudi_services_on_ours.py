@@ -7,20 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.support.hudi_peer import HudiPeer
+from tests.support.tables import columns
 from tests.support.two_readers import NO_METADATA_TABLE, Row, TwoReaders
 
 import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-        pa.field("fare", pa.int32()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, ts long, fare int")
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 SMALL = {

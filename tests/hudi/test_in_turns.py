@@ -16,21 +16,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 from tests.support.hudi_peer import HudiPeer
+from tests.support.tables import columns
 from tests.support.two_readers import META, NO_METADATA_TABLE, Row, TwoReaders, without
 
 import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-        pa.field("fare", pa.float64()),
-        pa.field("writer", pa.string()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, ts long, fare double, writer string")
 CITIES = ("sf", "ny", "são paulo")
 COMMITS = 20
 SMALL = {

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.support.hudi_peer import HudiError, HudiPeer
+from tests.support.tables import columns
 from tests.support.two_readers import META, Row, in_order
 
 import headwater as hw
@@ -25,15 +26,7 @@ from headwater.config.table_options import TableType
 from headwater.metadata.view import load_view
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-        pa.field("fare", pa.int32()),
-        pa.field("note", pa.string()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, ts long, fare int, note string")
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 OPTIONS = {
     "headwater.storage.fsync": "false",
@@ -180,19 +173,9 @@ def test_hudi_reads_through_our_indexes_after_operations_and_services(
     both.check("a clean and archival", "fare = 33", "id = 'ny-34'")
 
 
-TYPED = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("flag", pa.bool_()),
-        pa.field("small", pa.int32()),
-        pa.field("big", pa.int64()),
-        pa.field("single", pa.float32()),
-        pa.field("double", pa.float64()),
-        pa.field("price", pa.decimal128(12, 2)),
-        pa.field("day", pa.date32()),
-        pa.field("at", pa.timestamp("us", tz="UTC")),
-        pa.field("text", pa.string()),
-    ]
+TYPED = columns(
+    "id string not null, flag boolean, small int, big long, single float, "
+    "double double, price decimal(12,2), day date, at timestamp, text string"
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 from tests.support.hudi_peer import HudiPeer
+from tests.support.tables import columns
 
 import headwater as hw
 from headwater.kernel.timeline.active import load_active
@@ -15,13 +16,7 @@ from headwater.metadata.files_partition import MetadataFiles
 from headwater.metadata.table import load_metadata_table
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, ts long")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.metadata.compact.max.delta.commits": "4",

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import columns
 
 import headwater as hw
 from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
@@ -34,14 +35,7 @@ hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")
 Row = dict[str, Any]
 Slice = tuple[str, str, str]
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-        pa.field("fare", pa.int32()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, ts long, fare int")
 META = [name for name in META_COLUMNS if name != OPERATION]
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 TIMELINE = ".hoodie/timeline"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import columns
 
 import headwater as hw
 from headwater.kernel.table_config import table_layout
@@ -30,13 +31,7 @@ from headwater.table import Table
 
 hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("value", pa.int64()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, value long")
 FAST = {"headwater.storage.fsync": "false"}
 
 Rows = list[tuple[Any, ...]]

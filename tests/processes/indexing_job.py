@@ -39,11 +39,12 @@ WRITES_EVERY_S = 1.0
 SERVICE_PAUSE_S = 0.5
 REST_S = 0.1
 
+# Heartbeats are as long as they are by default: the system says at once that a killed process has
+# ended, and one on a busy machine, whose heartbeat is late, must not be taken for dead.
 SHARED_OPTIONS = {
     "hoodie.write.lock.provider": "filesystem",
     "hoodie.write.lock.wait_time_ms": "120000",
     "hoodie.write.num.retries.on.conflict.failures": "20",
-    "hoodie.client.heartbeat.interval_in_ms": "2000",
     "hoodie.metadata.compact.max.delta.commits": "4",
     "hoodie.compact.inline.max.delta.commits": "6",
     "hoodie.clean.commits.retained": "6",

@@ -27,6 +27,7 @@ LONG = {
     "archived candidates are not looked for",
     "compaction of the metadata table takes in an index that is being built",
     "detection ignores instant order",
+    "index not announced until its builder has caught up",
     "OCC by requested time",
 }
 """Those that are found after seconds; `make sim` hunts all of them."""

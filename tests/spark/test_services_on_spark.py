@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.support.answers import answers_of
+from tests.support.tables import a_table, columns, rows_of
 
-import headwater as hw
 from headwater.config.files import FileConfig
 from headwater.config.spark import SparkConfig
 from headwater.engine.engine import TaskContext
@@ -22,14 +21,7 @@ from headwater.seams.ids import SystemIds
 from headwater.spark.tasks import SparkEngine, engine_for
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-        pa.field("value", pa.int64()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, ts long, value long")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "headwater.write.inline.bytes": "0",  # Even the smallest plan goes to Spark.
@@ -38,22 +30,12 @@ OPTIONS = {
 }
 
 
-def rows(*values: tuple[Any, ...]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [dict(zip(SCHEMA.names, value, strict=True)) for value in values], schema=SCHEMA
-    )
+rows = rows_of(SCHEMA)
 
 
 def new_table(path: Path, **arguments: Any) -> Table:
-    return hw.create_table(
-        path / "trips",
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="city",
-        ordering="ts",
-        options=OPTIONS,
-        **arguments,
-    )
+    shape = a_table(path, SCHEMA, partition_by="city", ordering="ts", options=OPTIONS)
+    return shape.having(**arguments).create()
 
 
 def fill(table: Table) -> list[str]:

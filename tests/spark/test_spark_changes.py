@@ -11,25 +11,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.support.tables import columns
 
 import headwater as hw
 from headwater.spark.schemas import frame_schema_of
 from headwater.table import Table
 
-COLUMNS = pa.schema(
-    [
-        ("id", pa.string()),
-        ("city", pa.string()),
-        ("n", pa.int32()),
-        ("big", pa.int64()),
-        ("price", pa.decimal128(10, 2)),
-        ("f", pa.float32()),
-        ("d", pa.float64()),
-        ("flag", pa.bool_()),
-        ("day", pa.date32()),
-        ("at", pa.timestamp("us", "UTC")),
-        ("local", pa.timestamp("us")),
-    ]
+COLUMNS = columns(
+    "id string, city string, n int, big long, price decimal(10,2), f float, "
+    "d double, flag boolean, day date, at timestamp, local timestamp_ntz"
 )
 BOTH = pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 NAN = float("nan")

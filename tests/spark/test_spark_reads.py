@@ -16,6 +16,7 @@ from pyspark import StatusTracker
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
+from tests.support.tables import columns
 
 import headwater as hw
 from headwater.errors import InvalidInputError, NotFoundError
@@ -157,28 +158,13 @@ def test_a_table_without_rows(spark: SparkSession, tmp_path: Path) -> None:
 
 LOSSY = {"headwater.schema.allow.lossy.widening": "true"}
 
-BEFORE = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("int_long", pa.int32()),
-        pa.field("int_double", pa.int32()),
-        pa.field("float_double", pa.float32()),
-        pa.field("price", pa.decimal128(9, 2)),
-        pa.field("s", pa.struct([("a", pa.int32())])),
-        pa.field("numbers", pa.list_(pa.field("element", pa.int32()))),
-    ]
+BEFORE = columns(
+    "id string, int_long int, int_double int, float_double float, price decimal(9,2), "
+    "s struct<a:int>, numbers array<int>"
 )
-AFTER = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("int_long", pa.int64()),
-        pa.field("int_double", pa.float64()),
-        pa.field("float_double", pa.float64()),
-        pa.field("price", pa.decimal128(25, 2)),
-        pa.field("s", pa.struct([("a", pa.int64()), ("b", pa.string())])),
-        pa.field("numbers", pa.list_(pa.field("element", pa.int64()))),
-        pa.field("more", pa.string()),
-    ]
+AFTER = columns(
+    "id string, int_long long, int_double double, float_double double, "
+    "price decimal(25,2), s struct<a:long,b:string>, numbers array<long>, more string"
 )
 OLD_ROW = {
     "id": "old",

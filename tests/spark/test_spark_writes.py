@@ -15,6 +15,7 @@ from pyspark import StatusTracker
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.support.tables import columns
 
 import headwater as hw
 from headwater.arrow.java_hash import string_hashes
@@ -29,15 +30,7 @@ from headwater.spark.session import batches_bound_by_rows
 DISTRIBUTED = {"headwater.write.inline.bytes": 0, "headwater.write.tasks": 3}
 CITIES = ("ams", "ber", "rome", None, "")
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64()),
-        pa.field("part", pa.int32()),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-        pa.field("amount", pa.float64()),
-    ]
-)
+SCHEMA = columns("id long, part int, city string, ts long, amount double")
 SHAPES = [
     pytest.param("COPY_ON_WRITE", ["id"], ["city"], id="cow-simple-partitioned"),
     pytest.param("MERGE_ON_READ", ["id", "part"], ["city"], id="mor-complex-partitioned"),
@@ -206,24 +199,11 @@ def test_keys_and_partitions_of_any_type(spark: SparkSession, tmp_path: Path, na
     assert by_key(distributed.read_arrow(meta), meta[0]) == by_key(inline.read_arrow(meta), meta[0])
 
 
-ALL_TYPES = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("flag", pa.bool_()),
-        pa.field("small", pa.int32()),
-        pa.field("large", pa.int64()),
-        pa.field("single", pa.float32()),
-        pa.field("double", pa.float64()),
-        pa.field("text", pa.string()),
-        pa.field("bytes", pa.binary()),
-        pa.field("day", pa.date32()),
-        pa.field("instant", pa.timestamp("us", "UTC")),
-        pa.field("wall", pa.timestamp("us")),
-        pa.field("price", pa.decimal128(20, 4)),
-        pa.field("tags", pa.list_(pa.field("element", pa.string()))),
-        pa.field("counts", pa.map_(pa.string(), pa.field("value", pa.int64()))),
-        pa.field("inner", pa.struct([("a", pa.int32()), ("at", pa.timestamp("us", "UTC"))])),
-    ]
+ALL_TYPES = columns(
+    "id string, flag boolean, small int, large long, single float, double double, "
+    "text string, bytes binary, day date, instant timestamp, wall timestamp_ntz, "
+    "price decimal(20,4), tags array<string>, counts map<string,long>, "
+    "inner struct<a:int,at:timestamp>"
 )
 NOON = dt.datetime(2026, 3, 8, 2, 30, 0, 123456)
 ALL_VALUES: list[dict[str, Any]] = [

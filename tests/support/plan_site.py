@@ -7,10 +7,11 @@ nothing it does later reaches storage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.support.dying import DyingStorage
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
 
@@ -59,39 +60,8 @@ EXPIRY_MS = INTERVAL_MS * TOLERABLE_MISSES
 CANCELLABLE = PlanFlags(is_cancellable=True)
 REMOVABLE = PlanFlags(is_removable=True)
 
-_WRITES = ("put", "put_if_absent", "open_output", "replace", "delete")
 
 During = Callable[[Attempt, Heartbeat], None]
-
-
-class Killed(BaseException):
-    """The process is dead; no code of it runs on."""
-
-
-class DyingStorage:
-    """Storage of a process that dies after so many writes."""
-
-    def __init__(self, storage: Storage, *, writes_left: int) -> None:
-        self._storage = storage
-        self._writes_left = writes_left
-
-    def put_many(self, objects: Mapping[str, bytes]) -> None:
-        for path, data in objects.items():
-            self.put(path, data)
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._storage, name)
-        if not callable(call):
-            return call
-
-        def checked(*arguments: Any, **named: Any) -> Any:
-            if name in _WRITES:
-                self._writes_left -= 1
-            if self._writes_left < 0:
-                raise Killed
-            return call(*arguments, **named)
-
-        return checked
 
 
 def clustering_request(flags: PlanFlags, *groups: FileGroupId) -> bytes:

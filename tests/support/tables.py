@@ -39,16 +39,24 @@ def rows_of(schema: pa.Schema, **usual: Any) -> Rows:
     """
 
     def rows(*values: tuple[Any, ...]) -> pa.Table:
-        defaults = {**dict.fromkeys(schema.names), **usual}
-        assert all(len(value) <= len(schema) for value in values), "more values than columns"
-        found = [{**defaults, **dict(zip(schema.names, value, strict=False))} for value in values]
-        return pa.Table.from_pylist(found, schema=schema)
+        defaults = tuple(usual.get(name) for name in schema.names)
+        whole = [(*value, *defaults[len(value) :]) for value in values]
+        given = zip(*whole, strict=True) if whole else [()] * len(schema)
+        arrays = [pa.array(one, field.type) for one, field in zip(given, schema, strict=True)]
+        return pa.table(arrays, schema=schema)
 
     return rows
 
 
 TRIPS = columns("id string not null, city string, value long")
 trips = rows_of(TRIPS)
+
+NUMBERS = columns("id string, value long, ts long")
+
+
+def numbers(ids: str, value: int) -> pa.Table:
+    """Return a row for each letter, with a value that is its ordering value, too."""
+    return pa.table({"id": list(ids), "value": [value] * len(ids), "ts": [value] * len(ids)})
 
 
 @dataclass(frozen=True)
@@ -61,9 +69,15 @@ class TableBuilder:
     options: Mapping[str, Any]
     writes: tuple[Callable[[Table], object], ...] = ()
 
-    def having(self, **arguments: Any) -> TableBuilder:
+    def having(
+        self, schema: pa.Schema | str | None = None, options: Any = None, **arguments: Any
+    ) -> TableBuilder:
         """Return a builder with more arguments of `create_table`, or others."""
-        return replace(self, arguments={**self.arguments, **arguments})
+        return replace(
+            self.with_options(options or {}),
+            schema=columns(schema) if isinstance(schema, str) else schema or self.schema,
+            arguments={**self.arguments, **arguments},
+        )
 
     def with_options(self, options: Mapping[str, Any]) -> TableBuilder:
         return replace(self, options={**self.options, **options})
@@ -90,20 +104,21 @@ class TableBuilder:
         return replace(self, writes=(*self.writes, *writes))
 
 
-def a_table(
-    folder: Path, schema: pa.Schema | str = TRIPS, *, name: str = "trips", **arguments: Any
-) -> TableBuilder:
-    """Return the builder of a table `name` in a folder.
+def a_table(folder: Path, schema: pa.Schema | str = TRIPS, **arguments: Any) -> TableBuilder:
+    """Return the builder of a table `trips` in a folder.
 
     Args:
         schema: its columns, which may be DDL.
         arguments: of `create_table`; options among them come on top of `FAST`.
     """
+    return table_at(folder / "trips", schema, **arguments)
+
+
+def table_at(path: Path, schema: pa.Schema | str = TRIPS, **arguments: Any) -> TableBuilder:
+    """Return the builder of a table with a path that the test chooses."""
     schema = columns(schema) if isinstance(schema, str) else schema
-    options = {**FAST, **arguments.pop("options", {})}
-    return TableBuilder(
-        folder / name, schema, {"record_key": schema.names[0], **arguments}, options
-    )
+    builder = TableBuilder(path, schema, {"record_key": schema.names[0]}, FAST)
+    return builder.having(**arguments)
 
 
 def with_properties(table: Table, changes: Mapping[str, str]) -> Table:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import FAST, columns, table_at
 
 import headwater as hw
 from headwater.config.table_options import TableType
@@ -24,15 +25,7 @@ from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
 from headwater.model.instant import Action
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("city", pa.string()),
-        pa.field("fare", pa.int32()),
-        pa.field("amount", pa.decimal128(10, 2)),
-    ]
-)
-FAST = {"headwater.storage.fsync": "false"}
+SCHEMA = columns("id string, city string, fare int, amount decimal(10,2)")
 
 each_type = pytest.mark.parametrize("table_type", list(TableType))
 
@@ -315,15 +308,8 @@ def data_files(path: Path, pattern: str) -> list[Path]:
 
 def a_table_with_logs(path: Path, **options: str) -> Table:
     """Return a table with a base file in each partition, and two log files in that of sf."""
-    table = hw.create_table(
-        path / "trips",
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="city",
-        table_type=TableType.MERGE_ON_READ,
-        buckets=1,
-        options={**FAST, **options},
-    )
+    shape = table_at(path / "trips", SCHEMA, partition_by="city", buckets=1)
+    table = shape.having(table_type=TableType.MERGE_ON_READ, options=options).create()
     table.bulk_insert(rows(("a", "sf", 1), ("b", "ny", 2)))
     table.upsert(rows(("a", "sf", 10), ("c", "sf", 3)))
     table.upsert(rows(("a", "sf", 100)))

@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 import pytest
 from tests.support.left_open import outcome_of
 from tests.support.memory_storage import MemoryStorage
+from tests.support.tables import columns, rows_of
 
 import headwater as hw
 from headwater.cli.commands.fsck import find_problems
@@ -68,14 +69,7 @@ from headwater.spark import source_writer
 from headwater.spark.schemas import frame_schema_of
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-        pa.field("value", pa.int64()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, ts long, value long")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
@@ -97,10 +91,7 @@ MEMORY = Path("/dev/shm")
 """Where files cost nothing: tables are copied for each failure."""
 
 
-def rows(*values: tuple[str, str, int, int]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [dict(zip(SCHEMA.names, value, strict=True)) for value in values], schema=SCHEMA
-    )
+rows = rows_of(SCHEMA)
 
 
 FIRST = rows(("a", "sf", 1, 1), ("b", "ny", 1, 2), ("c", "sf", 1, 3))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import a_table
 
 import headwater as hw
 from headwater.format.timeline.records import encode_record
@@ -25,16 +26,8 @@ NEWER_A = pa.table({"id": ["a"], "city": ["sf"], "ts": [2]})
 
 
 def new_table(path: Path, table_type: str = "MERGE_ON_READ", **options: str) -> hw.Table:
-    return hw.create_table(
-        path / "trips",
-        schema="id string, city string, ts long",
-        record_key="id",
-        partition_by="city",
-        ordering="ts",
-        table_type=table_type,
-        buckets=1,
-        options={"headwater.storage.fsync": "false", **options},
-    )
+    shape = a_table(path, "id string, city string, ts long", partition_by="city", ordering="ts")
+    return shape.having(table_type=table_type, buckets=1, options=options).create()
 
 
 def of_partition(table: pa.Table, partition: str) -> list[Row]:

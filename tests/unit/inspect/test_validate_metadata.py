@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import a_table, rows_of
 
 import headwater as hw
 from headwater.format.hfile.writer import sort_entries
@@ -36,21 +37,11 @@ Problem = dict[str, Any]
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    table = hw.create_table(
-        tmp_path / "trips",
-        schema=ROWS,
-        record_key="id",
-        partition_by="city",
-        buckets=1,
-        options=OPTIONS,
-    )
-    table.insert(rows(("a", "sf", 1), ("b", "ny", 2)))
-    return table
+    shape = a_table(tmp_path, ROWS, partition_by="city", buckets=1, options=OPTIONS)
+    return shape.with_upserts(rows(("a", "sf", 1), ("b", "ny", 2))).create()
 
 
-def rows(*values: tuple[str, str, int]) -> pa.Table:
-    columns = [pa.array(column) for column in zip(*values, strict=True)]
-    return pa.table(columns, schema=ROWS)
+rows = rows_of(ROWS)
 
 
 def problems(table: Table) -> list[Problem]:

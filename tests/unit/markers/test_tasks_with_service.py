@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import columns, rows_of, table_at
 
-import headwater as hw
 from headwater.arrow.keys import KeyGenerator
 from headwater.config.markers import MarkerConfig
 from headwater.config.table_options import TableType
@@ -31,28 +31,16 @@ from headwater.operations.tasks.execute import execute_write
 from headwater.operations.write import RunningWrite, start_write
 from headwater.table import Table
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("value", pa.int64())])
+SCHEMA = columns("id string, city string, value long")
 each_type = pytest.mark.parametrize("table_type", list(TableType))
 
 
-def rows(*values: tuple[str, str, int]) -> pa.Table:
-    columns = zip(*values, strict=True)
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)],
-        schema=SCHEMA,
-    )
+rows = rows_of(SCHEMA)
 
 
 def make_table(path: Path, table_type: TableType) -> Table:
-    return hw.create_table(
-        str(path / "t"),
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="city",
-        table_type=table_type,
-        index="bucket",
-        buckets=2,
-    )
+    shape = table_at(path / "t", SCHEMA, partition_by="city", index="bucket", buckets=2)
+    return shape.having(table_type=table_type).create()
 
 
 def begin(table: Table) -> RunningWrite:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.tables import columns, table_at
 
 import headwater as hw
 from headwater.errors import CorruptTableError, ErrorKind, HeadwaterError
@@ -31,14 +32,7 @@ from headwater.table import Table
 
 Row = dict[str, Any]
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-        pa.field("fare", pa.int32()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, ts long, fare int")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.metadata.index.column.stats.enable": "true",
@@ -104,9 +98,7 @@ def answers(table: Table) -> dict[str | None, list[Row]]:
 
 
 def a_table(path: Path, **arguments: Any) -> Trips:
-    table = hw.create_table(
-        path / "trips", schema=SCHEMA, record_key="id", ordering="ts", options=OPTIONS, **arguments
-    )
+    table = table_at(path / "trips", SCHEMA, ordering="ts", options=OPTIONS, **arguments).create()
     table.insert(rows({f"{city}-{n}": n for city in ("sf", "ny") for n in range(8)}, 0))
     for ts in range(1, 5):
         table.upsert(rows({f"sf-{ts}": ts + 10, f"la-{ts + 5}": ts}, ts))

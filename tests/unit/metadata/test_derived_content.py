@@ -26,6 +26,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.support.tables import FAST, columns, rows_of, table_at
 
 import headwater as hw
 from headwater.config.table_options import TableType
@@ -54,17 +55,8 @@ from headwater.table import Table
 A = TypeVar("A")
 R = TypeVar("R")
 
-FAST = {"headwater.storage.fsync": "false"}
 SECONDARY = "secondary_index_rider"
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-        pa.field("rider", pa.string()),
-        pa.field("fare", pa.float64()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, ts long, rider string, fare double")
 
 
 def indexed_table(
@@ -77,17 +69,10 @@ def indexed_table(
 ) -> Table:
     """Create a table with every kind of index."""
     path = folder / "trips"
-    table = hw.create_table(
-        path,
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="city" if is_partitioned else None,
-        ordering=ordering,
-        table_type=table_type,
-        index=index,
-        buckets=2 if index == "bucket" else None,
-        options=FAST,
-    )
+    shape = table_at(path, SCHEMA, ordering=ordering, table_type=table_type, index=index)
+    partition_by = "city" if is_partitioned else None
+    buckets = 2 if index == "bucket" else None
+    table = shape.having(partition_by=partition_by, buckets=buckets).create()
     names = ["files", "column_stats", "bloom_filters", "record_index", SECONDARY]
     names += ["partition_stats"] if is_partitioned else []
     config = replace(table.config, metadata_partitions=tuple(names))
@@ -117,11 +102,7 @@ def indexed_table(
 
 
 def trips(*values: tuple[str, str, int, str | None]) -> pa.Table:
-    rows = [
-        {"id": key, "city": city, "ts": ts, "rider": rider, "fare": float(ts)}
-        for key, city, ts, rider in values
-    ]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return rows_of(SCHEMA)(*((*value[:3], value[3], float(value[2])) for value in values))
 
 
 def keys(*values: tuple[str, str]) -> pa.Table:

@@ -13,9 +13,9 @@ from itertools import count
 from typing import Any
 
 import pytest
+from tests.support.dying import DyingStorage, Killed
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
-from tests.support.plan_site import DyingStorage, Killed
 
 from headwater.errors import (
     AlreadyExistsError,

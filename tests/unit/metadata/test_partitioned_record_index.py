@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from tests.support.tables import FAST, columns, rows_of, table_at
 
 import headwater as hw
 from headwater.context import TableContext
@@ -27,8 +28,8 @@ from headwater.operations.request import WriteRequest
 from headwater.operations.write import start_write
 from headwater.table import Table
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
-OPTIONS = {"headwater.storage.fsync": "false", "hoodie.write.lock.provider": "in_process"}
+SCHEMA = columns("id string, city string, fare long")
+OPTIONS = {**FAST, "hoodie.write.lock.provider": "in_process"}
 TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 Row = tuple[str, str, int]
@@ -48,19 +49,11 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def new_table(folder: Path, table_type: str = "COPY_ON_WRITE", **more: Any) -> Table:
-    options = {"partition_by": "city", "options": OPTIONS}
-    return hw.create_table(
-        folder,
-        schema=SCHEMA,
-        record_key="id",
-        table_type=table_type,
-        index="record_level_index",
-        **{**options, **more},
-    )
+    shape = table_at(folder, SCHEMA, partition_by="city", index="record_level_index")
+    return shape.having(table_type=table_type, options=OPTIONS).having(**more).create()
 
 
-def rows(*tuples: Row) -> pa.Table:
-    return pa.table([list(column) for column in zip(*tuples, strict=True)], schema=SCHEMA)
+rows = rows_of(SCHEMA)
 
 
 def content(table: Table, **more: Any) -> list[Row]:

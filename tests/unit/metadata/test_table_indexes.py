@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import TRIPS, table_at
 
 import headwater as hw
 from headwater.errors import (
@@ -34,13 +35,6 @@ OPTIONS = {
     "hoodie.clean.commits.retained": "1",
     "headwater.storage.fsync": "false",
 }
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("value", pa.int64()),
-    ]
-)
 EVERY = ["column_stats", "partition_stats", "bloom_filters", "record_index", "secondary_index_v"]
 
 
@@ -51,24 +45,16 @@ def rows(*keys: int, value: int = 0) -> pa.Table:
             "city": [("sf", "la")[key % 2] for key in keys],
             "value": [key + value for key in keys],
         },
-        SCHEMA,
+        TRIPS,
     )
 
 
 def new_table(
     path: Path, options: Mapping[str, Any] | None = None, *, table_type: str = "COPY_ON_WRITE"
 ) -> Table:
-    table = hw.create_table(
-        str(path),
-        schema=SCHEMA,
-        record_key="id",
-        partition_by=["city"],
-        options={**OPTIONS, **(options or {})},
-        table_type=table_type,
-    )
-    table.upsert(rows(*range(20)))
-    table.upsert(rows(3, 21, value=100))
-    return table
+    shape = table_at(path, partition_by=["city"], table_type=table_type, options=OPTIONS)
+    writes = rows(*range(20)), rows(3, 21, value=100)
+    return shape.with_options(options or {}).with_upserts(*writes).create()
 
 
 @pytest.fixture
@@ -187,7 +173,7 @@ def test_bad_wishes_are_refused_and_nothing_changes(
 
 
 def test_partition_statistics_need_partitions(tmp_path: Path) -> None:
-    table = hw.create_table(str(tmp_path / "t"), schema=SCHEMA, record_key="id", options=OPTIONS)
+    table = hw.create_table(str(tmp_path / "t"), schema=TRIPS, record_key="id", options=OPTIONS)
     with pytest.raises(InvalidInputError, match="not partitioned"):
         table.indexes.create(["column_stats", "partition_stats"])
 

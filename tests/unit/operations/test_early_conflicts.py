@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import NUMBERS, a_table, numbers
 
-from headwater import Table, create_table, open_table
+from headwater import Table, open_table
 from headwater.context import TableContext
 from headwater.engine.engine import TaskContext
 from headwater.engine.inline import InlineRows
@@ -30,20 +31,12 @@ ONCE = {**OPTIONS, RETRIES: "0"}
 Targets = Callable[[Table], TableContext]
 
 
-def rows(ids: str, value: int) -> pa.Table:
-    return pa.table({"id": list(ids), "value": [value] * len(ids), "ts": [value] * len(ids)})
+rows = numbers
 
 
 def new_table(folder: Path, options: dict[str, str], table_type: str = "MERGE_ON_READ") -> Table:
-    return create_table(
-        folder / "trips",
-        schema=rows("a", 0).schema,
-        record_key="id",
-        ordering="ts",
-        table_type=table_type,
-        buckets=1,
-        options=options,
-    )
+    shape = a_table(folder, NUMBERS, ordering="ts", table_type=table_type, buckets=1)
+    return shape.with_options(options).create()
 
 
 def values(table: Table) -> dict[str, int]:

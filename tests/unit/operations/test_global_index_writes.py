@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.tables import FAST, columns, rows_of, table_at
 
 import headwater as hw
 from headwater.context import TableContext
@@ -21,8 +22,8 @@ from headwater.operations.request import WriteRequest
 from headwater.operations.write import run_write
 from headwater.table import Table
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
-OPTIONS = {"headwater.storage.fsync": "false", "hoodie.write.lock.provider": "in_process"}
+SCHEMA = columns("id string, city string, fare long")
+OPTIONS = {**FAST, "hoodie.write.lock.provider": "in_process"}
 INDEXES = ("global_simple", "global_bloom", "record_index")
 OPTION_OF = {
     "global_simple": "hoodie.simple.index.update.partition.path",
@@ -37,21 +38,14 @@ Row = tuple[str, str, int]
 def new_table(
     folder: Path, index: str, table_type: str, *, moves: bool, options: Any = None, **more: Any
 ) -> Table:
-    return hw.create_table(
-        folder,
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="city",
-        table_type=table_type,
-        index=index,
-        options={**OPTIONS, OPTION_OF[index]: str(moves), **(options or {})},
-        **more,
+    shape = table_at(
+        folder, SCHEMA, partition_by="city", table_type=table_type, index=index, **more
     )
+    options = {**OPTIONS, OPTION_OF[index]: str(moves), **(options or {})}
+    return shape.with_options(options).create()
 
 
-def rows(*tuples: Row) -> pa.Table:
-    columns = zip(*tuples, strict=True) if tuples else [[], [], []]
-    return pa.table([list(column) for column in columns], schema=SCHEMA)
+rows = rows_of(SCHEMA)
 
 
 def content(table: Table) -> list[Row]:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.tables import columns, table_at
 
-import headwater as hw
 from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.errors import InvalidInputError
 from headwater.files.base_files import open_base_file
@@ -19,21 +19,13 @@ from headwater.model.files import BaseFile
 from headwater.operations.tasks.inserts import InsertPiece, plan_inserts
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("group", pa.int64()),
-        pa.field("noise", pa.string()),
-    ]
-)
-OPTIONS = {"headwater.storage.fsync": "false"}
+SCHEMA = columns("id long not null, group long, noise string")
 
 each_index = pytest.mark.parametrize("index", ["simple", "bloom"])
 
 
 def make_table(path: Path, *, options: dict[str, Any] | None = None, **arguments: Any) -> Table:
-    given = {"schema": SCHEMA, "record_key": "id", "options": OPTIONS | (options or {})}
-    return hw.create_table(path, **(given | arguments))
+    return table_at(path, SCHEMA).having(**arguments).with_options(options or {}).create()
 
 
 def some_rows(first: int, count: int) -> pa.Table:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.tables import columns, table_at
 
 import headwater as hw
 from headwater.context import TableContext
@@ -27,24 +28,15 @@ from headwater.table import Table
 R = TypeVar("R")
 Row = dict[str, Any]
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("value", pa.int64()),
-        pa.field("note", pa.string()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, value long, note string")
 KEY_COLUMNS = ["id", "city"]
-OPTIONS = {"headwater.storage.fsync": "false"}
 
 each_index = pytest.mark.parametrize("index", ["simple", "bloom"])
 each_type = pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 
 
 def make_table(path: Path | str, **arguments: Any) -> Table:
-    given = {"schema": SCHEMA, "record_key": "id", "partition_by": "city", "options": OPTIONS}
-    return hw.create_table(path, **(given | arguments))
+    return table_at(Path(path), SCHEMA, partition_by="city").having(**arguments).create()
 
 
 def rows_of(*rows: tuple[str, str, int]) -> pa.Table:
@@ -180,7 +172,7 @@ def test_any_history_equals_that_of_a_dict(
         {} if fills else {"hoodie.parquet.small.file.limit": 0, "hoodie.parquet.max.file.size": 9}
     )
     with tempfile.TemporaryDirectory() as folder:
-        table = make_table(folder, index=index, table_type=table_type, options=OPTIONS | sizes)
+        table = make_table(folder, index=index, table_type=table_type, options=sizes)
         for step in history:
             rows = rows_of(*step.rows)
             if step.operation is Operation.DELETE:
@@ -212,7 +204,7 @@ def test_an_update_goes_to_the_group_that_holds_the_key(
     tmp_path: Path, index: str, table_type: str
 ) -> None:
     sizes = {"hoodie.parquet.small.file.limit": 0}
-    table = make_table(tmp_path / "t", index=index, table_type=table_type, options=OPTIONS | sizes)
+    table = make_table(tmp_path / "t", index=index, table_type=table_type, options=sizes)
     for value, key in enumerate("abc"):
         table.upsert(rows_of((key, "sf", value)))
     before = group_of(table)
@@ -257,7 +249,7 @@ def test_an_insert_looks_nothing_up_and_an_upsert_reaches_every_copy(
         tmp_path / "t",
         index=index,
         table_type=table_type,
-        options=OPTIONS | {"hoodie.parquet.small.file.limit": 0},
+        options={"hoodie.parquet.small.file.limit": 0},
     )
     table.insert(rows_of(("a", "sf", 1)))
     table.insert(rows_of(("a", "sf", 3), ("b", "sf", 4)))

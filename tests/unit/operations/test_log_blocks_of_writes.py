@@ -7,22 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import a_table, columns, rows_of
 
-import headwater as hw
 from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.files.log_files import read_log_parts
 from headwater.metadata.view import load_view
 from headwater.model.files import LogFile
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("ts", pa.int64()),
-        pa.field("note", pa.string()),
-        pa.field("op", pa.string()),
-    ]
-)
+SCHEMA = columns("id string not null, ts long, note string, op string")
 DELETE_MARK = {
     "hoodie.record.merge.property.hoodie.payload.delete.field": "op",
     "hoodie.record.merge.property.hoodie.payload.delete.marker": "D",
@@ -37,15 +30,8 @@ NON_BLOCKING = {
 
 
 def new_table(path: Path, ordering: str | None, **options: str) -> Table:
-    return hw.create_table(
-        path / "t",
-        schema=SCHEMA,
-        record_key="id",
-        ordering=ordering,
-        table_type="MERGE_ON_READ",
-        buckets=1,
-        options={"headwater.storage.fsync": "false", **DELETE_MARK, **options},
-    )
+    shape = a_table(path, SCHEMA, ordering=ordering, table_type="MERGE_ON_READ", buckets=1)
+    return shape.with_options({**DELETE_MARK, **options}).create()
 
 
 def logs_of(table: Table) -> list[LogFile]:
@@ -57,10 +43,7 @@ def last_blocks(table: Table) -> list[LogPart]:
     return read_log_parts(table.storage, logs_of(table)[-1:])
 
 
-def rows(*values: tuple[str, int | None, str | None, str | None]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [dict(zip(SCHEMA.names, row, strict=True)) for row in values], schema=SCHEMA
-    )
+rows = rows_of(SCHEMA)
 
 
 @pytest.mark.parametrize("ordering", [None, "ts"])

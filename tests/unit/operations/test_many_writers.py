@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import NUMBERS, a_table, numbers
 
 from headwater import Table, create_table, open_table
 from headwater.context import TableContext
@@ -31,20 +32,12 @@ SETTINGS = {
 Targets = Callable[[Table], TableContext]
 
 
-def rows(ids: str, value: int) -> pa.Table:
-    return pa.table({"id": list(ids), "value": [value] * len(ids), "ts": [value] * len(ids)})
+rows = numbers
 
 
 def new_table(folder: Path, mode: str, table_type: str = "MERGE_ON_READ", **options: str) -> Table:
-    return create_table(
-        folder / "trips",
-        schema=rows("a", 0).schema,
-        record_key="id",
-        ordering="ts",
-        table_type=table_type,
-        buckets=2,
-        options={MODE: mode, **SETTINGS, **options},
-    )
+    shape = a_table(folder, NUMBERS, ordering="ts", table_type=table_type, buckets=2)
+    return shape.with_options({MODE: mode, **SETTINGS, **options}).create()
 
 
 def values(table: Table) -> dict[str, int]:

@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support.tables import columns, rows_of, table_at
 
 import headwater as hw
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 from headwater.kernel.table_config import update_table_config
 from headwater.table import Table
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
+SCHEMA = columns("id string, city string, fare long")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.write.lock.provider": "in_process",
@@ -36,21 +37,11 @@ def add_fares(old: pa.Table, new: pa.Table) -> pa.Table:
 
 
 def new_table(folder: Path, table_type: str, index: str = "bucket", **options: str) -> Table:
-    return hw.create_table(
-        folder,
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="city",
-        table_type=table_type,
-        index=index,
-        options={**OPTIONS, **options},
-    )
+    shape = table_at(folder, SCHEMA, partition_by="city", table_type=table_type, index=index)
+    return shape.with_options({**OPTIONS, **options}).create()
 
 
-def rows(*values: tuple[str, str, int]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [dict(zip(SCHEMA.names, row, strict=True)) for row in values], schema=SCHEMA
-    )
+rows = rows_of(SCHEMA)
 
 
 def content(table: Table) -> list[tuple[Any, ...]]:

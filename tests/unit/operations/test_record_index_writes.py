@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support.tables import FAST, columns, rows_of, table_at
 
 import headwater as hw
 from headwater.context import TableContext
@@ -19,8 +20,8 @@ from headwater.operations.request import WriteRequest
 from headwater.operations.write import start_write
 from headwater.table import Table
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
-OPTIONS = {"headwater.storage.fsync": "false", "hoodie.write.lock.provider": "in_process"}
+SCHEMA = columns("id string, city string, fare long")
+OPTIONS = {**FAST, "hoodie.write.lock.provider": "in_process"}
 
 
 @pytest.fixture(params=["COPY_ON_WRITE", "MERGE_ON_READ"])
@@ -29,19 +30,11 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def new_table(folder: Path, table_type: str = "COPY_ON_WRITE", **more: Any) -> Table:
-    usual = {
-        "schema": SCHEMA,
-        "record_key": "id",
-        "partition_by": "city",
-        "index": "record_index",
-        "options": OPTIONS,
-    }
-    return hw.create_table(folder, table_type=table_type, **{**usual, **more})
+    shape = table_at(folder, SCHEMA, partition_by="city", index="record_index", options=OPTIONS)
+    return shape.having(table_type=table_type, **more).create()
 
 
-def rows(*tuples: tuple[str, str, int]) -> pa.Table:
-    columns = zip(*tuples, strict=True)
-    return pa.table([list(column) for column in columns], schema=SCHEMA)
+rows = rows_of(SCHEMA)
 
 
 def content(table: Table) -> list[tuple[Any, ...]]:

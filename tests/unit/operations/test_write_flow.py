@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.counting_storage import CountingStorage
+from tests.support.tables import FAST, a_table, columns, rows_of
 
 import headwater as hw
 from headwater.config.table_options import TableType
@@ -31,30 +32,18 @@ from headwater.table import Table
 R = TypeVar("R")
 TargetOf = Callable[[Table], TableContext]
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("value", pa.int64()),
-        pa.field("note", pa.string()),
-    ]
-)
-FAST = {"headwater.storage.fsync": "false"}
+SCHEMA = columns("id string not null, city string, value long, note string")
 UPSERT = WriteRequest(operation=Operation.UPSERT, columns=SCHEMA)
 
 each_type = pytest.mark.parametrize("table_type", list(TableType))
 
 
-def rows(*values: tuple[str, str, int]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [{"id": key, "city": city, "value": value, "note": "n"} for key, city, value in values],
-        schema=SCHEMA,
-    )
+rows = rows_of(SCHEMA, note="n")
 
 
 def make_table(path: Path, **arguments: Any) -> Table:
-    given: dict[str, Any] = {"record_key": "id", "partition_by": "city", "buckets": 2}
-    return hw.create_table(path / "trips", schema=SCHEMA, options=FAST, **(given | arguments))
+    shape = a_table(path, SCHEMA, partition_by="city", buckets=2)
+    return shape.having(**arguments).create()
 
 
 def values_of(table: Table) -> dict[str, int]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import columns
 
 import headwater as hw
 from headwater.arrow.buckets import bucket_ids
@@ -24,13 +25,7 @@ from headwater.operations.routing.route import GroupKey, assign_groups, group_nu
 from headwater.operations.write import start_write
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("city", pa.string()),
-        pa.field("value", pa.int64()),
-    ]
-)
+SCHEMA = columns("id string, city string, value long")
 FILE_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}-0")
 BUCKETS = 7
 

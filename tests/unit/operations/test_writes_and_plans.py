@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from tests.support.counting_storage import CountingStorage
 from tests.support.plan_site import CANCELLABLE, clustering_request
+from tests.support.tables import NUMBERS, a_table, numbers
 
-from headwater import Table, create_table
+from headwater import Table
 from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
 from headwater.errors import ConflictError, EarlyConflictError, ErrorKind
@@ -31,28 +31,18 @@ NON_BLOCKING = "non_blocking_concurrency_control"
 Targets = Callable[[Table], TableContext]
 
 
-def rows(ids: str, value: int) -> pa.Table:
-    return pa.table({"id": list(ids), "value": [value] * len(ids), "ts": [value] * len(ids)})
+rows = numbers
 
 
 def new_table(folder: Path, mode: str, table_type: str, *, detects: bool = False) -> Table:
-    table = create_table(
-        folder / "trips",
-        schema=rows("a", 0).schema,
-        record_key="id",
-        ordering="ts",
-        table_type=table_type,
-        buckets=1,
-        options={
-            "hoodie.write.concurrency.mode": mode,
-            "hoodie.write.lock.provider": "in_process",
-            "hoodie.write.num.retries.on.conflict.failures": 0,
-            "hoodie.write.concurrency.early.conflict.detection.enable": detects,
-            "headwater.storage.fsync": "false",
-        },
-    )
-    table.upsert(rows("ab", 1))
-    return table
+    shape = a_table(folder, NUMBERS, ordering="ts", table_type=table_type, buckets=1)
+    options = {
+        "hoodie.write.concurrency.mode": mode,
+        "hoodie.write.lock.provider": "in_process",
+        "hoodie.write.num.retries.on.conflict.failures": 0,
+        "hoodie.write.concurrency.early.conflict.detection.enable": detects,
+    }
+    return shape.with_options(options).with_upserts(rows("ab", 1)).create()
 
 
 def request_plan(table: Table, flags: PlanFlags) -> InstantTime:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.tables import columns
 
 import headwater as hw
 from headwater.config.table_options import TableType
@@ -18,9 +19,7 @@ from headwater.metadata.view import load_view
 from headwater.queries.incremental import parse_window, plan_incremental
 from headwater.table import Table
 
-COLUMNS = pa.schema(
-    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]
-)
+COLUMNS = columns("id string, city string, ts long, v long")
 KEYS = ("a", "b", "c", "d")
 CITIES = ("sf", "la")
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.memory_storage import MemoryStorage
+from tests.support.tables import columns
 
 import headwater as hw
 from headwater.arrow.meta_columns import META_COLUMNS
@@ -31,15 +32,7 @@ from headwater.table import Table
 
 TIME = InstantTime("20260101000000000")
 HIVE_STYLE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
-COLUMNS = pa.schema(
-    [
-        ("id", pa.string()),
-        ("n", pa.int32()),
-        ("city", pa.string()),
-        ("day", pa.date32()),
-        ("v", pa.float64()),
-    ]
-)
+COLUMNS = columns("id string, n int, city string, day date, v double")
 
 
 def config_of(**arguments: Any) -> TableConfig:

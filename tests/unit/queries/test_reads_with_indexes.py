@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.support.counting_storage import CountingStorage
+from tests.support.tables import columns, table_at
 
 import headwater as hw
 from headwater.kernel.view.table_view import load_listed_view
@@ -27,16 +28,7 @@ from headwater.metadata.view import load_view
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        ("city", pa.string()),
-        ("ts", pa.int64()),
-        ("fare", pa.int32()),
-        ("rate", pa.float64()),
-        ("note", pa.string()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, ts long, fare int, rate double, note string")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.metadata.index.column.stats.enable": "true",
@@ -113,17 +105,9 @@ def trusted_indexes(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 def new_table(folder: Path, table_type: str, index: str) -> Table:
-    table = hw.create_table(
-        folder,
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="city",
-        ordering="ts",
-        table_type=table_type,
-        index=index,
-        buckets=2 if index == "bucket" else None,
-        options=OPTIONS,
-    )
+    shape = table_at(folder, SCHEMA, partition_by="city", ordering="ts", options=OPTIONS)
+    buckets = 2 if index == "bucket" else None
+    table = shape.having(table_type=table_type, index=index, buckets=buckets).create()
     table.indexes.create("secondary_index_note", columns=["note"])
     table = hw.open_table(folder, OPTIONS)
     assert {COLUMN_STATS, PARTITION_STATS, RECORD_INDEX} < set(table.config.metadata_partitions)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from tests.support.manual_clock import ManualClock
+from tests.support.tables import FAST, a_table
+from tests.support.tables import TRIPS as SCHEMA
+from tests.support.tables import trips as rows
 
 import headwater as hw
 from headwater.config.table_options import TableType
@@ -32,21 +34,6 @@ from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.storage import Storage
 from headwater.table import Table
-
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("value", pa.int64()),
-    ]
-)
-FAST = {"headwater.storage.fsync": "false"}
-
-
-def rows(*values: tuple[str, str, int]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [{"id": key, "city": city, "value": value} for key, city, value in values], schema=SCHEMA
-    )
 
 
 @dataclass(frozen=True)
@@ -96,72 +83,27 @@ class Bench:
         return [(row["action"], row["state"]) for row in self.table.inspect.timeline().to_pylist()]
 
 
-class Killed(BaseException):
-    """The process is dead; no code of it runs on."""
-
-
-class DyingStorage:
-    """Storage of a process that dies after so many writes; nothing it does later reaches it."""
-
-    def __init__(self, storage: Storage, *, writes_left: int) -> None:
-        self._storage = storage
-        self._writes_left = writes_left
-
-    def put_many(self, objects: Mapping[str, bytes]) -> None:
-        for path, data in objects.items():
-            self.put(path, data)
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._storage, name)
-        if not callable(call):
-            return call
-
-        def checked(*arguments: Any, **named: Any) -> Any:
-            if name in _WRITES:
-                self._writes_left -= 1
-            if self._writes_left < 0:
-                raise Killed
-            return call(*arguments, **named)
-
-        return checked
-
-
-_WRITES = ("put", "put_if_absent", "open_output", "replace", "delete")
-
-
-@pytest.fixture
-def dying() -> Callable[..., Any]:
-    """Return a function that wraps storage, so that its user dies after so many writes."""
-
-    def wrap(storage: Storage, writes_left: int) -> DyingStorage:
-        return DyingStorage(storage, writes_left=writes_left)
-
-    return wrap
-
-
-@pytest.fixture
-def killed() -> type[BaseException]:
-    """What the user of dying storage dies of."""
-    return Killed
-
-
 @pytest.fixture
 def make_bench(tmp_path: Path) -> Callable[..., Bench]:
     """Return a function that makes a table with the rows a, b and then a second a."""
 
     def make(table_type: TableType = TableType.COPY_ON_WRITE, **options: Any) -> Bench:
-        table = hw.create_table(
-            tmp_path / "trips",
-            schema=SCHEMA,
-            record_key="id",
-            partition_by="city",
-            buckets=1,
-            table_type=table_type,
-            options={**FAST, **options},
-        )
-        table.upsert(rows(("a", "sf", 1), ("b", "ny", 2)))
-        table.upsert(rows(("a", "sf", 5)))
-        return Bench(table)
+        first, second = rows(("a", "sf", 1), ("b", "ny", 2)), rows(("a", "sf", 5))
+        shape = a_table(tmp_path, partition_by="city", buckets=1, table_type=table_type)
+        return Bench(shape.with_options(options).with_upserts(first, second).create())
+
+    return make
+
+
+@pytest.fixture
+def make_table(tmp_path: Path) -> Callable[..., Table]:
+    """Return a function that makes a table with so many commits."""
+
+    def make(
+        table_type: TableType = TableType.COPY_ON_WRITE, *, commits: int = 3, **options: str
+    ) -> Table:
+        shape = a_table(tmp_path, partition_by="city", buckets=1, table_type=table_type)
+        return shape.with_options(options).with_commits(commits).create()
 
     return make
 

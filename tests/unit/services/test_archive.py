@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.retained_answers import ask_all, check_unchanged, completion_times
+from tests.support.tables import FAST
+from tests.support.tables import trips as rows
 
 import headwater as hw
 from headwater.config.archive import ArchiveConfig
@@ -38,14 +39,6 @@ QUICK_TO_DIE = {
     "hoodie.client.heartbeat.interval_in_ms": "1000",
     "hoodie.client.heartbeat.tolerable.misses": "2",
 }
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("value", pa.int64()),
-    ]
-)
-FAST = {"headwater.storage.fsync": "false"}
 SHORT = {
     "hoodie.clean.commits.retained": "1",
     "hoodie.keep.min.commits": "2",
@@ -58,31 +51,14 @@ CONFIG = ArchiveConfig(commits_min=2, commits_max=3)
 each_type = pytest.mark.parametrize("table_type", list(TableType))
 
 
-def rows(*values: tuple[str, str, int]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [{"id": key, "city": city, "value": value} for key, city, value in values], schema=SCHEMA
-    )
-
-
 @pytest.fixture
-def make_table(tmp_path: Path) -> Callable[..., Table]:
-    """Return a function that makes a table with so many commits."""
+def make_table(make_table: Callable[..., Table]) -> Callable[..., Table]:
+    """Return a function that makes a table with so many commits and a short active timeline."""
 
     def make(
         table_type: TableType = TableType.COPY_ON_WRITE, *, commits: int = 6, **options: str
     ) -> Table:
-        table = hw.create_table(
-            tmp_path / "trips",
-            schema=SCHEMA,
-            record_key="id",
-            partition_by="city",
-            buckets=1,
-            table_type=table_type,
-            options={**FAST, **SHORT, **options},
-        )
-        for number in range(commits):
-            table.upsert(rows(("a", "sf", number), (f"n{number}", "ny", number)))
-        return table
+        return make_table(table_type, commits=commits, **{**SHORT, **options})
 
     return make
 

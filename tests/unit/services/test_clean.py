@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.retained_answers import ask_all, check_unchanged, completion_times
+from tests.support.tables import FAST, TRIPS, a_table
+from tests.support.tables import trips as rows
 
 import headwater as hw
 from headwater.config.clean import CleanConfig
@@ -48,14 +50,6 @@ QUICK_TO_DIE = {
     "hoodie.client.heartbeat.interval_in_ms": "1000",
     "hoodie.client.heartbeat.tolerable.misses": "2",
 }
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("value", pa.int64()),
-    ]
-)
-FAST = {"headwater.storage.fsync": "false"}
 MANY_WRITERS = {
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
     "hoodie.write.lock.provider": "in_process",
@@ -73,12 +67,6 @@ each_policy = pytest.mark.parametrize(
 )
 
 
-def rows(*values: tuple[str, str, int]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [{"id": key, "city": city, "value": value} for key, city, value in values], schema=SCHEMA
-    )
-
-
 @pytest.fixture
 def make_table(tmp_path: Path) -> Callable[..., Table]:
     """Return a function that makes a table with so many commits."""
@@ -86,15 +74,8 @@ def make_table(tmp_path: Path) -> Callable[..., Table]:
     def make(
         table_type: TableType = TableType.COPY_ON_WRITE, *, commits: int = 5, **options: str
     ) -> Table:
-        table = hw.create_table(
-            tmp_path / "trips",
-            schema=SCHEMA,
-            record_key="id",
-            partition_by="city",
-            buckets=1,
-            table_type=table_type,
-            options={**FAST, **options},
-        )
+        shape = a_table(tmp_path, partition_by="city", buckets=1, table_type=table_type)
+        table = shape.with_options(options).create()
         write = table.bulk_insert if table_type is TableType.MERGE_ON_READ else table.upsert
         write(rows(("a", "sf", 0), ("b", "ny", 0)))
         for number in range(1, commits):
@@ -109,7 +90,7 @@ def make_table(tmp_path: Path) -> Callable[..., Table]:
 def begin_write(table: Table, *values: tuple[str, str, int]) -> tuple[RunningWrite, list[Any]]:
     """Start a write and run its tasks: everything but the commit."""
     target = table.context
-    running = start_write(target, WriteRequest(operation=Operation.UPSERT, columns=SCHEMA))
+    running = start_write(target, WriteRequest(operation=Operation.UPSERT, columns=TRIPS))
     return running, running.run_tasks(InlineRows(rows(*values)))
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.answers import answers_of
+from tests.support.tables import a_table, columns, rows_of
 
 import headwater as hw
 from headwater.config.clustering import ClusteringConfig, RowOrder
@@ -23,46 +24,25 @@ from headwater.model.plan_flags import PlanFlags
 from headwater.services.clustering.plan import order_text, plan_clustering
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-        pa.field("value", pa.int64()),
-        pa.field("_hoodie_is_deleted", pa.bool_()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, ts long, value long, _hoodie_is_deleted boolean")
 COPIED = {"headwater.clustering.copy.row.group.rows": "1"}
 DECODED = {"headwater.clustering.copy.row.group.rows": "1000000"}
 
 
-def rows(*values: tuple[Any, ...]) -> pa.Table:
-    whole = [(*value, False) if len(value) == 4 else value for value in values]
-    return pa.Table.from_pylist(
-        [dict(zip(SCHEMA.names, value, strict=True)) for value in whole], schema=SCHEMA
-    )
+rows = rows_of(SCHEMA, _hoodie_is_deleted=False)
 
 
 @pytest.fixture
 def new_table(tmp_path: Path) -> Callable[..., Table]:
     def make(index: str = "simple", **arguments: Any) -> Table:
+        if index == "bucket":
+            arguments["buckets"] = 2
         options = {
-            "headwater.storage.fsync": "false",
             "hoodie.parquet.small.file.limit": "0",  # Each insert makes a file of its own.
             **arguments.pop("options", {}),
         }
-        if index == "bucket":
-            arguments["buckets"] = 2
-        return hw.create_table(
-            tmp_path / "trips",
-            schema=SCHEMA,
-            record_key="id",
-            ordering="ts",
-            index=index,
-            partition_by="city",
-            options=options,
-            **arguments,
-        )
+        shape = a_table(tmp_path, SCHEMA, ordering="ts", index=index, partition_by="city")
+        return shape.having(**arguments).with_options(options).create()
 
     return make
 

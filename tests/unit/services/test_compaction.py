@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.answers import answers_of
+from tests.support.tables import FAST, columns, rows_of, table_at
 
 import headwater as hw
 from headwater.config.compaction import CompactionConfig, CompactionTrigger
@@ -33,16 +34,7 @@ from headwater.seams.ids import Owner
 from headwater.services.compaction import is_compaction_due, plan_compaction
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-        pa.field("value", pa.int64()),
-        pa.field("_hoodie_is_deleted", pa.bool_()),
-    ]
-)
-FAST = {"headwater.storage.fsync": "false"}
+SCHEMA = columns("id string not null, city string, ts long, value long, _hoodie_is_deleted boolean")
 
 NON_BLOCKING = {
     "hoodie.write.concurrency.mode": "non_blocking_concurrency_control",
@@ -50,26 +42,14 @@ NON_BLOCKING = {
 }
 
 
-def rows(*values: tuple[Any, ...]) -> pa.Table:
-    whole = [(*value, False) if len(value) == 4 else value for value in values]
-    return pa.Table.from_pylist(
-        [dict(zip(SCHEMA.names, value, strict=True)) for value in whole], schema=SCHEMA
-    )
+rows = rows_of(SCHEMA, _hoodie_is_deleted=False)
 
 
 @pytest.fixture
 def new_table(tmp_path: Path) -> Callable[..., Table]:
     def make(name: str = "trips", **arguments: Any) -> Table:
-        options = {**FAST, **arguments.pop("options", {})}
-        defaults = {"ordering": "ts", "partition_by": "city", "buckets": 1}
-        return hw.create_table(
-            tmp_path / name,
-            schema=SCHEMA,
-            record_key="id",
-            table_type="MERGE_ON_READ",
-            options=options,
-            **{**defaults, **arguments},
-        )
+        shape = table_at(tmp_path / name, SCHEMA, ordering="ts", partition_by="city", buckets=1)
+        return shape.having(table_type="MERGE_ON_READ", **arguments).create()
 
     return make
 

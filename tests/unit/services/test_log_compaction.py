@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.support.answers import answers_of
+from tests.support.tables import a_table, columns, rows_of
 
-import headwater as hw
 from headwater.config.compaction import CompactionConfig
 from headwater.format.log.frames import BlockType, HeaderKey, iter_blocks
 from headwater.metadata.view import load_view
@@ -20,14 +19,7 @@ from headwater.model.plan_flags import PlanFlags
 from headwater.services.log_compaction import plan_log_compaction
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("ts", pa.int64()),
-        pa.field("value", pa.int64()),
-        pa.field("_hoodie_is_deleted", pa.bool_()),
-    ]
-)
+SCHEMA = columns("id string not null, ts long, value long, _hoodie_is_deleted boolean")
 
 NON_BLOCKING = {
     "hoodie.write.concurrency.mode": "non_blocking_concurrency_control",
@@ -35,29 +27,15 @@ NON_BLOCKING = {
 }
 
 
-def rows(*values: tuple[Any, ...]) -> pa.Table:
-    whole = [(*value, False) if len(value) == 3 else value for value in values]
-    return pa.Table.from_pylist(
-        [dict(zip(SCHEMA.names, value, strict=True)) for value in whole], schema=SCHEMA
-    )
+rows = rows_of(SCHEMA, _hoodie_is_deleted=False)
 
 
 @pytest.fixture
 def new_table(tmp_path: Path) -> Callable[..., Table]:
     def make(ordering: str | None = "ts", options: Mapping[str, str] | None = None) -> Table:
-        return hw.create_table(
-            tmp_path / "trips",
-            schema=SCHEMA,
-            record_key="id",
-            ordering=ordering,
-            buckets=1,
-            table_type="MERGE_ON_READ",
-            options={
-                "headwater.storage.fsync": "false",
-                "hoodie.log.compaction.blocks.threshold": "2",
-                **(options or {}),
-            },
-        )
+        shape = a_table(tmp_path, SCHEMA, ordering=ordering, buckets=1, table_type="MERGE_ON_READ")
+        shape = shape.with_options({"hoodie.log.compaction.blocks.threshold": "2"})
+        return shape.with_options(options or {}).create()
 
     return make
 

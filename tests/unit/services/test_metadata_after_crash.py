@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.support.manual_clock import ManualClock
+from tests.support.tables import columns
 
 import headwater as hw
 from headwater.config.registry import check_options
@@ -27,13 +28,7 @@ from headwater.table import Table
 Dying = Callable[..., Any]
 Copies = Callable[[Table], Iterator[Table]]
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("value", pa.int64()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, value long")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.metadata.compact.max.delta.commits": "3",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import a_table
 
-import headwater as hw
 from headwater.errors import StorageError
 from headwater.table import Table
 
@@ -15,21 +15,14 @@ INDEXES = ("bloom_filters", "column_stats", "files", "partition_stats", "record_
 
 
 def trips(path: Path, table_type: str) -> Table:
-    return hw.create_table(
-        path / "trips",
-        schema="id string, city string, fare double, ts long",
-        record_key="id",
-        partition_by="city",
-        ordering="ts",
-        table_type=table_type,
-        buckets=2,
-        options={
-            "hoodie.metadata.index.column.stats.enable": "true",
-            "hoodie.metadata.index.bloom.filter.enable": "true",
-            "hoodie.metadata.global.record.level.index.enable": "true",
-            "hoodie.metadata.compact.max.delta.commits": "2",
-        },
-    )
+    shape = a_table(path, "id string, city string, fare double, ts long", partition_by="city")
+    options = {
+        "hoodie.metadata.index.column.stats.enable": "true",
+        "hoodie.metadata.index.bloom.filter.enable": "true",
+        "hoodie.metadata.global.record.level.index.enable": "true",
+        "hoodie.metadata.compact.max.delta.commits": "2",
+    }
+    return shape.having(ordering="ts", table_type=table_type, buckets=2, options=options).create()
 
 
 def upsert(table: Table, number: int) -> str:

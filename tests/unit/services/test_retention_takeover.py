@@ -11,12 +11,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.retained_answers import ask_all, check_unchanged, completion_times
+from tests.support.tables import a_table
+from tests.support.tables import trips as _rows
 
-import headwater as hw
 from headwater.config.clean import CleanConfig
 from headwater.context import TableContext
 from headwater.errors import ConflictError, ErrorKind, FencedError
@@ -37,14 +37,6 @@ QUICK_TO_DIE = {
     "hoodie.client.heartbeat.interval_in_ms": "1000",
     "hoodie.client.heartbeat.tolerable.misses": "2",
 }
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("value", pa.int64()),
-    ]
-)
-FAST = {"headwater.storage.fsync": "false"}
 WRITES = ("put", "put_if_absent", "open_output", "replace", "delete")
 Work = Callable[[TableContext], Any]
 
@@ -52,25 +44,12 @@ Work = Callable[[TableContext], Any]
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Return a table with four commits and a savepoint of the first."""
-    made = hw.create_table(
-        tmp_path / "trips",
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="city",
-        buckets=1,
-        options=FAST,
-    )
+    made = a_table(tmp_path, partition_by="city", buckets=1).create()
     for number in range(4):
         made.upsert(_rows(("a", "sf", number), (f"n{number}", "ny", number)))
         if number == 0:
             made.services.savepoint()
     return made
-
-
-def _rows(*values: tuple[str, str, int]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [{"id": key, "city": city, "value": value} for key, city, value in values], schema=SCHEMA
-    )
 
 
 class Stalling:

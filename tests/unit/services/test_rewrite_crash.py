@@ -12,12 +12,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from tests.support.answers import answers_of
 from tests.support.manual_clock import ManualClock
+from tests.support.tables import a_table
+from tests.support.tables import trips as rows
 
-import headwater as hw
 from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext, never_stops
 from headwater.engine.inline import InlineEngine
@@ -34,13 +34,6 @@ from headwater.table import Table
 Dying = Callable[..., Any]
 Copies = Callable[[Table], Iterator[Table]]
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("value", pa.int64()),
-    ]
-)
 OPTIONS = {"headwater.storage.fsync": "false", "hoodie.log.compaction.blocks.threshold": "2"}
 WRITES_MIN = 8
 """A rewrite of two groups writes more often than this; fewer would mean that nothing was tried."""
@@ -57,23 +50,10 @@ SERVICES: dict[str, Callable[[Services], Any]] = {
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    made = hw.create_table(
-        tmp_path / "trips",
-        schema=SCHEMA,
-        record_key="id",
-        partition_by="city",
-        buckets=1,
-        table_type="MERGE_ON_READ",
-        options=OPTIONS,
-    )
-    for value in (1, 2, 3):  # A base file and two logs in each group.
-        made.upsert(
-            pa.Table.from_pylist(
-                [{"id": key, "city": city, "value": value} for key, city in ("ax", "by")],
-                schema=SCHEMA,
-            )
-        )
-    return made
+    # A base file and two logs in each group.
+    writes = [rows(("a", "x", value), ("b", "y", value)) for value in (1, 2, 3)]
+    shape = a_table(tmp_path, partition_by="city", buckets=1, table_type="MERGE_ON_READ")
+    return shape.with_options(OPTIONS).with_upserts(*writes).create()
 
 
 def services_of(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.retained_answers import completion_times
+from tests.support.tables import TRIPS
+from tests.support.tables import trips as rows
 
-import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
@@ -50,49 +50,12 @@ QUICK_TO_DIE = {
     "hoodie.client.heartbeat.interval_in_ms": "1000",
     "hoodie.client.heartbeat.tolerable.misses": "2",
 }
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("value", pa.int64()),
-    ]
-)
-FAST = {"headwater.storage.fsync": "false"}
 MANY_WRITERS = {
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
     "hoodie.write.lock.provider": "in_process",
 }
 
 each_type = pytest.mark.parametrize("table_type", list(TableType))
-
-
-def rows(*values: tuple[str, str, int]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [{"id": key, "city": city, "value": value} for key, city, value in values], schema=SCHEMA
-    )
-
-
-@pytest.fixture
-def make_table(tmp_path: Path) -> Callable[..., Table]:
-    """Return a function that makes a table with so many commits."""
-
-    def make(
-        table_type: TableType = TableType.COPY_ON_WRITE, *, commits: int = 3, **options: str
-    ) -> Table:
-        table = hw.create_table(
-            tmp_path / "trips",
-            schema=SCHEMA,
-            record_key="id",
-            partition_by="city",
-            buckets=1,
-            table_type=table_type,
-            options={**FAST, **options},
-        )
-        for number in range(commits):
-            table.upsert(rows(("a", "sf", number), (f"n{number}", "ny", number)))
-        return table
-
-    return make
 
 
 def folder(table: Table) -> str:
@@ -137,7 +100,7 @@ def read_by_hudi_rs(table: Table) -> dict[str, int]:
 def begin_write(table: Table, *given: tuple[str, str, int]) -> tuple[RunningWrite, list[Any]]:
     """Start a write and run its tasks: everything but the commit."""
     target = table.context
-    running = start_write(target, WriteRequest(operation=Operation.UPSERT, columns=SCHEMA))
+    running = start_write(target, WriteRequest(operation=Operation.UPSERT, columns=TRIPS))
     return running, running.run_tasks(InlineRows(rows(*given)))
 
 

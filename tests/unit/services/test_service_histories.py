@@ -18,19 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.answers import answers_of
 from tests.support.hudi_rs import location_for_hudi_rs
+from tests.support.tables import columns
 
 import headwater as hw
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("city", pa.string()),
-        pa.field("ts", pa.int64()),
-        pa.field("value", pa.int64()),
-        pa.field("_hoodie_is_deleted", pa.bool_()),
-    ]
-)
+SCHEMA = columns("id string not null, city string, ts long, value long, _hoodie_is_deleted boolean")
 OPTIONS = {
     "headwater.storage.fsync": "false",
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",

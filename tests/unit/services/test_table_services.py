@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import NUMBERS, numbers, table_at
 
 import headwater as hw
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError, StorageError
@@ -14,19 +15,12 @@ from headwater.services.table_services import Service, TableServicesReport, run_
 
 
 def rows(value: int) -> pa.Table:
-    return pa.table({"id": ["a", "b"], "value": [value, value], "ts": [value, value]})
+    return numbers("ab", value)
 
 
 def new_table(folder: Path, table_type: str = "MERGE_ON_READ", **options: str) -> hw.Table:
-    return hw.create_table(
-        folder / "t",
-        schema=rows(0).schema,
-        record_key="id",
-        ordering="ts",
-        table_type=table_type,
-        buckets=1,
-        options={key.replace("_", "."): value for key, value in options.items()},
-    )
+    shape = table_at(folder / "t", NUMBERS, ordering="ts", table_type=table_type, buckets=1)
+    return shape.with_options({key.replace("_", "."): options[key] for key in options}).create()
 
 
 def actions(table: hw.Table) -> list[str]:

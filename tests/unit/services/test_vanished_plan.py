@@ -8,28 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import a_table, columns
 
-import headwater as hw
 from headwater.metadata.view import view_of
 from headwater.table import Table
 
-SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("value", pa.int64())])
+SCHEMA = columns("id string not null, value long")
 KINDS = ("compaction", "logcompaction", "clustering")
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    made = hw.create_table(
-        tmp_path / "t",
-        schema=SCHEMA,
-        record_key="id",
-        table_type="MERGE_ON_READ",
-        buckets=1,
-        options={"headwater.storage.fsync": "false"},
-    )
-    for value in range(7):
-        made.upsert(pa.table({"id": ["a"], "value": [value]}, schema=SCHEMA))
-    return made
+    writes = [pa.table({"id": ["a"], "value": [value]}, schema=SCHEMA) for value in range(7)]
+    shape = a_table(tmp_path, SCHEMA, table_type="MERGE_ON_READ", buckets=1)
+    return shape.with_upserts(*writes).create()
 
 
 def schedule(table: Table, kind: str) -> str:

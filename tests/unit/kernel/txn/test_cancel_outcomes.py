@@ -6,12 +6,12 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from tests.support.dying import Killed
 from tests.support.plan_site import (
     CANCELLABLE,
     CLUSTERED,
     GROUP,
     PLAN,
-    Killed,
     PlanSite,
     clustering_request,
 )

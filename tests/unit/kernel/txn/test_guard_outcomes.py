@@ -6,11 +6,11 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from tests.support.dying import Killed
 from tests.support.plan_site import (
     PLAN,
     REMOVABLE,
     FileWork,
-    Killed,
     PlanSite,
     SiteProcess,
 )

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 from tests.support.counting_storage import CountingStorage
+from tests.support.dying import Killed
 from tests.support.plan_site import (
     CANCELLABLE,
     GROUP,
     OTHER_GROUP,
     PLAN,
-    Killed,
     PlanSite,
 )
 

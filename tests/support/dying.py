@@ -1,0 +1,40 @@
+"""A process that dies in the middle: its storage stops, and nothing it does later reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headwater.seams.storage import Storage
+
+_WRITES = ("put", "put_if_absent", "open_output", "replace", "delete")
+
+
+class Killed(BaseException):
+    """The process is dead; no code of it runs on."""
+
+
+class DyingStorage:
+    """Storage of a process that dies after so many writes; nothing it does later reaches it."""
+
+    def __init__(self, storage: Storage, writes_left: int) -> None:
+        self._storage = storage
+        self._writes_left = writes_left
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        for path, data in objects.items():
+            self.put(path, data)
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._storage, name)
+        if not callable(call):
+            return call
+
+        def checked(*arguments: Any, **named: Any) -> Any:
+            if name in _WRITES:
+                self._writes_left -= 1
+            if self._writes_left < 0:
+                raise Killed
+            return call(*arguments, **named)
+
+        return checked
