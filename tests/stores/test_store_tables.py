@@ -71,7 +71,7 @@ def test_operations_and_services(table_uri: str, store: Store, table_type: str) 
     for ts in range(4, 9):
         table.upsert(rows(ids[:3], ts, ts))
     assert stored(table) == expected | dict.fromkeys(ids[:3], 8)
-    table.services.restore(point.instant if hasattr(point, "instant") else point)
+    table.services.restore(point.instant)
     assert stored(hw.open_table(table_uri, store.options)) == expected
     table.services.clean()
     table.services.archive()

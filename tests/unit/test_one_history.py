@@ -14,8 +14,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -69,7 +69,7 @@ class Kind:
     is_global: bool = False
     moves: bool = False
     ordering: str | None = "ts"
-    ts: pa.DataType = pa.int64()
+    ts: str = "int64"
 
 
 MOVING = {
@@ -82,7 +82,7 @@ STAYING = dict.fromkeys(MOVING, "false")
 KINDS = {
     "bucket": Kind("bucket"),
     "bucket by commit time": Kind("bucket", ordering=None),
-    "simple": Kind("simple", ts=pa.float64()),
+    "simple": Kind("simple", ts="float64"),
     "bloom": Kind("bloom"),
     "record_level_index": Kind("record_level_index"),
     "global_simple that moves": Kind("global_simple", is_global=True, moves=True),
@@ -144,7 +144,7 @@ class TwinMachine(RuleBasedStateMachine):
         super().__init__()
         self.kind = kind
         self.folder = Path(tempfile.mkdtemp(prefix="headwater-one-history-"))
-        ts = pa.field("ts", kind.ts)
+        ts = pa.field("ts", pa.type_for_alias(kind.ts))
         self.schema = pa.schema([ts if field.name == "ts" else field for field in FIELDS])
         self.tables = [
             self.create("cow", "COPY_ON_WRITE"),
@@ -357,7 +357,7 @@ class TwinMachine(RuleBasedStateMachine):
 
     def full(self, drawn: Sequence[Row]) -> list[Row]:
         values = [{**row, ADDED.name: row["qty"]} for row in drawn]
-        if self.kind.ts == pa.float64():
+        if self.kind.ts == "float64":
             signed = {0: -0.0, 1: 0.0, 6: float("nan")}
             for row in values:
                 if row["ts"] is not None:

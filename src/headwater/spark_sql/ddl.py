@@ -205,7 +205,7 @@ def _partition_columns(statement: exp.Create) -> list[str] | None:
     return [each.name for each in listed]
 
 
-def _column(column: exp.Expression) -> str:
+def _column(column: exp.Expr) -> str:
     if not isinstance(column, exp.ColumnDef):
         raise InvalidInputError(
             f"CREATE TABLE takes columns, not {column.sql(dialect='spark')}; a record key is given "

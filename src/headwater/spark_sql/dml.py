@@ -39,7 +39,7 @@ def insert(statement: exp.Insert, names: Names) -> Commit | None:
     return table.overwrite(rows)
 
 
-def _fixed_partitions(statement: exp.Insert) -> dict[str, exp.Expression]:
+def _fixed_partitions(statement: exp.Insert) -> dict[str, exp.Expr]:
     given = statement.args.get("partition")
     if given is None:
         return {}
@@ -49,7 +49,7 @@ def _fixed_partitions(statement: exp.Insert) -> dict[str, exp.Expression]:
 
 
 def _aligned(
-    rows: DataFrame, table: Table, named: list[str] | None, fixed: dict[str, exp.Expression]
+    rows: DataFrame, table: Table, named: list[str] | None, fixed: dict[str, exp.Expr]
 ) -> DataFrame:
     """Give rows the table's columns: by position, or by the names that the statement lists."""
     columns = frame_schema_of(table.schema)

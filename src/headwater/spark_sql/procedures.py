@@ -62,7 +62,7 @@ def _parsed(text: str) -> exp.Func:
     return call
 
 
-def _bound(name: str, procedure: Procedure, given: Iterable[exp.Expression]) -> dict[str, Any]:
+def _bound(name: str, procedure: Procedure, given: Iterable[exp.Expr]) -> dict[str, Any]:
     names = ("table", *procedure.parameters)
     bound: dict[str, Any] = {}
     for position, argument in enumerate(given):
@@ -78,7 +78,7 @@ def _bound(name: str, procedure: Procedure, given: Iterable[exp.Expression]) -> 
     return bound
 
 
-def _value(name: str, key: str, value: exp.Expression) -> Any:
+def _value(name: str, key: str, value: exp.Expr) -> Any:
     try:
         return value.to_py()
     except ValueError:

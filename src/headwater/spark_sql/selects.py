@@ -22,14 +22,14 @@ _CHANGES_TAKES = (
 )
 
 
-def run_select(query: exp.Expression, names: Names) -> DataFrame | None:
+def run_select(query: exp.Expr, names: Names) -> DataFrame | None:
     """Run a query; None if it names no table of ours, and is for Spark alone."""
     with resolved(query, names) as (text, is_ours):
         return names.spark.sql(text) if is_ours else None
 
 
 @contextmanager
-def resolved(query: exp.Expression, names: Names) -> Iterator[tuple[str, bool]]:
+def resolved(query: exp.Expr, names: Names) -> Iterator[tuple[str, bool]]:
     """Give the text of a query for Spark, and whether it names tables of ours.
 
     The views that stand for them are there while the block runs: a DataFrame made in it keeps what

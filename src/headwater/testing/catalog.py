@@ -218,7 +218,7 @@ def _short() -> Iterator[Proof]:
     for first, second in pairs():
         if second in ("write", "compaction", "archive"):
             yield _beside(first, second, "no fault", preemptions_max=1)
-    for build in (undo_clean, savepoint_clean, undo_sweep):
+    for upkeep in (undo_clean, savepoint_clean, undo_sweep):
         yield _upkeep(upkeep, "crash", preemptions_max=0, crashes=1)
 
 
