@@ -27,7 +27,7 @@ from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import RestorePlan
 from headwater.testing.actor import Process
 from headwater.testing.check import COMMITTED, ENDED, FAILED, FENCED, Checks
-from headwater.testing.check_rows import Done, difference_of, done_of, model_of
+from headwater.testing.check_rows import READ, Done, difference_of, done_of, model_of
 from headwater.testing.history import Step
 from headwater.testing.operation import Kind, Op
 from headwater.testing.rows import PARTITION, Row, attempt_of, read_slice
@@ -86,6 +86,7 @@ class UpkeepChecks:
             Invariant(id="INV-81", check=self._newest_view_is_right),
             Invariant(id="INV-91", check=self._restore_takes_all_back, under=_TIMELINE),
             Invariant(id="INV-84", check=self._told_the_truth, under=None),
+            Invariant(id="INV-85", check=self._readers_get_one_moment, under=None),
         )
 
     def learn(self, step: Step, simulation: Simulation) -> None:
@@ -193,6 +194,22 @@ class UpkeepChecks:
                 yield f"{step.actor} was told that {time} is committed, but it never completed"
             if word == FAILED and has_completed:
                 yield f"{step.actor} was told that {time} failed, but it completed"
+
+    def _readers_get_one_moment(self, step: Step, simulation: Simulation) -> Iterator[str]:
+        """What a reader gets is what the table held when it looked, whatever became of it since.
+
+        Commits that were taken back meanwhile may be in it or not, but only the last ones.
+        """
+        commits = self.commits(simulation)
+        for note in step.notes:
+            if note.name != READ:
+                continue
+            as_of, rows = note.values
+            standing = self._standing(simulation.world, commits)
+            gone = [one for one in commits if one not in standing]
+            possible = [sorted([*standing, *gone[:kept]]) for kept in range(len(gone) + 1)]
+            if all(difference_of(model_of(some, as_of), rows) for some in possible):
+                yield f"{step.actor} read as of {as_of} what was never there"
 
     # How a run ends.
 

@@ -24,6 +24,7 @@ from headwater.errors import (
     AlreadyExistsError,
     CommitUnknownError,
     ConflictError,
+    CorruptTableError,
     FencedError,
     InvalidInputError,
     NotFoundError,
@@ -51,7 +52,7 @@ from headwater.services.sweep import sweep_leftovers
 from headwater.services.undo import rollback_commit
 from headwater.testing.actor import Body, Process
 from headwater.testing.check import BEGUN, COMMITTED, ENDED, FAILED, FENCED, REFUSED, UNKNOWN
-from headwater.testing.check_rows import Done, done_of
+from headwater.testing.check_rows import READ, Done, done_of
 from headwater.testing.check_upkeep import UpkeepChecks
 from headwater.testing.faults import Faults
 from headwater.testing.history import Step
@@ -63,6 +64,7 @@ from headwater.testing.rows import (
     encode_rows,
     log_file,
     metadata_of,
+    read_slice,
     stat_of,
 )
 from headwater.testing.scenarios import logcompact, nbcc, occ
@@ -257,14 +259,14 @@ def sweeper(kept: Kept) -> Body:
     return _service(kept, lambda table: sweep_leftovers(table, load_every_marker))
 
 
-def writer(kept: Kept) -> Body:
+def writer(kept: Kept, *, is_optimistic: bool = False) -> Body:
     """Return an actor that writes once, announces its file, and tidies up after its commit."""
     write = Write(
         config=kept.config,
         action=kept.action,
         fill=kept.fill,
         is_bucketed=kept.is_non_blocking,
-        is_non_blocking=kept.is_non_blocking,
+        is_non_blocking=kept.is_non_blocking and not is_optimistic,
     )
 
     def body(process: Process) -> str:
@@ -277,6 +279,22 @@ def writer(kept: Kept) -> Body:
             except StorageError:
                 return word  # Clean sweeps them.
         return word
+
+    return body
+
+
+def reader(kept: Kept) -> Body:
+    """Return an actor that reads the table once; what it gets must be what some moment held."""
+
+    def body(process: Process) -> str:
+        view = load_view(process.storage, kept.config)
+        try:
+            slices = view.slices([PARTITION])
+            rows = [row for one in slices for row in read_slice(process.storage, one).values()]
+        except (NotFoundError, CorruptTableError):
+            return FAILED  # What was taken back or cleaned under its eyes, it does not get.
+        process.note(READ, view.instant or "", tuple(rows))
+        return READ
 
     return body
 
