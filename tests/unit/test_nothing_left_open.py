@@ -732,4 +732,4 @@ def test_the_command_line_leaves_nothing_open(
     ended = outcome_of(lambda: main(["fsck", table.uri, "--deep"]))
     assert ended.error is None
     assert ended.left == []
-    assert "no whole Parquet" in " ".join(capsys.readouterr().out.split())
+    assert "bytes, and its commit says" in " ".join(capsys.readouterr().out.split())

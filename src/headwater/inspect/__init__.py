@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 
 import pyarrow as pa
 
 from headwater.context import TableContext
 from headwater.inspect.cancels import count_cancels, list_cancels
 from headwater.inspect.conflicts import list_conflicts
+from headwater.inspect.damage import SCHEMA as DAMAGE_SCHEMA
+from headwater.inspect.damage import find_problems
 from headwater.inspect.data_files import list_files
 from headwater.inspect.heartbeats import list_heartbeats
 from headwater.inspect.locks import list_locks
@@ -94,6 +97,17 @@ class Inspect:
         executing the plan again, ends that.
         """
         return list_indexes(self._table.storage, self._table.clock)
+
+    def problems(self, *, deep: bool = False) -> pa.Table:
+        """What is wrong with the table: what, since when, which rows are at stake, what to do.
+
+        Nothing is raised for damage, however bad it is. `headwater fsck` shows the same.
+
+        Args:
+            deep: whether all files in use are read, and keys are looked for that are there twice.
+        """
+        found = [asdict(one) for one in find_problems(self._table, is_deep=deep)]
+        return pa.Table.from_pylist(found, schema=DAMAGE_SCHEMA)
 
     def validate_metadata(self) -> pa.Table:
         """How the indexes differ from what the files say: none of the rows `missing` or `wrong`.

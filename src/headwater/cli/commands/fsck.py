@@ -1,49 +1,33 @@
-"""`headwater fsck`: whether a table is what its timeline says.
+"""`headwater fsck`: what is wrong with a table, and mending what is safe to mend.
 
-    timeline   every completed commit can be read
-    files      every file that a reader needs is in storage, in the size that was committed;
-               with `--deep` they are also opened
-    indexes    the metadata table says what the files say
-
-Nothing is repaired. A damaged index is dropped and created anew; lost files come back from a copy,
-or with a savepoint.
+What is looked at is in `inspect.damage`. With `--repair` the plan is shown, and done once somebody
+has said yes: writes that dead processes left are rolled back, and indexes built again. No file that
+a commit lists is deleted, and none is renamed; what only a copy or a savepoint can mend is said.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
+from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.cli.arguments import OutputFormat, TableOptions, TablePath, open_given_table
 from headwater.cli.exit_codes import PROBLEMS_FOUND
 from headwater.cli.output import Format, output_of
-from headwater.errors import CorruptTableError, NotFoundError
-from headwater.files.base_files import open_base_file
-from headwater.files.log_files import read_log_parts
-from headwater.kernel.view.table_view import TableView, load_listed_view
-from headwater.model.files import BaseFile, DataFile, LogFile
+from headwater.errors import HeadwaterError, NotFoundError
+from headwater.inspect.damage import SCHEMA, Problem, Repair
+from headwater.inspect.damage import find_problems as find_problems_of
+from headwater.metadata.definitions import load_index_definitions
 from headwater.table import Table
 
-SCHEMA = pa.schema(
-    [
-        pa.field("check", pa.string(), nullable=False),
-        pa.field("subject", pa.string(), nullable=False),
-        pa.field("problem", pa.string(), nullable=False),
-    ]
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is wrong with what."""
-
-    check: str
-    subject: str
-    problem: str
+_PLAN = {
+    Repair.ROLL_BACK: "Roll back the writes that dead processes left",
+    Repair.BUILD_INDEXES: "Drop the indexes that are damaged, with those that need them, and build "
+    "them again; reads and writes go on meanwhile",
+}
 
 
 def fsck(
@@ -51,76 +35,95 @@ def fsck(
     options: TableOptions = None,
     *,
     deep: bool = typer.Option(False, "--deep", help="Read every data file that is in use."),
+    repair: bool = typer.Option(False, "--repair", help="Mend what is safe to mend."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="With --repair: show the plan only."),
+    yes: bool = typer.Option(False, "--yes", help="With --repair: do not ask."),
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Check a table: timeline, files and indexes. Exit code 1 if something is wrong."""
+    """Check a table: timelines, files, keys and indexes. Exit code 1 if something is wrong."""
     try:
         table = open_given_table(path, options)
-    except CorruptTableError as error:
-        problems = [Problem("table", path, str(error))]
-    else:
-        with table:
-            problems = list(find_problems(table, is_deep=deep))
-    found = {name: [getattr(problem, name) for problem in problems] for name in SCHEMA.names}
-    output_of(output).show_rows(pa.table(found, SCHEMA), nothing="No problems found.")
-    if problems:
+    except NotFoundError:
+        raise
+    except HeadwaterError as error:
+        problems = pa.Table.from_pylist([_closed(path, error)], schema=SCHEMA)
+        _show(problems, output)
+        raise typer.Exit(PROBLEMS_FOUND) from error
+    with table:
+        problems = table.inspect.problems(deep=deep)
+        _show(problems, output)
+        if repair and problems.num_rows:
+            problems = _repaired(table, problems, deep=deep, dry_run=dry_run, yes=yes)
+    if problems.num_rows:
         raise typer.Exit(PROBLEMS_FOUND)
 
 
+def _show(problems: pa.Table, output: Format) -> None:
+    if output is not Format.TEXT or not problems.num_rows:
+        output_of(output).show_rows(problems, nothing="No problems found.")
+        return
+    for one in problems.to_pylist():  # Sentences: a table of so many columns is not read.
+        typer.echo(f"{one['check']}: {one['subject']}")
+        typer.echo(f"  {one['problem']}")
+        for title, name in (("since", "instant"), ("at stake", "at_stake"), ("do", "advice")):
+            if one[name]:
+                typer.echo(f"  {title}: {one[name]}")
+
+
 def find_problems(table: Table, *, is_deep: bool = False) -> Iterator[Problem]:
-    """Give all that is wrong with a table.
-
-    Raises: see `inspect.validate_metadata`; StorageError if storage does not answer.
-    """
-    try:
-        view = load_listed_view(table.storage, table.config)
-        slices = view.slices()
-    except CorruptTableError as error:
-        # Without commits nobody knows which files the table has.
-        yield Problem("timeline", error.context.get("path", table.uri), str(error))
-        return
-    for one in slices:
-        for file in one.files():
-            yield from _problems_of_file(table, view, file, is_deep=is_deep)
-    yield from _problems_of_indexes(table)
+    """Give all that is wrong with a table."""
+    return find_problems_of(table.context, is_deep=is_deep)
 
 
-def _problems_of_file(
-    table: Table, view: TableView, file: DataFile, *, is_deep: bool
-) -> Iterator[Problem]:
-    try:
-        stored = table.storage.info(file.path).size_bytes
-    except NotFoundError:
-        yield Problem("files", file.path, "a completed commit lists it, and it is not in storage")
-        return
-    if stored == 0:
-        yield Problem("files", file.path, "it is empty")
-    elif is_deep:
-        try:
-            _read(table, view, file)
-        except CorruptTableError as error:
-            yield Problem("files", file.path, str(error))
+def _closed(path: str, error: HeadwaterError) -> dict[str, str]:
+    return {
+        "check": "table",
+        "subject": str(error.context.get("path", path)),
+        "problem": str(error),
+        "at_stake": "all rows: the table cannot be opened",
+        "advice": "restore the file from a copy",
+    }
 
 
-def _read(table: Table, view: TableView, file: DataFile) -> None:
-    match file:
-        case BaseFile():
-            with open_base_file(table.storage, file) as reader:
-                reader.read()
-        case LogFile():
-            for _ in read_log_parts(table.storage, [file]):
-                pass
+def _repaired(
+    table: Table, problems: pa.Table, *, deep: bool, dry_run: bool, yes: bool
+) -> pa.Table:
+    """Show the plan, do it if it may be done, and return what is wrong afterwards."""
+    found = set(problems["repair"].drop_null().to_pylist())
+    plan = [step for step in Repair if step.value in found]
+    rest = problems.filter(pc.is_null(problems["repair"])).num_rows
+    for number, step in enumerate(plan, start=1):
+        typer.echo(f"{number}. {_PLAN[step]}.", err=True)
+    if rest:
+        typer.echo(f"{rest} problems cannot be mended here; see their advice.", err=True)
+    if not plan or dry_run or not (yes or typer.confirm("Go on?", err=True)):
+        return problems
+    for step in plan:
+        match step:
+            case Repair.ROLL_BACK:
+                table.services.rollback_failed_writes(wait=True)
+            case Repair.BUILD_INDEXES:
+                damaged = problems.filter(pc.equal(problems["repair"], step.value))
+                _build_indexes(table, set(damaged["subject"].to_pylist()))
+    return table.inspect.problems(deep=deep)
 
 
-def _problems_of_indexes(table: Table) -> Iterator[Problem]:
-    try:
-        found = table.inspect.validate_metadata()
-    except CorruptTableError as error:
-        yield Problem("indexes", error.context.get("path", table.uri), str(error))
-        return
-    # An index may name more than there is; readers look at the rows.
-    for row in found.filter(pc.not_equal(found["problem"], "stale")).to_pylist():
-        detail = f"{row['problem']}: {row['key']}"
-        told = {name: row[name] for name in ("held", "expected") if row.get(name)}
-        detail += "".join(f", {name} {value}" for name, value in told.items())
-        yield Problem("indexes", row["partition"], detail)
+def _build_indexes(table: Table, damaged: set[str]) -> None:
+    config = table.context.load_config()
+    names = [*config.metadata_partitions]
+    definitions = load_index_definitions(table.storage, config)
+    # What is not the name of an index is a file of the metadata table: then all are built again.
+    again = [name for name in names if name in damaged] if damaged <= set(names) else names
+    if "files" in again:
+        again = names
+    elif "record_index" in again:
+        again = [name for name in names if name in again or name.startswith("secondary_index_")]
+    columns = {
+        name: [one for one in definitions[name].source_fields if one not in META_COLUMNS]
+        for name in again
+        if name in definitions and definitions[name].source_fields
+    }
+    needed_last = ("record_index", "files")
+    for name in sorted(again, key=lambda name: (name in needed_last, name == "files")):
+        table.indexes.drop(name)
+    table.indexes.create(again, columns=columns)

@@ -97,8 +97,6 @@ def parse_avro_schema(schema: str | Mapping[str, Any]) -> pa.Schema:
     """
     try:
         return _columns_of_text(schema) if isinstance(schema, str) else _columns_of(schema)
-    except json.JSONDecodeError as error:
-        raise InvalidInputError(f"The schema is not JSON: {error}") from error
     except RecursionError:
         raise InvalidInputError("The schema is nested too deeply to be read") from None
     except MalformedAvroError as error:
@@ -109,7 +107,11 @@ def parse_avro_schema(schema: str | Mapping[str, Any]) -> pa.Schema:
 
 @lru_cache(maxsize=_SCHEMAS_CACHED_MAX)
 def _columns_of_text(schema: str) -> pa.Schema:
-    return _columns_of(json.loads(schema))
+    try:
+        parsed = json.loads(schema)
+    except ValueError as error:
+        raise InvalidInputError(f"The schema is not JSON: {error}") from error
+    return _columns_of(parsed)
 
 
 def _columns_of(schema: object) -> pa.Schema:

@@ -1,0 +1,417 @@
+"""What is wrong with a table: every file that a reader or a later operation would stumble over.
+
+    timeline    every file of the active timeline can be read, and nobody's write was left behind
+    archive     every file of the archived timeline is there, in its size, and can be read
+    files       every file of a slice that is kept is there, in the size that its commit noted, and
+                begins and ends as it should; with `is_deep` all of it is read
+    keys        with `is_deep`: no partition has a record key twice
+    leftovers   files that announce work, of attempts and markers, can be read
+    indexes     once all of that is whole: the metadata table says what the files say
+
+A check that cannot go on says so and is no reason for the others to stop: nothing is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum, unique
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.arrow.meta_columns import RECORD_KEY
+from headwater.context import TableContext
+from headwater.errors import HeadwaterError, NotFoundError
+from headwater.files.base_files import open_base_file
+from headwater.files.log_files import read_log_parts
+from headwater.inspect.validate_metadata import STALE, validate_metadata
+from headwater.kernel.layout import ATTEMPTS, MARKERS, METADATA, METADATA_TIMELINE
+from headwater.kernel.timeline.active import load_active
+from headwater.kernel.timeline.history.archived_files import load_newest_manifest
+from headwater.kernel.timeline.history.rows import CONTENT_COLUMNS, INSTANT_COLUMNS, decode_table
+from headwater.kernel.txn.attempts import decode_attempt
+from headwater.kernel.view.table_view import TableView, load_listed_view
+from headwater.markers.batches import is_batch_file, parse_markers
+from headwater.model.files import BaseFile, DataFile, FileSlice, LogFile
+from headwater.model.instant import Action, Instant, InstantTime
+from headwater.slice.reader import SliceReader
+
+SCHEMA = pa.schema(
+    [
+        pa.field("check", pa.string(), nullable=False),
+        pa.field("subject", pa.string(), nullable=False),
+        pa.field("problem", pa.string(), nullable=False),
+        pa.field("instant", pa.string()),  # Since when, if that is known.
+        pa.field("at_stake", pa.string()),  # Which rows.
+        pa.field("advice", pa.string(), nullable=False),
+        pa.field("repair", pa.string()),  # What `headwater fsck --repair` would do about it.
+    ]
+)
+
+_FROM_COPY = "restore the file from a copy, or the table to a savepoint from before"
+_WRITES = frozenset(
+    {Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK, Action.RESTORE}
+)
+
+
+@unique
+class Repair(StrEnum):
+    """What is safe to do: nothing that a commit lists is touched."""
+
+    ROLL_BACK = "roll back what dead writers left"
+    BUILD_INDEXES = "drop the indexes and build them again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is wrong with what, and what to do."""
+
+    check: str
+    subject: str
+    problem: str
+    advice: str
+    instant: InstantTime | None = None
+    at_stake: str | None = None
+    repair: Repair | None = None
+
+
+def find_problems(table: TableContext, *, is_deep: bool = False) -> Iterator[Problem]:
+    """Give all that is wrong with a table; nothing is changed and nothing raised."""
+    timeline_problems = [*_guarded("timeline", table, lambda: _of_timeline(table))]
+    yield from timeline_problems
+    archive_problems = [*_guarded("archive", table, lambda: _of_archive(table))]
+    yield from archive_problems
+    yield from _guarded("leftovers", table, lambda: _of_leftovers(table))
+    try:
+        view = load_listed_view(table.storage, table.config)
+        groups = view.all_slices()
+        newest = view.slices()
+    except HeadwaterError as error:
+        # Without commits nobody knows which files the table has; what keeps them from being read
+        # is named above, unless it is something else.
+        if not timeline_problems and not archive_problems:
+            yield _unreadable("timeline", table, error)
+        return
+    kept = [one for slices in groups.values() for one in slices]
+    file_problems = [
+        *_guarded("files", table, lambda: _of_files(table, view, kept, newest, is_deep=is_deep))
+    ]
+    yield from file_problems
+    if is_deep and not file_problems:
+        yield from _guarded("keys", table, lambda: _of_keys(table, view, newest))
+    if archive_problems or file_problems:
+        return  # The metadata table would be blamed for what is lost elsewhere.
+    yield from _guarded("indexes", table, lambda: _of_indexes(table))
+
+
+def _guarded(
+    check: str, table: TableContext, find: Callable[[], Iterable[Problem]]
+) -> Iterator[Problem]:
+    try:
+        yield from find()
+    except HeadwaterError as error:
+        yield _unreadable(check, table, error)
+
+
+def _unreadable(check: str, table: TableContext, error: HeadwaterError) -> Problem:
+    is_index = check == "indexes"
+    return Problem(
+        check=check,
+        subject=str(error.context.get("path", table.storage.uri)),
+        problem=str(error),
+        advice=_BUILD_AGAIN if is_index else _FROM_COPY,
+        repair=Repair.BUILD_INDEXES if is_index else None,
+    )
+
+
+_BUILD_AGAIN = "drop the index and build it again; reads and writes do without it meanwhile"
+
+
+# The timelines -----------------------------------------------------------------------------------
+
+
+def _of_timeline(table: TableContext) -> Iterator[Problem]:
+    timeline = table.load_timeline()
+    reader = table.commit_reader()
+    for instant in timeline.completed:
+        if instant.action.completed_name in _WRITES - {Action.ROLLBACK, Action.RESTORE}:
+            try:
+                reader.load([instant])[0].files  # noqa: B018  The names in it are parsed, too.
+            except HeadwaterError as error:
+                yield Problem(
+                    check="timeline",
+                    subject=str(error.context.get("path", instant.requested_time)),
+                    problem=str(error),
+                    instant=instant.requested_time,
+                    at_stake="all rows: without this commit nobody knows which files count",
+                    advice=_FROM_COPY,
+                )
+    alive = _alive(table)
+    told = _told_to_indexes(table)
+    for instant in timeline.pending:
+        if instant.action in _WRITES and instant.requested_time not in alive:
+            yield _left_behind(instant, is_told=instant.requested_time in told)
+
+
+def _left_behind(instant: Instant, *, is_told: bool) -> Problem:
+    what = f"it is {instant.state.value.lower()}, and nobody is at work on it"
+    if is_told:
+        what += (
+            "; the metadata table has it as completed, so its writer died right before its end, or "
+            "its completed file is lost"
+        )
+    return Problem(
+        check="timeline",
+        subject=f"{instant.action.value} {instant.requested_time}",
+        problem=what,
+        instant=instant.requested_time,
+        at_stake="the rows of this write, which readers do not see",
+        advice="restore its completed file from a copy if there was one; otherwise roll it back"
+        if is_told
+        else "roll it back, as the next write does by itself",
+        # Rolling back a commit that was whole would delete its files.
+        repair=None if is_told else Repair.ROLL_BACK,
+    )
+
+
+def _alive(table: TableContext) -> set[str]:
+    """Return the instants that somebody may be at work on; one that cannot be read counts."""
+    now_ms = table.clock.now_ms()
+    found = set()
+    for info in table.storage.list_tree(ATTEMPTS):
+        try:
+            attempt = decode_attempt(table.storage.read(info.path), path=info.path)
+        except NotFoundError:
+            continue
+        except HeadwaterError:
+            found.add(info.path.split("/")[-2])
+            continue
+        if not attempt.is_released and now_ms - info.modified_ms <= attempt.expiry_ms:
+            found.add(attempt.instant)
+    return found
+
+
+def _told_to_indexes(table: TableContext) -> set[str]:
+    if not table.storage.list_names(METADATA_TIMELINE):
+        return set()
+    timeline = load_active(table.storage, METADATA_TIMELINE)
+    return {instant.requested_time for instant in timeline.completed}
+
+
+def _of_archive(table: TableContext) -> Iterator[Problem]:
+    folder = table.layout.history
+    for file in load_newest_manifest(table.storage, folder).files:
+        path = f"{folder}/{file.name}"
+        problem = None
+        try:
+            data = table.storage.read(path)
+            if len(data) != file.size_bytes:
+                problem = f"it has {len(data)} bytes, and its manifest says {file.size_bytes}"
+            else:
+                decode_table(data, path, [*INSTANT_COLUMNS, *CONTENT_COLUMNS[1:]])
+        except NotFoundError:
+            problem = "a manifest lists it, and it is not in storage"
+        except HeadwaterError as error:
+            problem = str(error)
+        if problem is not None:
+            yield Problem(
+                check="archive",
+                subject=path,
+                problem=problem,
+                instant=file.min_time,
+                at_stake=f"what was written from {file.min_time} to {file.max_time} and not since",
+                advice="restore the file from a copy; without it these commits are unknown, and "
+                "files of theirs may be taken for leftovers: run no clean or rollback before",
+            )
+
+
+# Files -------------------------------------------------------------------------------------------
+
+
+def _of_files(
+    table: TableContext,
+    view: TableView,
+    kept: Iterable[FileSlice],
+    newest: Iterable[FileSlice],
+    *,
+    is_deep: bool,
+) -> Iterator[Problem]:
+    in_use = {file.path for one in newest for file in one.files()}
+    noted = {file.path: file.size_bytes for commit in view.commits for file in commit.files}
+    rows = _noted_rows(view)
+    links = set()
+    for one in kept:
+        for file in one.files():
+            problem = _problem_of_file(table, file, noted.get(file.path, 0), is_deep=is_deep)
+            if problem is not None:
+                count = f"{rows[file.path]} rows" if file.path in rows else "the rows"
+                of = "newest rows" if file.path in in_use else "past, which no snapshot reads"
+                yield Problem(
+                    check="files",
+                    subject=file.path,
+                    problem=problem,
+                    instant=file.instant_time,
+                    at_stake=f"{count} of this file, of the {of}",
+                    advice=_FROM_COPY,
+                )
+            elif not view.is_stored(file):
+                links.add(file.partition)
+    yield from map(_behind_link, sorted(links))
+
+
+def _problem_of_file(
+    table: TableContext, file: DataFile, noted_bytes: int, *, is_deep: bool
+) -> str | None:
+    try:
+        stored = table.storage.info(file.path).size_bytes
+    except NotFoundError:
+        return "a completed commit lists it, and it is not in storage"
+    except HeadwaterError as error:
+        return str(error)
+    if stored == 0:
+        return "it is empty"
+    if noted_bytes and stored != noted_bytes:
+        return f"it has {stored} bytes, and its commit says {noted_bytes}"
+    try:
+        _open(table, file, is_deep=is_deep)
+    except HeadwaterError as error:
+        return str(error)
+    return None
+
+
+def _open(table: TableContext, file: DataFile, *, is_deep: bool) -> None:
+    match file:
+        case BaseFile() if file.extension == "parquet":
+            with open_base_file(table.storage, file) as reader:
+                if is_deep:
+                    for _ in reader.iter_batches():
+                        pass
+        case LogFile() if is_deep:
+            read_log_parts(table.storage, [file])
+        case _:
+            pass
+
+
+def _noted_rows(view: TableView) -> dict[str, int]:
+    found = {}
+    for commit in view.commits:
+        for stats in (commit.metadata.partition_to_write_stats or {}).values():
+            for stat in stats:
+                if stat.path and stat.num_writes:
+                    found[stat.path] = stat.num_writes
+    return found
+
+
+def _behind_link(folder: str) -> Problem:
+    return Problem(
+        check="files",
+        subject=folder,
+        problem="its files are there, and no listing shows them: the folder is a link",
+        at_stake="all rows of the partition, in reads that list storage",
+        advice="put the folder itself in the place of the link",
+    )
+
+
+def _of_keys(
+    table: TableContext, view: TableView, newest: Iterable[FileSlice]
+) -> Iterator[Problem]:
+    """Give partitions that have a key twice; one partition's keys are in memory at a time."""
+    if not table.config.has_meta_fields:
+        return
+    reader = SliceReader.of_table(
+        table.storage, table.config, view.schema(), merge_function=table.merge_function
+    )
+    by_partition: dict[str, list[FileSlice]] = {}
+    for one in newest:
+        by_partition.setdefault(one.group.partition, []).append(one)
+    for partition, slices in by_partition.items():
+        keys = pa.chunked_array([], pa.string())
+        for one in slices:
+            with closing(reader.read(one, [RECORD_KEY])) as batches:
+                found = [batch.column(RECORD_KEY) for batch in batches]
+            keys = pa.chunked_array([*keys.chunks, *found], pa.string())
+        if keys.null_count:
+            yield _of_key(partition, f"{keys.null_count} rows have no record key")
+        counts = pc.value_counts(keys)
+        doubled = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").drop_null()
+        if len(doubled):
+            some = ", ".join(doubled[:3].to_pylist())
+            yield _of_key(partition, f"{len(doubled)} record keys are there twice, such as {some}")
+
+
+def _of_key(partition: str, problem: str) -> Problem:
+    return Problem(
+        check="keys",
+        subject=partition or ".",
+        problem=problem,
+        at_stake="the rows of these keys: updates and deletes reach one of several",
+        advice="keep one row of each and overwrite the partition with them, unless the table was "
+        "filled by inserts that look for no keys",
+    )
+
+
+# What is beside the rows -------------------------------------------------------------------------
+
+
+def _of_leftovers(table: TableContext) -> Iterator[Problem]:
+    for info in table.storage.list_tree(ATTEMPTS):
+        problem = _problem_of(table, info.path, lambda data, path: decode_attempt(data, path=path))
+        if problem:
+            yield _leftover(info.path, problem, "whether its owner is alive cannot be told")
+    for info in table.storage.list_tree(MARKERS):
+        if is_batch_file(info.path.rpartition("/")[2]):
+            problem = _problem_of(table, info.path, parse_markers)
+            if problem:
+                yield _leftover(info.path, problem, "files of the write are found by their names")
+
+
+def _problem_of(
+    table: TableContext, path: str, parse: Callable[[bytes, str], object]
+) -> str | None:
+    try:
+        parse(table.storage.read(path), path)
+    except NotFoundError:
+        return None  # Its owner has finished meanwhile.
+    except HeadwaterError as error:
+        return str(error)
+    return None
+
+
+def _leftover(path: str, problem: str, at_stake: str) -> Problem:
+    return Problem(
+        check="leftovers",
+        subject=path,
+        problem=problem,
+        at_stake=f"no rows; {at_stake}",
+        advice="once no job works on this instant, delete the file and roll back failed writes",
+    )
+
+
+def _of_indexes(table: TableContext) -> Iterator[Problem]:
+    config = table.load_config()
+    if config.metadata_partitions and not table.storage.list_tree(METADATA):
+        yield Problem(
+            check="indexes",
+            subject=METADATA,
+            problem="table config names indexes, and there is no metadata table",
+            at_stake="no rows: reads list storage",
+            advice=_BUILD_AGAIN,
+            repair=Repair.BUILD_INDEXES,
+        )
+        return
+    found = validate_metadata(table.reload())
+    # An index may name more than there is; readers look at the rows.
+    for row in found.filter(pc.not_equal(found["problem"], STALE)).to_pylist():
+        detail = f"{row['problem']}: {row['key']}"
+        told = {name: row[name] for name in ("held", "expected") if row.get(name)}
+        detail += "".join(f", {name} {value}" for name, value in told.items())
+        yield Problem(
+            check="indexes",
+            subject=row["partition"],
+            problem=detail,
+            at_stake="rows that reads find by this index",
+            advice=_BUILD_AGAIN,
+            repair=Repair.BUILD_INDEXES,
+        )

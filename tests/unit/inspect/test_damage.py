@@ -1,0 +1,227 @@
+"""Every damage that is planted is found, named, and nothing is raised; what is safe is mended."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headwater as hw
+from headwater.cli.main import main
+from headwater.table import Table
+
+SCHEMA = pa.schema([pa.field("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
+OPTIONS = {
+    "headwater.storage.fsync": "false",
+    "hoodie.write.lock.provider": "in_process",
+    "hoodie.keep.min.commits": "4",
+    "hoodie.keep.max.commits": "5",
+    "hoodie.clean.commits.retained": "3",
+}
+
+
+def rows(start: int, stop: int, fare: int) -> pa.Table:
+    values = [
+        {"id": f"{number:03d}", "city": "sf" if number % 2 else "ny", "fare": fare}
+        for number in range(start, stop)
+    ]
+    return pa.Table.from_pylist(values, schema=SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A merge-on-read table with archived commits, base files, logs and deletes."""
+    folder = tmp_path_factory.mktemp("whole") / "trips"
+    table = hw.create_table(
+        folder,
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="city",
+        table_type="MERGE_ON_READ",
+        buckets=1,
+        options=OPTIONS,
+    )
+    table.bulk_insert(rows(0, 20, 0))
+    for fare in range(1, 9):
+        table.upsert(rows(0, 6, fare))
+        if fare == 5:
+            table.services.compact()
+            table.services.clean()
+            table.services.archive()
+    table.services.clean()
+    table.services.archive()
+    table.delete(rows(0, 2, 9))
+    return folder
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    shutil.copytree(whole, tmp_path / "trips")
+    return tmp_path / "trips"
+
+
+def problems_of(folder: Path, *, deep: bool = False) -> list[dict[str, Any]]:
+    with hw.open_table(folder, OPTIONS) as table:
+        found: list[dict[str, Any]] = table.inspect.problems(deep=deep).to_pylist()
+        return found
+
+
+def cut(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def flip_page(path: Path) -> None:
+    zstd = bytes.fromhex("28b52ffd")
+    flip(path, path.read_bytes().index(zstd) + 10)
+
+
+def newest(folder: Path, pattern: str) -> Path:
+    found = sorted(folder.glob(pattern), key=lambda path: path.name.rpartition("_")[2])
+    return found[-1]
+
+
+def base_of(folder: Path) -> Path:
+    return newest(folder, "city=sf/*.parquet")
+
+
+def log_of(folder: Path) -> Path:
+    logs = (folder / "city=sf").glob(".*.log.*")
+    return max(logs, key=lambda path: path.name.split("_")[1])
+
+
+def archive_of(folder: Path) -> Path:
+    return next((folder / ".hoodie/timeline/history").glob("*.parquet"))
+
+
+def commit_of(folder: Path) -> Path:
+    return max((folder / ".hoodie/timeline").glob("*_*.deltacommit"))
+
+
+def link(folder: Path) -> None:
+    place = folder / "city=ny"
+    place.rename(folder.parent / "elsewhere")
+    place.symlink_to(folder.parent / "elsewhere", target_is_directory=True)
+
+
+def spoil_attempt(folder: Path) -> None:
+    place = folder / ".hoodie/.attempts/20260101000000000"
+    place.mkdir(parents=True)
+    (place / "1.json").write_bytes(b"{")
+
+
+def spoil_markers(folder: Path) -> None:
+    place = folder / ".hoodie/.temp/20260101000000000"
+    place.mkdir(parents=True)
+    (place / "MARKERS0").write_bytes(b"cut")
+
+
+Plant = Callable[[Path], object]
+
+SHALLOW: dict[str, tuple[Plant, str, str]] = {
+    "base file cut": (lambda at: cut(base_of(at)), "files", "bytes, and its commit says"),
+    "base file lost": (lambda at: base_of(at).unlink(), "files", "not in storage"),
+    "base file empty": (lambda at: base_of(at).write_bytes(b""), "files", "empty"),
+    "base file's footer": (lambda at: flip(base_of(at), -300), "files", "checksum"),
+    "log cut": (lambda at: cut(log_of(at)), "files", "bytes, and its commit says"),
+    "log lost": (lambda at: log_of(at).unlink(), "files", "not in storage"),
+    "archive cut": (lambda at: cut(archive_of(at)), "archive", "its manifest says"),
+    "archive flipped": (lambda at: flip_page(archive_of(at)), "archive", "damaged"),
+    "archive lost": (lambda at: archive_of(at).unlink(), "archive", "not in storage"),
+    "commit cut": (lambda at: cut(commit_of(at)), "timeline", "no whole"),
+    "commit lost": (lambda at: commit_of(at).unlink(), "timeline", "its completed file is lost"),
+    "partition linked": (link, "files", "link"),
+    "attempt": (spoil_attempt, "leftovers", "unreadable"),
+    "markers": (spoil_markers, "leftovers", "cannot be relied on"),
+    "metadata table lost": (
+        lambda at: shutil.rmtree(at / ".hoodie/metadata"),
+        "indexes",
+        "",
+    ),
+}
+DEEP: dict[str, tuple[Plant, str, str]] = {
+    "base file's page": (lambda at: flip_page(base_of(at)), "files", "checksum"),
+    "log's version": (lambda at: flip(log_of(at), 17), "files", "cannot read"),
+    "log's content": (lambda at: flip(log_of(at), -40), "files", "malformed"),
+}
+
+
+def test_a_whole_table_has_no_problems(folder: Path) -> None:
+    assert problems_of(folder) == []
+    assert problems_of(folder, deep=True) == []
+
+
+@pytest.mark.parametrize("name", [*SHALLOW, *DEEP])
+def test_planted_damage_is_found(folder: Path, name: str) -> None:
+    plant, check, problem = (SHALLOW | DEEP)[name]
+    plant(folder)
+    found = problems_of(folder, deep=name in DEEP)
+    assert [one for one in found if one["check"] == check and problem in one["problem"]], found
+    assert all(one["advice"] and one["subject"] for one in found)
+
+
+def test_a_problem_tells_instant_and_rows(folder: Path) -> None:
+    base = base_of(folder)
+    cut(base)
+    (found,) = [one for one in problems_of(folder) if one["check"] == "files"]
+    assert found["subject"] == f"city=sf/{base.name}"
+    assert found["instant"] in base.name
+    assert "10 rows" in found["at_stake"]
+    assert found["repair"] is None
+
+
+def test_keys_that_are_there_twice_are_found(tmp_path: Path) -> None:
+    table = hw.create_table(
+        tmp_path / "t", schema=SCHEMA, record_key="id", index="simple", options=OPTIONS
+    )
+    table.insert(rows(0, 4, 1))
+    table.bulk_insert(rows(0, 2, 2))
+    found = table.inspect.problems(deep=True).to_pylist()
+    assert [one["problem"] for one in found] == ["2 record keys are there twice, such as 000, 001"]
+
+
+def test_a_damaged_archive_is_not_blamed_on_the_metadata_table(folder: Path) -> None:
+    archive_of(folder).unlink()
+    assert {one["check"] for one in problems_of(folder)} == {"archive"}
+
+
+# Mending ------------------------------------------------------------------------------------------
+
+
+def repair(folder: Path, *more: str) -> int:
+    options = [part for key, value in OPTIONS.items() for part in ("-o", f"{key}={value}")]
+    return main(["fsck", str(folder), *options, "--repair", *more])
+
+
+def all_rows(table: Table) -> list[Any]:
+    found: list[Any] = table.read_arrow(columns=["id", "city", "fare"]).sort_by("id").to_pylist()
+    return found
+
+
+def test_a_lost_metadata_table_is_built_again(folder: Path) -> None:
+    with hw.open_table(folder, OPTIONS) as table:
+        before = all_rows(table)
+    shutil.rmtree(folder / ".hoodie/metadata")
+    assert repair(folder, "--dry-run") == 1
+    assert not (folder / ".hoodie/metadata/files").exists()
+    assert repair(folder, "--yes") == 0
+    assert problems_of(folder) == []
+    with hw.open_table(folder, OPTIONS) as table:
+        assert all_rows(table) == before
+
+
+def test_nothing_is_done_for_what_only_a_copy_mends(folder: Path) -> None:
+    cut(base_of(folder))
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    assert repair(folder, "--yes") == 1
+    assert sorted(path for path in folder.rglob("*") if path.is_file()) == files
