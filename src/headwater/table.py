@@ -386,6 +386,13 @@ class Table:
         plan = plan_incremental(self.context, window)
         return _read_all(read_slices(plan.query, list(plan.slices)), plan.query.result_schema)
 
+    def sql(self, statement: str, *, spark: SparkSession | None = None) -> DataFrame:
+        """Run a SQL statement in which `this` names the table; see `headwater.sql`."""
+        from headwater.spark.session import session_of
+        from headwater.spark_sql.run import sql
+
+        return sql(session_of(spark), statement, this=self)
+
     def _write(
         self,
         operation: Operation,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headwater as hw
-from headwater.errors import InvalidInputError, NotFoundError
+from headwater.cli.main import main
+from headwater.errors import InvalidInputError, NotFoundError, UnsupportedError
 
 LOCK = {"hoodie.write.lock.provider": "in_process"}
 
@@ -157,3 +159,70 @@ def test_bad_sql_says_where(spark: SparkSession) -> None:
         hw.sql(spark, "SELECT 1; SELECT 2")
     with pytest.raises(NotFoundError, match="nowhere"):
         hw.sql(spark, "CALL run_clean('nowhere')")
+
+
+def test_rows_are_updated_and_deleted(spark: SparkSession, trips: str) -> None:
+    hw.sql(
+        spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1), (2, 'sf', 2.0, 1), (3, 'ny', 3.0, 1)"
+    )
+    (done,) = hw.sql(
+        spark, "UPDATE trips AS t SET fare = t.fare * 10, ts = t.ts + 1 WHERE t.city = 'sf'"
+    ).collect()
+    assert done["updated"] == 2
+    assert rows(spark, "SELECT id, fare FROM trips") == [(1, 10.0), (2, 20.0), (3, 3.0)]
+    (done,) = hw.sql(spark, "DELETE FROM trips WHERE id IN (2, 3) AND fare > 2").collect()
+    assert done["deleted"] == 2
+    assert rows(spark, "SELECT id FROM trips") == [(1,)]
+    with pytest.raises(UnsupportedError, match="MERGE"):
+        hw.sql(spark, "DELETE FROM trips WHERE id IN (SELECT 1)")
+
+
+def test_rows_are_merged(spark: SparkSession, trips: str) -> None:
+    hw.sql(
+        spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1), (2, 'sf', 2.0, 1), (3, 'ny', 3.0, 1)"
+    )
+    hw.sql(
+        spark,
+        """
+        MERGE INTO trips AS target
+        USING (SELECT * FROM VALUES (1, 'sf', 100.0, 'u'), (2, 'sf', 0.0, 'd'), (9, 'la', 9.0, 'i'),
+               (8, 'la', 8.0, 'skip') AS v(id, city, fare, op)) AS source
+        ON target.id = source.id AND target.city = source.city
+        WHEN MATCHED AND source.op = 'd' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET target.fare = source.fare + target.fare, ts = target.ts + 1
+        WHEN NOT MATCHED AND source.op = 'i'
+          THEN INSERT (id, city, fare, ts) VALUES (source.id, source.city, source.fare, 1)
+        """,
+    )
+    assert rows(spark, "SELECT id, city, fare FROM trips") == [
+        (1, "sf", 101.0),
+        (3, "ny", 3.0),
+        (9, "la", 9.0),
+    ]
+    with pytest.raises(UnsupportedError, match="BY SOURCE"):
+        hw.sql(
+            spark,
+            "MERGE INTO trips USING trips AS s ON trips.id = s.id "
+            "WHEN NOT MATCHED BY SOURCE THEN DELETE",
+        )
+
+
+def test_a_table_runs_statements_on_itself(spark: SparkSession, tmp_path: Path) -> None:
+    table = hw.create_table(tmp_path / "t", schema="id long, n long", record_key="id")
+    table.sql("INSERT INTO this VALUES (1, 1), (2, 2)", spark=spark)
+    table.sql("UPDATE this SET n = n + 1 WHERE id = 2", spark=spark)
+    found = table.sql("SELECT sum(n) FROM this WHERE id > 0", spark=spark).collect()
+    assert [tuple(row) for row in found] == [(4,)]
+
+
+def test_the_command_line_runs_statements(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t"
+    hw.create_table(path, schema="id long", record_key="id")
+    assert main(["sql", f"INSERT INTO headwater.`{path}` VALUES (1), (2)"]) == 0
+    capsys.readouterr()
+    query = f"SELECT count(*) AS n FROM headwater.`{path}`"
+    assert main(["sql", query, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"n": 2}]
+    assert main(["sql", "SELECT * FROM ("]) == 2

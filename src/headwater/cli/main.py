@@ -18,6 +18,7 @@ from headwater.cli.commands import (
     lock,
     plan,
     service,
+    sql,
     table,
     timeline,
     top,
@@ -44,6 +45,7 @@ app.add_typer(conflict.app, name="conflict")
 app.command()(fsck.fsck)
 app.command()(doctor.doctor)
 app.command()(top.top)
+app.command()(sql.sql)
 
 
 def _show_version(wanted: bool) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.model.commit import Commit
 from headwater.spark.schemas import frame_schema_of
+from headwater.spark.session import time_zone_of
 from headwater.spark_sql.names import Names
 from headwater.spark_sql.selects import resolved
+from headwater.statements.merge_builder import MergeBuilder
 from headwater.table import Table
+
+Sides = Mapping[str, str | None]
+"""What the tables of a statement are called where it is evaluated, by their names in it."""
 
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
@@ -78,3 +85,104 @@ def _aligned(
             for field in columns
         ]
     )
+
+
+# Statements that read what they change ---------------------------------------------------------
+
+
+def update(statement: exp.Update, names: Names) -> Commit | None:
+    """Set columns of the records that satisfy a condition; None if the table is not ours.
+
+    Raises: see `headwater.statements.update.run_update`.
+    """
+    name = statement.this
+    table = names.find(name)
+    if table is None:
+        return None
+    own = {name.alias_or_name.lower(): None}
+    assigned = {each.this.name: _text(each.expression, own) for each in statement.expressions}
+    return table.update(assigned, _condition(statement, own), time_zone=time_zone_of(names.spark))
+
+
+def delete(statement: exp.Delete, names: Names) -> Commit | None:
+    """Delete the records that satisfy a condition; None if the table is not one of ours.
+
+    Raises: see `headwater.statements.update.run_delete`.
+    """
+    name = statement.this
+    table = names.find(name)
+    if table is None:
+        return None
+    where = _condition(statement, {name.alias_or_name.lower(): None})
+    return table.delete(where=where or "TRUE", time_zone=time_zone_of(names.spark))
+
+
+def merge(statement: exp.Merge, names: Names) -> Commit | None:
+    """Merge rows into a table, clause by clause; None if the table is not one of ours.
+
+    Raises: see `headwater.statements.merge.run_merge`; UnsupportedError for clauses that it lacks.
+    """
+    target, source = statement.this, statement.args["using"]
+    table = names.find(target)
+    if table is None:
+        return None
+    sides = {target.alias_or_name.lower(): "t", source.alias_or_name.lower(): "s"}
+    with resolved(exp.select("*").from_(source.copy()), names) as (text, _):
+        rows = names.spark.sql(text)
+    merging = table.merge(
+        rows, on=_text(statement.args["on"], sides), time_zone=time_zone_of(names.spark)
+    )
+    for clause in statement.args["whens"].expressions:
+        merging = _with_clause(merging, clause, sides)
+    return merging.execute()
+
+
+def _with_clause(merging: MergeBuilder, clause: exp.When, sides: Sides) -> MergeBuilder:
+    if clause.args.get("source"):
+        raise UnsupportedError(
+            "WHEN NOT MATCHED BY SOURCE is not supported: delete or update those records by a "
+            "statement of their own"
+        )
+    given, then = clause.args.get("condition"), clause.args["then"]
+    where = None if given is None else _text(given, sides)
+    match then:
+        case exp.Update(expressions=[exp.Star()]):
+            return merging.when_matched_update(where=where)
+        case exp.Update():
+            values = {each.this.name: _text(each.expression, sides) for each in then.expressions}
+            return merging.when_matched_update(values, where=where)
+        case exp.Insert(this=exp.Star()):
+            return merging.when_not_matched_insert(where=where)
+        case exp.Insert():
+            columns = [each.name for each in then.this.expressions]
+            texts = [_text(each, sides) for each in then.expression.expressions]
+            if len(columns) != len(texts):
+                raise InvalidInputError(
+                    f"INSERT names {len(columns)} columns and gives {len(texts)} values"
+                )
+            inserted = dict(zip(columns, texts, strict=True))
+            return merging.when_not_matched_insert(inserted, where=where)
+        case _:
+            return merging.when_matched_delete(where=where)
+
+
+def _condition(statement: exp.Update | exp.Delete, sides: Sides) -> str | None:
+    where = statement.args.get("where")
+    return None if where is None else _text(where.this, sides)
+
+
+def _text(expression: exp.Expr, sides: Sides) -> str:
+    """Return an expression with the names of tables that `headwater.statements` knows."""
+    if expression.find(exp.Query):
+        raise UnsupportedError(
+            f"A subquery in {expression.sql(dialect='spark')} is not supported: use MERGE with the "
+            "query as its source"
+        )
+    renamed = expression.copy()
+    for column in renamed.find_all(exp.Column):
+        known = column.table.lower()
+        if known in sides:
+            side = sides[known]
+            column.set("table", None if side is None else exp.to_identifier(side))
+            column.set("db", None)
+    return renamed.sql(dialect="spark")

@@ -101,6 +101,12 @@ def _run(statement: exp.Expr, names: Names) -> Any:
             return ddl.truncate(statement.expressions[0], names) or None
         case exp.Insert():
             return dml.insert(statement, names)
+        case exp.Update():
+            return dml.update(statement, names)
+        case exp.Delete():
+            return dml.delete(statement, names)
+        case exp.Merge():
+            return dml.merge(statement, names)
         case exp.Command() if statement.name.upper() == "CALL":
             return call_procedure(statement.expression.name, names)
         case exp.Command() if statement.name.upper() == "SHOW":
