@@ -48,7 +48,7 @@ def insert(statement: exp.Insert, names: Names) -> Commit | None:
 
 def _fixed_partitions(statement: exp.Insert) -> dict[str, exp.Expr]:
     given = statement.args.get("partition")
-    if given is None:
+    if not isinstance(given, exp.Partition):
         return {}
     return {
         each.this.name: each.expression for each in given.expressions if isinstance(each, exp.EQ)
