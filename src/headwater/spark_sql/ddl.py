@@ -12,6 +12,7 @@ from sqlglot import exp
 from headwater.errors import ErrorKind, InvalidInputError, NotFoundError
 from headwater.spark.data_source import register
 from headwater.spark_sql.names import PROVIDERS, Names, text_of
+from headwater.spark_sql.selects import resolved
 from headwater.table import Table, create_table
 
 SQL_OPTIONS: Mapping[str, str] = {
@@ -52,7 +53,10 @@ def create(statement: exp.Create, names: Names) -> None:
     location = statement.find(exp.LocationProperty)
     path = _warehouse_path(names.spark, name) if location is None else location.this.name
     query = statement.expression
-    rows = None if query is None else names.spark.sql(query.sql(dialect="spark"))
+    rows = None
+    if query is not None:
+        with resolved(query, names) as (text, _):
+            rows = names.spark.sql(text)
     if declared:
         schema: Any = ", ".join(_column(each) for each in target.expressions)
     elif rows is not None:

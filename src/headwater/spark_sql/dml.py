@@ -47,8 +47,8 @@ def insert(statement: exp.Insert, names: Names) -> Commit | None:
 
 
 def _fixed_partitions(statement: exp.Insert) -> dict[str, exp.Expr]:
-    given = statement.args.get("partition")
-    if not isinstance(given, exp.Partition):
+    given = statement.this.find(exp.Partition)
+    if given is None:
         return {}
     return {
         each.this.name: each.expression for each in given.expressions if isinstance(each, exp.EQ)
