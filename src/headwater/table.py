@@ -25,6 +25,7 @@ from headwater.kernel.new_table import NewTable
 from headwater.metadata.indexes import Indexes
 from headwater.model.commit import Commit
 from headwater.opening import Place, create_context, open_context
+from headwater.operations.key_check import check_held_keys
 from headwater.operations.plan import Operation
 from headwater.operations.retry import write_with_retries
 from headwater.operations.write import WriteRequest
@@ -285,6 +286,8 @@ class Table:
         given = (
             None if rows is None else rows_of(rows, self.context.file_config, self._spark_config)
         )
+        if given is not None:
+            check_held_keys(self.config, given.held())
         request = WriteRequest(
             operation=operation,
             columns=None if given is None else given.schema,
