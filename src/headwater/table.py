@@ -30,6 +30,7 @@ from headwater.metadata.indexes import Indexes
 from headwater.metadata.view import view_of
 from headwater.model.commit import Commit
 from headwater.opening import Place, create_context, open_context
+from headwater.operations.key_check import check_held_keys
 from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
 from headwater.operations.retry import write_with_retries
@@ -403,6 +404,8 @@ class Table:
         extra_metadata: Mapping[str, str] | None = None,
     ) -> Commit:
         with self._opened(rows) as given:
+            if given is not None:
+                check_held_keys(self.config, given.held())
             request = WriteRequest(
                 operation=operation,
                 columns=None if given is None else given.schema,

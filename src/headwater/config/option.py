@@ -36,6 +36,10 @@ class UnknownOptionWarning(HeadwaterWarning):
     """A key was kept although nothing here reads it."""
 
 
+class HarmlessOptionWarning(HeadwaterWarning):
+    """A key of Hudi's has no effect here, and needs none."""
+
+
 @dataclass(frozen=True, slots=True)
 class ValueType(Generic[T]):
     """How the text of an option becomes a value and back."""

@@ -6,10 +6,11 @@ python -m headwater.config.reference > docs/reference/options.md
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
+from headwater.config.hudi_options import HARMLESS_OPTIONS, PAYLOAD_CLASS, PAYLOADS
 from headwater.config.option import Option
 from headwater.config.registry import OPTION_GROUPS, OPTION_PREFIXES
 from headwater.config.source import SOURCE_OPTIONS, TABLE_KEYS
@@ -21,7 +22,7 @@ _HEAD = """\
 Options are Hudi's own keys, and a few that begin with `headwater.`; values are text, numbers or
 booleans. An absent key means the default. A malformed value, a key of no known family, and a key
 that Headwater sets by itself are errors, all reported at once. A `hoodie.*` key that nothing here
-reads is kept and warned about.
+reads is kept and warned about. So nothing is ignored in silence.
 
 Options about the table are stored in `hoodie.properties` when the table is created. Their defaults
 are what an absent key means in a table that exists already.
@@ -53,6 +54,23 @@ def render() -> str:
             ((f"`{family.prefix}*`", family.doc) for family in OPTION_PREFIXES),
         )
     )
+    parts.append("## Options of Hudi that become others\n")
+    parts.append(
+        _table(
+            ("key", "value", "becomes"),
+            (
+                (f"`{PAYLOAD_CLASS}`", f"`{name}`", _assignments(becomes))
+                for name, becomes in PAYLOADS.items()
+            ),
+        )
+    )
+    parts.append(
+        "## Options of Hudi without effect\n\nThey change no row; each reason is said once, as a "
+        "warning.\n"
+    )
+    parts.append(
+        _table(("keys", "why"), ((f"`{each.pattern}`", each.why) for each in HARMLESS_OPTIONS))
+    )
     parts.append("## Options of Hudi that are refused\n")
     parts.append(
         _table(
@@ -70,6 +88,10 @@ def _row(option: Option[Any, Any]) -> tuple[str, ...]:
     if option.is_managed:
         meaning += " Set by Headwater."
     return f"`{option.key}`", option.expectation, _default(option), meaning
+
+
+def _assignments(options: Mapping[str, str]) -> str:
+    return ", ".join(f"`{key}={value}`" for key, value in options.items())
 
 
 def _default(option: Option[Any, Any]) -> str:

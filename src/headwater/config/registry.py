@@ -5,7 +5,9 @@ What becomes of a key, in this order:
     known, well-formed               kept, under its own name if an alias was given
     known, malformed                 a problem
     set by Headwater alone           a problem
+    Hudi's, for another option       kept as that one (`hudi_options`)
     Hudi's, but not implemented      refused with `UnsupportedError`
+    Hudi's, without effect here      kept; why is said once
     `hoodie.*`, unknown              kept and warned about: other engines may read it
     anything else                    a problem, with the nearest known key
 """
@@ -24,10 +26,18 @@ from headwater.config.clustering import ClusteringConfig
 from headwater.config.compaction import CompactionConfig
 from headwater.config.detection import DetectionConfig
 from headwater.config.files import FileConfig
+from headwater.config.hudi_options import (
+    PAYLOAD_KEYS,
+    PAYLOADS,
+    Fate,
+    harmless_reason,
+    mapped_option,
+)
 from headwater.config.lock import LockConfig
 from headwater.config.markers import MarkerConfig
 from headwater.config.metadata import MetadataConfig
 from headwater.config.option import (
+    HarmlessOptionWarning,
     Option,
     OptionAliasWarning,
     OptionPrefix,
@@ -37,7 +47,7 @@ from headwater.config.option import (
 from headwater.config.option_config import OptionConfig
 from headwater.config.plans import PlanConfig
 from headwater.config.spark import SparkConfig
-from headwater.config.table_options import TABLE_OPTIONS, TABLE_PREFIXES
+from headwater.config.table_options import MERGE_MODE, TABLE_OPTIONS, TABLE_PREFIXES
 from headwater.config.table_services import TableServicesConfig
 from headwater.config.unsupported import UNSUPPORTED_OPTIONS
 from headwater.config.write import WriteConfig
@@ -107,9 +117,10 @@ def check_options(given: Mapping[str, Any] | None) -> CheckedOptions:
     """
     known: dict[str, str] = {}
     unknown: dict[str, str] = {}
+    harmless: dict[str, str] = {}
     invalid: list[str] = []
     unsupported: list[str] = []
-    for key, value in (given or {}).items():
+    for key, value in _mapped(given or {}, invalid).items():
         text = _text(value)
         option = _BY_NAME.get(key)
         refusal = None if text is None else _refusal(key, text)
@@ -123,6 +134,9 @@ def check_options(given: Mapping[str, Any] | None) -> CheckedOptions:
                 known[option.key] = text
         elif refusal is None and _is_of_a_family(key):
             known[key] = text
+        elif refusal is None and (why := harmless_reason(key)) is not None:
+            unknown[key] = text
+            harmless.setdefault(why, key)
         elif refusal is None and key.startswith("hoodie."):
             unknown[key] = text
         elif refusal is None:
@@ -133,14 +147,33 @@ def check_options(given: Mapping[str, Any] | None) -> CheckedOptions:
     if not invalid:
         invalid = _cross_option_problems(known)
     _raise_problems(invalid, unsupported)
-    if unknown:
+    for why, key in harmless.items():
+        warnings.warn(f"{key} has no effect here: {why}", HarmlessOptionWarning, stacklevel=3)
+    unread = [key for key in sorted(unknown) if harmless_reason(key) is None]
+    if unread:
         warnings.warn(
             "Nothing here reads these options; they are kept: "
-            + ", ".join(f"{key}{_suggestion(key)}" for key in sorted(unknown)),
+            + ", ".join(f"{key}{_suggestion(key)}" for key in unread),
             UnknownOptionWarning,
             stacklevel=3,
         )
     return CheckedOptions(known=known, unknown=unknown)
+
+
+def fate_of(key: str) -> tuple[Fate, str]:
+    """Return what becomes of a key of Hudi's, and a sentence about it."""
+    option = _BY_NAME.get(key)
+    if option is not None:
+        return Fate.HONOURED, "" if option.key == key else f"as `{option.key}`"
+    if key in PAYLOAD_KEYS:
+        return Fate.MAPPED, f"to `{MERGE_MODE.key}`: {', '.join(PAYLOADS)}; others are refused"
+    if _is_of_a_family(key):
+        return Fate.HONOURED, ""
+    for refused in UNSUPPORTED_OPTIONS:
+        if refused.is_meant(key):
+            return Fate.REFUSED, f"{refused.limits}: {refused.advice}"
+    why = harmless_reason(key)
+    return (Fate.UNREAD, "") if why is None else (Fate.HARMLESS, why)
 
 
 def check_supported(options: Mapping[str, str]) -> None:
@@ -151,6 +184,20 @@ def check_supported(options: Mapping[str, str]) -> None:
     """
     refusals = (_refusal(key, text) for key, text in options.items())
     _raise_problems([], [refusal for refusal in refusals if refusal is not None])
+
+
+def _mapped(given: Mapping[str, Any], invalid: list[str]) -> dict[str, Any]:
+    """Return options with those of Hudi's that stand for others in the form of these."""
+    found = dict(given)
+    for key, value in given.items():
+        mapped = mapped_option(key, value) if isinstance(value, str) else None
+        if mapped is None:
+            continue
+        del found[key]
+        for other, text in mapped.items():
+            if str(found.setdefault(other, text)).upper() != text:
+                invalid.append(f"{key}={value} means {other}={text}, but {found[other]} was given")
+    return found
 
 
 def _refusal(key: str, text: str) -> str | None:

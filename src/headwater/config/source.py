@@ -132,6 +132,7 @@ COMMITS_PER_TRIGGER = Option(
 PATH = "path"
 CHECKPOINT_LOCATION = "checkpointlocation"
 LOCATION = "location"
+MERGE_SCHEMA = "mergeschema"
 PROVIDER = "provider"
 
 SPARK_KEYS = frozenset(
@@ -248,6 +249,12 @@ def _table_options(options: Mapping[str, str], reader: OptionReader) -> dict[str
     found: dict[str, str] = {}
     for given, text in options.items():
         if given in own or given in SPARK_KEYS:
+            continue
+        if given == MERGE_SCHEMA:
+            reader.require(
+                text.strip().lower() == "true",
+                "mergeSchema=false is not supported: columns that the table lacks are added to it",
+            )
             continue
         key = TABLE_KEYS.get(given, given)
         if is_of_catalog and not key.startswith(_FAMILIES):

@@ -18,13 +18,13 @@ class UnsupportedOption:
     """Values that change nothing here, in upper case. Empty: the key is refused altogether."""
     advice: str
 
+    def is_meant(self, key: str) -> bool:
+        if self.key.endswith("*"):
+            return key.startswith(self.key.removesuffix("*"))
+        return key == self.key
+
     def refuses(self, key: str, text: str) -> bool:
-        is_meant = (
-            key.startswith(self.key.removesuffix("*"))
-            if self.key.endswith("*")
-            else key == self.key
-        )
-        return is_meant and text.strip().upper() not in self.honoured
+        return self.is_meant(key) and text.strip().upper() not in self.honoured
 
     @property
     def limits(self) -> str:
@@ -60,7 +60,23 @@ UNSUPPORTED_OPTIONS = (
         "hoodie.write.table.version", ("9",), "Headwater writes table version 9 only"
     ),
     UnsupportedOption(
-        "hoodie.datasource.write.payload.class", (), "Use hoodie.record.merge.mode instead"
+        "hoodie.datasource.write.payload.class",
+        (),
+        "Java payloads cannot run here. Those that do what a merge mode says are taken; otherwise "
+        "use hoodie.record.merge.mode, with a function of headwater.merge.function if need be",
+    ),
+    UnsupportedOption(
+        "hoodie.datasource.write.insert.drop.duplicates",
+        ("FALSE",),
+        "Rows whose keys exist are not dropped: leave them out with a left anti join, or upsert",
+    ),
+    UnsupportedOption(
+        "hoodie.datasource.insert.dup.policy",
+        ("NONE",),
+        "Rows whose keys exist are not dropped: leave them out with a left anti join, or upsert",
+    ),
+    UnsupportedOption(
+        "hoodie.combine.before.upsert", ("TRUE",), "One row of each key counts in every upsert"
     ),
     UnsupportedOption(
         "hoodie.write.record.merge.custom.implementation.classes",

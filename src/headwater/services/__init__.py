@@ -188,7 +188,7 @@ class Services:
     def cluster(self, instant: str | None = None) -> Rewritten | None:
         """Execute a planned clustering, or else plan one by `hoodie.clustering.*` and execute it.
 
-        One that was cancelled is aborted instead; its `completion_time` is None then.
+        One that was cancelled is aborted instead: the result says so (`is_cancelled`).
 
         Args:
             instant: the plan to execute. Otherwise the oldest one that is pending and that nobody
@@ -372,7 +372,7 @@ class Services:
             pause_s: how long to wait after each round.
 
         Returns:
-            How often each service ran and failed.
+            How often each service found something to do and did it, and how often it failed.
 
         Raises:
             InvalidInputError: a service has no such name.
@@ -403,12 +403,22 @@ class Services:
 
     def _calls(self) -> Calls:
         return {
-            Service.COMPACTION: lambda: self.compact(only_if_due=True),
-            Service.LOG_COMPACTION: self.log_compact,
-            Service.CLUSTERING: self.cluster,
-            Service.CLEAN: self.clean,
-            Service.ARCHIVE: self.archive,
+            Service.COMPACTION: lambda: _did_work(self.compact(only_if_due=True)),
+            Service.LOG_COMPACTION: lambda: _did_work(self.log_compact()),
+            Service.CLUSTERING: lambda: _did_work(self.cluster()),
+            Service.CLEAN: lambda: _did_work(self.clean()),
+            Service.ARCHIVE: lambda: _did_work(self.archive()),
         }
+
+
+def _did_work(result: Rewritten | Sequence[CleanResult] | ArchiveResult | None) -> bool:
+    match result:
+        case Rewritten():
+            return result.is_executed_here and not result.is_cancelled
+        case ArchiveResult():
+            return bool(result.archived or result.deleted_orphans)
+        case _:
+            return bool(result)
 
 
 def _columns(given: str | Sequence[str]) -> tuple[str, ...]:

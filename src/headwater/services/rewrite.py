@@ -83,6 +83,17 @@ class Rewritten:
     size_bytes: int
     lock_held_ms: int
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the plan had been cancelled, and so was aborted: nothing was rewritten."""
+        return self.completion_time is None
+
+    def __str__(self) -> str:
+        if self.is_cancelled:
+            return f"{self.instant}: cancelled, so it was aborted and nothing was rewritten"
+        where = "" if self.is_executed_here else ", before this call"
+        return f"{self.instant}: {self.row_count} rows rewritten{where}"
+
 
 MakePlan = Callable[[TableView], bytes | None]
 """Make a plan from the table as it is; None if there is nothing to do."""

@@ -51,11 +51,12 @@ class TableServicesReport:
 
     rounds: int = 0
     done: Counter[Service] = field(default_factory=Counter)
+    """How often there was something to do, and it was done."""
     failed: Counter[Service] = field(default_factory=Counter)
 
 
-Calls = Mapping[Service, Callable[[], object]]
-"""How each service is run once."""
+Calls = Mapping[Service, Callable[[], bool]]
+"""How each service is run once; it says whether there was something to do."""
 
 
 def parse_services(names: Collection[str]) -> set[Service]:
@@ -79,14 +80,12 @@ def run_round(calls: Calls, chosen: Collection[Service], report: TableServicesRe
         if service not in chosen:
             continue
         try:
-            calls[service]()
+            report.done[service] += calls[service]()
         except (ConflictError, FencedError) as conflict:
             log.info("service left to another process service=%s reason=%s", service, conflict)
         except HeadwaterError as error:
             report.failed[service] += 1
             log.warning("service failed and comes again service=%s error=%s", service, error)
-        else:
-            report.done[service] += 1
 
 
 def run_until(

@@ -12,7 +12,7 @@ it. Mode overwrite replaces rows, never the table.
 Rows are written by the tasks that the DataFrame has, without a shuffle (`source_writer`). On
 merge-on-read tables every task appends a log file to every file group it has rows of, so a
 DataFrame of many tasks is better repartitioned by its key. Writes that rewrite base files with keys
-end in one process; `Table.upsert(df)` spreads those over tasks.
+end on the machine of the driver; `Table.upsert(df)` spreads those over the cluster.
 
 A DataFrame reads the table as it was when `load` returned, however often it is used; with a schema
 of the user's own, as it is when each action starts.

@@ -6,13 +6,19 @@ from typing import Any
 
 import pytest
 
-from headwater.config.option import OptionAliasWarning, UnknownOptionWarning
+from headwater.config.hudi_options import Fate, harmless_reason
+from headwater.config.option import (
+    HarmlessOptionWarning,
+    OptionAliasWarning,
+    UnknownOptionWarning,
+)
 from headwater.config.registry import (
     ALL_OPTIONS,
     OPTION_PREFIXES,
     CheckedOptions,
     check_options,
     check_supported,
+    fate_of,
 )
 from headwater.config.unsupported import UNSUPPORTED_OPTIONS
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
@@ -63,15 +69,77 @@ def test_one_option_under_two_names_must_agree_with_itself() -> None:
         check_options(given)
 
 
+PAYLOAD = "hoodie.datasource.write.payload.class"
+
+
+@pytest.mark.parametrize("package", ["", "org.apache.hudi.common.model."])
+def test_payloads_that_say_no_more_than_a_merge_mode_become_one(package: str) -> None:
+    def known(name: str, **more: str) -> dict[str, str]:
+        return dict(check_options({PAYLOAD: package + name, **more}).known)
+
+    mode, partial = "hoodie.record.merge.mode", "hoodie.table.partial.update.mode"
+    assert known("OverwriteWithLatestAvroPayload") == {mode: "COMMIT_TIME_ORDERING"}
+    assert known("DefaultHoodieRecordPayload") == {mode: "EVENT_TIME_ORDERING"}
+    assert known("PartialUpdateAvroPayload") == {
+        mode: "EVENT_TIME_ORDERING",
+        partial: "IGNORE_DEFAULTS",
+    }
+    agreed = {mode: "commit_time_ordering"}
+    assert known("OverwriteWithLatestAvroPayload", **agreed) == agreed
+
+
+def test_a_payload_must_agree_with_a_merge_mode_and_be_known() -> None:
+    other = {"hoodie.record.merge.mode": "EVENT_TIME_ORDERING"}
+    with pytest.raises(InvalidInputError, match=r"means hoodie\.record\.merge\.mode=COMMIT_TIME"):
+        check_options({PAYLOAD: "OverwriteWithLatestAvroPayload", **other})
+    with pytest.raises(UnsupportedError, match="Java payloads cannot run here"):
+        check_options({PAYLOAD: "com.example.OurPayload"})
+
+
+def test_options_without_effect_say_why_once() -> None:
+    given = {
+        "hoodie.datasource.hive_sync.enable": "true",
+        "hoodie.datasource.hive_sync.database": "default",
+        "hoodie.upsert.shuffle.parallelism": "2",
+    }
+    with pytest.warns(HarmlessOptionWarning) as caught:
+        checked = check_options(given)
+    assert checked.unknown == given
+    assert len(caught) == 2
+    assert "hive_sync.enable has no effect here: tables are not registered" in str(
+        caught[0].message
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "fate"),
+    [
+        ("hoodie.clean.commits.retained", Fate.HONOURED),
+        ("hoodie.cleaner.commits.retained", Fate.HONOURED),
+        (PAYLOAD, Fate.MAPPED),
+        ("hoodie.insert.shuffle.parallelism", Fate.HARMLESS),
+        ("hoodie.datasource.write.insert.drop.duplicates", Fate.REFUSED),
+        ("hoodie.no.such.option", Fate.UNREAD),
+    ],
+)
+def test_what_becomes_of_a_key(key: str, fate: Fate) -> None:
+    assert fate_of(key)[0] is fate
+
+
+def test_nothing_is_declared_and_without_effect() -> None:
+    names = [name for option in ALL_OPTIONS for name in (option.key, *option.aliases)]
+    assert not [name for name in names if harmless_reason(name) is not None]
+
+
 def test_unknown_hudi_options_are_kept_listed_and_warned_about() -> None:
-    given = {"hoodie.metrics.on": "true", "hoodie.write.concurrency.mod": "single_writer"}
+    given = {"hoodie.some.setting": "true", "hoodie.write.concurrency.mod": "single_writer"}
     with pytest.warns(UnknownOptionWarning) as caught:
         checked = check_options(given)
     assert checked.unknown == given
     assert checked.all == given
     assert len(caught) == 1
     message = str(caught[0].message)
-    assert "hoodie.metrics.on" in message
+    assert "hoodie.some.setting" in message
     assert "did you mean hoodie.write.concurrency.mode?" in message
 
 

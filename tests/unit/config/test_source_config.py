@@ -90,3 +90,30 @@ def test_all_problems_are_reported_at_once() -> None:
         "another name of the same option says 'trips'",
     ):
         assert problem in message
+
+
+def test_what_the_catalog_of_spark_says_is_no_option() -> None:
+    config = SourceConfig.from_options(
+        {
+            "location": "file:/t",
+            "provider": "headwater",
+            "owner": "somebody",
+            "comment": "ours",
+            "team": "a property of the user's own",
+            "primarykey": "id",
+            "type": "mor",
+            "hoodie.clean.commits.retained": "3",
+        }
+    )
+    assert config.path == "file:/t"
+    assert config.table_options == {
+        "hoodie.table.recordkey.fields": "id",
+        "hoodie.table.type": "MERGE_ON_READ",
+        "hoodie.clean.commits.retained": "3",
+    }
+
+
+def test_merge_schema_is_what_happens_anyway() -> None:
+    assert SourceConfig.from_options({"path": "/t", "mergeschema": "true"}).table_options == {}
+    with pytest.raises(InvalidInputError, match="mergeSchema=false is not supported"):
+        SourceConfig.from_options({"path": "/t", "mergeschema": "false"})

@@ -180,6 +180,9 @@ def test_a_plan_is_cancelled_and_aborted_by_hand(make_bench: Callable[..., Any])
     assert table.inspect.cancel_count().to_pylist() == [{"times_cancelled": 1, "waiting": 1}]
     done = table.services.execute_abort(time)
     assert done.instant is not None
+    result = table.services.cluster(time)
+    assert result.is_cancelled
+    assert "cancelled" in str(result)
     (row,) = table.inspect.cancels().to_pylist()
     assert (row["state"], row["is_waiting"]) == ("aborted", False)
     assert row["reason"] == "tired of waiting"

@@ -105,7 +105,7 @@ def test_a_loop_makes_rounds_until_it_is_told_to_stop(tmp_path: Path) -> None:
         table.upsert(rows(value))
     report = table.services.run_forever(StopAfterTwo(), run=["compaction", "archive"], pause_s=0.05)
     assert report.rounds == 2
-    assert report.done[Service.COMPACTION] == 2
+    assert dict(+report.done) == {Service.COMPACTION: 1}, "the second round found nothing to do"
     assert not report.failed
     assert "commit" in actions(table) or "compaction" in actions(table)
     assert table.read_arrow()["value"].to_pylist() == [3, 3]
@@ -118,7 +118,7 @@ def test_a_loop_that_is_told_before_it_begins_does_nothing(tmp_path: Path) -> No
 
 
 def test_a_service_that_another_process_runs_counts_neither_way() -> None:
-    def is_running() -> None:
+    def is_running() -> bool:
         raise ConflictError("already running", kind=ErrorKind.ALREADY_RUNNING)
 
     report = TableServicesReport()
