@@ -52,6 +52,7 @@ BULK = 2**40
 
 OPTIONS = {
     "headwater.storage.fsync": "false",
+    "hoodie.write.lock.provider": "in_process",
     "hoodie.metadata.index.column.stats.enable": "true",
     "hoodie.metadata.index.partition.stats.enable": "true",
     "hoodie.parquet.small.file.limit": "0",
@@ -65,7 +66,7 @@ WITHOUT_INDEXES = {"hoodie.metadata.enable": "false"}
 class Kind:
     """How the twins of one machine are made."""
 
-    index: str
+    index_type: str
     is_global: bool = False
     moves: bool = False
     ordering: str | None = "ts"
@@ -167,8 +168,8 @@ class TwinMachine(RuleBasedStateMachine):
             partition_by="city",
             ordering=self.kind.ordering,
             table_type=table_type,
-            index=self.kind.index,
-            buckets=2 if self.kind.index == "bucket" else None,
+            index=self.kind.index_type,
+            buckets=2 if self.kind.index_type == "bucket" else None,
             options={**OPTIONS, **(MOVING if self.kind.moves else STAYING)},
         )
 
@@ -273,8 +274,8 @@ class TwinMachine(RuleBasedStateMachine):
                     run.compact(self.plan)
                     self.plan = None
             case "index":
-                if self.kind.index == "record_index":
-                    self.serviced.indexes.create("secondary_index", columns=["note"])
+                if self.kind.index_type == "record_index":
+                    self.serviced.indexes.create("secondary_index_note", columns=["note"])
             case _:
                 getattr(run, name)()
         if name == "compact":
