@@ -61,11 +61,27 @@ class Tombstones:
     partition_paths: pa.Array
     ordering: tuple[pa.Array, ...]
 
+    def filter(self, is_kept: pa.Array) -> Tombstones:
+        return Tombstones(
+            self.record_keys.filter(is_kept),
+            self.partition_paths.filter(is_kept),
+            tuple(column.filter(is_kept) for column in self.ordering),
+        )
+
     def to_part(self, instant_time: InstantTime) -> DeletePart:
         """Return them as the content of a delete block, to stand in front of later parts."""
         return DeletePart(
             instant_time, self.record_keys, self.partition_paths, self.ordering or None
         )
+
+
+def concat_tombstones(some: Sequence[Tombstones]) -> Tombstones:
+    """Return the deletes of several slices of one table, at least one, as one."""
+    return Tombstones(
+        pa.concat_arrays([one.record_keys for one in some]),
+        pa.concat_arrays([one.partition_paths for one in some]),
+        tuple(map(pa.concat_arrays, zip(*(one.ordering for one in some), strict=True))),
+    )
 
 
 @dataclass(frozen=True, slots=True)

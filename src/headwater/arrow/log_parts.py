@@ -6,9 +6,11 @@ A list of parts is in merge order: a later part was written later.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.arrow.record_marks import whole
@@ -48,6 +50,14 @@ class DeletePart:
     record_keys: pa.Array
     partition_paths: pa.Array
     ordering: tuple[pa.Array, ...] | None = None
+
+    @property
+    def ordered_keys(self) -> pa.Array:
+        """The keys of deletes that have an ordering value, which records may still meet."""
+        if not self.ordering:
+            return self.record_keys.slice(0, 0)
+        has_value = reduce(pc.or_, [column.is_valid() for column in self.ordering])
+        return self.record_keys.filter(has_value)
 
     def filter(self, is_kept: pa.Array) -> Self:
         ordering = self.ordering

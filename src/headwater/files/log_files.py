@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from headwater.arrow.log_parts import DataPart, LogPart
+from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.format.log.blocks import decode_part, select_blocks
 from headwater.format.log.frames import BlockType, LogBlock
@@ -46,6 +46,20 @@ def read_data_parts(
         if block.type is not BlockType.DELETE
     )
     return [part for part in parts if isinstance(part, DataPart)]
+
+
+def read_delete_parts(storage: Storage, log: LogFile) -> list[DeletePart]:
+    """Load the deletes of one log.
+
+    Raises: as `read_log_parts`.
+    """
+    blocks = read_log_blocks(storage, [log])
+    parts = (
+        decode_part(block, None, path=path)
+        for block, path in blocks
+        if block.type is BlockType.DELETE
+    )
+    return [part for part in parts if isinstance(part, DeletePart)]
 
 
 def read_log_blocks(

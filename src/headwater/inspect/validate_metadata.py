@@ -28,7 +28,7 @@ from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.context import TableContext
 from headwater.errors import CorruptTableError
 from headwater.format.avro.binary import MalformedAvroError
-from headwater.format.metadata.column_stats import decode_column_stats, typed_bounds
+from headwater.format.metadata.column_stats import decode_column_stats, stats_column, typed_bounds
 from headwater.format.metadata.records import decode_bloom_filters, decode_record_locations
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.metadata.column_ranges import leaf_type
@@ -197,7 +197,13 @@ def _validate_partition_stats(
 ) -> None:
     held = _whole(table.read(partition))
     expected = _whole(deriver.of_files(partition, view.slices()))
-    _compare_stats(partition, held, expected, deriver, found, is_required=True)
+    # Of a partition whose files have no rows, as deletes leave them, nothing need be known.
+    counts = decode_column_stats(expected.values)["value_count"]
+    has_rows = pc.greater(counts.combine_chunks(), 0)
+    required = MetadataRecords(
+        expected.keys.filter(has_rows), expected.values.filter(has_rows), expected.removed
+    )
+    _compare_stats(partition, held, required, deriver, found, is_required=True)
     _add_stale(partition, held.keys, [expected.keys], found)
 
 
@@ -326,9 +332,14 @@ def _compare_stats(
         names = keys.filter(pa.array(is_meant.to_numpy()))
         (low, high), (held_low, held_high) = typed_bounds(some, kind), typed_bounds(others, kind)
         is_empty = pc.and_(low.is_null(), high.is_null())
+        counts = (stats_column(others, name) for name in ("null_count", "value_count"))
+        claims_nothing = pc.equal(*counts).fill_null(False)
         narrower = pc.and_(
             pc.invert(is_empty),
-            pc.or_(_is_narrower(held_low, low, pc.greater), _is_narrower(held_high, high, pc.less)),
+            pc.or_(
+                _is_narrower(held_low, low, pc.greater, claims_nothing),
+                _is_narrower(held_high, high, pc.less, claims_nothing),
+            ),
         )
         wider = pc.or_(pc.not_equal(held_low, low), pc.not_equal(held_high, high))
         wider = pc.and_(wider.fill_null(pa.scalar(False)), pc.invert(narrower))
@@ -344,10 +355,17 @@ def _compare_stats(
                 )
 
 
-def _is_narrower(held: pa.Array, expected: pa.Array, is_beyond: Callable[..., Any]) -> pa.Array:
-    """Return where a held bound leaves out data. A bound is null without values, and for NaN."""
-    is_other_null = pc.xor(held.is_null(), expected.is_null())
-    return pc.or_(is_other_null, is_beyond(held, expected).fill_null(False))
+def _is_narrower(
+    held: pa.Array, expected: pa.Array, is_beyond: Callable[..., Any], claims_nothing: pa.Array
+) -> pa.Array:
+    """Return where a held bound leaves out data.
+
+    A bound is null for NaN, which leaves nothing out, and where there is no value but nulls.
+    """
+    is_unknown = pc.and_(expected.is_null(), held.is_valid())
+    is_denied = pc.and_(pc.and_(held.is_null(), expected.is_valid()), claims_nothing)
+    is_narrower = is_beyond(held, expected).fill_null(False)
+    return pc.or_(pc.or_(is_unknown, is_denied), is_narrower)
 
 
 def _matched(keys: pa.StringArray, held: pa.StringArray) -> tuple[pa.StringArray, pa.Int32Array]:

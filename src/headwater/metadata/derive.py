@@ -80,6 +80,7 @@ from headwater.metadata.row_keys import (
     index_key_rule,
     index_keys_of_base_file,
     index_keys_of_logs,
+    keys_of_deletes,
     live_index_keys,
     unique_keys,
     vanished_index_keys,
@@ -355,8 +356,14 @@ class Deriver:
         self, partition: str, slices: Sequence[FileSlice], progress: Progress
     ) -> Iterator[MetadataRecords]:
         is_secondary = kind_of(partition) is PartitionKind.SECONDARY_INDEX
+        rule = self.index_key_rule(partition)
         gathered: list[LocatedKeys] = []
         rows = 0
+        # Where a table has the record of a key that was deleted elsewhere, that is where it is.
+        with_logs = [one for one in slices if one.logs]
+        if rule.column is None and rule.merge.merges_by_ordering and with_logs:
+            sizes = [sum(log.size_bytes for log in one.logs) for one in with_logs]
+            gathered += self._each(_deleted_keys_of_slice, self._job(rule=rule), with_logs, sizes)
         for placed in self.live_index_keys(partition, slices, progress):
             gathered.append(placed)
             rows += len(placed.index_keys)
@@ -596,24 +603,36 @@ def _keys_of_slice(storage: Storage, job: _Job, one: FileSlice) -> list[LocatedK
     return placed
 
 
+def _deleted_keys_of_slice(storage: Storage, job: _Job, one: FileSlice) -> LocatedKeys:
+    """Return the keys of the deletes of a slice that records may still meet."""
+    keys = unique_keys(keys_of_deletes(storage, one.logs, job.index_keys))
+    return LocatedKeys(one.group, keys, one.base_instant)
+
+
 def _keys_of_group(storage: Storage, job: _Job, change: _GroupChange) -> _GroupKeys:
     rule = job.index_keys
     inputs = change.inputs
     none = pa.array([], pa.string())
     time = change.instant_time
+    # Deletes on top of a file group are where the index has their keys already.
+    kept = [] if change.base is None else keys_of_deletes(storage, change.logs, rule)
     if change.keeps_rows:
         # A compacted group has its rows in the index already, from where they came from.
         is_new = inputs is None
-        added = _of_base(storage, change.base, rule) if is_new else []
+        added = [*_of_base(storage, change.base, rule), *kept] if is_new else []
         is_asked = inputs is not None and job.finds_vanished
         vanished = vanished_index_keys(storage, inputs, rule) if inputs and is_asked else none
-        return _GroupKeys(time, change.group, unique_keys(added), vanished)
+        return _GroupKeys(time, change.group, unique_keys(added), without_keys(vanished, kept))
     new = _of_base(storage, change.base, rule)
-    of_logs = index_keys_of_logs(storage, change.logs, rule)
+    of_logs = [*index_keys_of_logs(storage, change.logs, rule), *kept]
     if inputs is None:
         return _GroupKeys(time, change.group, unique_keys([*new, *of_logs]), none)
     old = unique_keys(
-        [*_of_base(storage, inputs.base, rule), *index_keys_of_logs(storage, inputs.logs, rule)]
+        [
+            *_of_base(storage, inputs.base, rule),
+            *index_keys_of_logs(storage, inputs.logs, rule),
+            *keys_of_deletes(storage, inputs.logs, rule),
+        ]
     )
     # Below logs an index key may be in the index for another place by now, so it is told again.
     known = [] if inputs.logs else [old]

@@ -6,8 +6,8 @@
 Keys come from files alone, with few columns read:
 
     index_keys_of_base_file, index_keys_of_logs
-                       every row that is in a file, whether a reader finds it or not; deletes have
-                       no index key
+                       every row that is in a file, whether a reader finds it or not
+    keys_of_deletes    deletes that records may still meet: the record index has them, too
     live_index_keys    the rows that a reader of a slice finds
 
 An index may name too much and never too little, so a log adds its index keys without a look at what
@@ -30,7 +30,7 @@ from headwater.arrow.meta_columns import COMMIT_TIME, RECORD_KEY, schema_with_me
 from headwater.config.table_options import MergeMode
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 from headwater.files.base_files import open_base_file
-from headwater.files.log_files import read_data_parts
+from headwater.files.log_files import read_data_parts, read_delete_parts
 from headwater.metadata.index_keys import secondary_keys
 from headwater.model.files import BaseFile, FileSlice, LogFile
 from headwater.seams.storage import Storage
@@ -150,7 +150,7 @@ def index_keys_of_logs(
 ) -> list[pa.StringArray]:
     """Return the index keys of all rows in some logs.
 
-    A partial row that lacks the column of a secondary index has no index_key: it leaves the value
+    A partial row that lacks the column of a secondary index has no index key: it leaves the value
     that the record has.
 
     Raises:
@@ -162,6 +162,21 @@ def index_keys_of_logs(
         for part in read_data_parts(storage, log, rule.columns)
         if not part.is_partial or rule.columns <= set(part.rows.column_names)
     ]
+
+
+def keys_of_deletes(
+    storage: Storage, logs: Sequence[LogFile], rule: IndexKeyRule
+) -> list[pa.StringArray]:
+    """Return the keys of deletes with ordering values in some logs, for the record index.
+
+    Records that come late are to meet them (INV-50), so they are found like those of records.
+
+    Raises:
+        CorruptTableError: a log is missing or damaged.
+    """
+    if rule.column is not None or not rule.merge.merges_by_ordering:
+        return []
+    return [part.ordered_keys for log in logs for part in read_delete_parts(storage, log)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +226,9 @@ def vanished_index_keys(
     base = (
         () if file_slice.base is None else index_keys_of_base_file(storage, file_slice.base, rule)
     )
-    held = unique_keys([*base, *index_keys_of_logs(storage, file_slice.logs, rule)])
+    logs = file_slice.logs
+    deletes = keys_of_deletes(storage, logs, rule)
+    held = unique_keys([*base, *index_keys_of_logs(storage, logs, rule), *deletes])
     live = [piece.index_keys for piece in live_index_keys(storage, file_slice, rule)]
     return without_keys(held, live)
 

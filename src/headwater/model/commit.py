@@ -13,7 +13,8 @@ class Commit:
     """A completed write.
 
     Counts are of rows. A merge-on-read table appends to a file group without looking at what is in
-    it, so rows sent to an existing group count as updated there, as in Hudi.
+    it, so rows sent to an existing group count as updated there, as in Hudi, and rows that are
+    marked as deletes as deleted; with a bucket index also the keys that `delete` is given.
     """
 
     instant: InstantTime

@@ -109,6 +109,19 @@ class FileSlice:
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files())
 
+    @property
+    def kept_deletes(self) -> tuple[LogFile, ...]:
+        """The logs that were written with the base file: deletes of records that it has not."""
+        if self.base is None:
+            return ()
+        return tuple(log for log in self.logs if log.instant_time == self.base_instant)
+
+    @property
+    def appended_logs(self) -> tuple[LogFile, ...]:
+        """The logs that were written on top of the slice."""
+        kept = self.kept_deletes
+        return tuple(log for log in self.logs if log not in kept) if kept else self.logs
+
     def files(self) -> Iterator[DataFile]:
         """Give the base file, then the log files."""
         if self.base is not None:

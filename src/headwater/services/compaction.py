@@ -8,10 +8,9 @@ pending together. See `rewrite` for what a crash leaves behind.
 
 Deletes. Under event-time ordering a delete with an ordering value also hides records with smaller
 values that arrive later (INV-50). A base file has no room for it, so a compaction writes the
-deletes that still count into a log file of its own beside the base file, where readers find them
-before all other logs (H-39). The next compaction carries them on while a write is pending that
-began before they were first kept, or while records of their keys still arrive; otherwise it drops
-them. All other deletes are gone with the compaction.
+deletes that nothing has won over into a log file of its own beside the base file, where readers
+find them before all other logs (H-39), and so does the next. All other deletes are gone with the
+compaction.
 """
 
 from __future__ import annotations
@@ -21,10 +20,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from headwater.arrow.fold import Tombstones
 from headwater.arrow.meta_columns import replace_file_name
 from headwater.config.compaction import CompactionConfig, CompactionTrigger
 from headwater.context import TableContext
@@ -38,7 +33,7 @@ from headwater.kernel.view.table_view import TableView
 from headwater.metadata.table_change import Inputs
 from headwater.metadata.view import view_of
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
-from headwater.model.files import FileGroupId, FileSlice, LogFile
+from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
 from headwater.model.plans import CompactionOperation, CompactionPlan
 from headwater.services.rewrite import (
@@ -63,10 +58,6 @@ from headwater.services.rewrite_files import (
 )
 from headwater.slice.merged_slice import encoded_schema, open_merged
 
-PENDING_SINCE_KEY = "headwater.pending.since"
-"""In a plan's extra metadata: the oldest write that was pending when the plan was made, or the
-time of the newest completed instant if none was."""
-
 _COMPACT = "COMPACT"
 
 
@@ -77,8 +68,6 @@ class CompactionTask:
     job: RewriteJob
     slice: FileSlice
     log_bytes: int
-    drops_old_deletes: bool
-    """Whether deletes that the base file's own compaction kept have done their duty."""
 
 
 # The plan.
@@ -132,33 +121,27 @@ def plan_compaction(
     *,
     closed: Collection[FileGroupId],
     config: CompactionConfig,
-    pending_since: InstantTime,
 ) -> CompactionPlan | None:
     """Plan to compact file groups; None if none of them needs it.
 
     Args:
         slices: what readers see of every file group.
         closed: groups that another pending plan names.
-        pending_since: see `PENDING_SINCE_KEY`.
     """
     chosen = [
         one
         for one in slices
         if one.group not in closed
         and config.takes_partition(one.group.partition)
-        and any(not is_kept_deletes(log, one) for log in one.logs)
-        and len(one.logs) >= config.log_files_min
+        and one.appended_logs
+        and len(one.appended_logs) >= config.log_files_min
         and _log_bytes(one) >= config.log_bytes_min
     ]
     chosen.sort(key=lambda one: (-_log_bytes(one), one.group))
     operations = tuple(_within_io([operation_of_slice(one) for one in chosen], config.io_mb_max))
     if not operations:
         return None
-    return CompactionPlan(
-        operations=operations,
-        extra_metadata={PENDING_SINCE_KEY: pending_since},
-        preserve_hoodie_metadata=True,
-    )
+    return CompactionPlan(operations=operations, preserve_hoodie_metadata=True)
 
 
 def _within_io(
@@ -172,13 +155,8 @@ def _within_io(
         yield operation
 
 
-def is_kept_deletes(log: LogFile, one: FileSlice) -> bool:
-    """Whether a log of a slice holds the deletes that its base file's own compaction kept."""
-    return one.base is not None and log.instant_time == one.base_instant
-
-
 def _log_bytes(one: FileSlice) -> int:
-    return sum(log.size_bytes for log in one.logs)
+    return sum(log.size_bytes for log in one.appended_logs)
 
 
 # The tasks.
@@ -217,21 +195,9 @@ def execute_compaction_task(context: TaskContext, task: CompactionTask) -> list[
         total_updated_records_compacted=found.key_count,
     )
     kept = found.batches.tombstones
-    if task.drops_old_deletes:
-        fresh = [part.record_keys for part in found.parts if part.instant_time != one.base_instant]
-        kept = _of_keys(kept, pa.chunked_array(fresh, pa.string()))
     if not len(kept.record_keys):
         return [stat]
     return [stat, put_kept_deletes(output, job, one.group, kept)]
-
-
-def _of_keys(deletes: Tombstones, keys: pa.ChunkedArray) -> Tombstones:
-    is_wanted = pc.is_in(deletes.record_keys, value_set=keys)
-    return Tombstones(
-        deletes.record_keys.filter(is_wanted),
-        deletes.partition_paths.filter(is_wanted),
-        tuple(column.filter(is_wanted) for column in deletes.ordering),
-    )
 
 
 # The commit.
@@ -255,12 +221,7 @@ def schedule_compaction(
     def make(view: TableView) -> bytes | None:
         if only_if_due and not _is_due(table, view, config):
             return None
-        plan = plan_compaction(
-            view.slices(),
-            closed=view.pending_rewrites.keys(),
-            config=config,
-            pending_since=_pending_since(view),
-        )
+        plan = plan_compaction(view.slices(), closed=view.pending_rewrites.keys(), config=config)
         return None if plan is None else encode_record(plan)
 
     return schedule(table, Action.COMPACTION, make, is_executed_later=is_executed_later)
@@ -294,21 +255,6 @@ def _is_due(table: TableContext, view: TableView, config: CompactionConfig) -> b
     return is_compaction_due(view.commits, view.timeline.pending, config, table.now())
 
 
-def _pending_since(view: TableView) -> InstantTime:
-    writes = (one.requested_time for one in view.timeline.pending if one.action.is_ingestion)
-    return min(writes, default=view.instant or InstantTime(""))
-
-
-def _is_rewritten(view: TableView, one: FileSlice) -> bool:
-    """Whether a table service made the base file, as far as the active timeline knows.
-
-    A write that begins a file group leaves its deletes beside its base file, too, and those have
-    not been through a compaction yet.
-    """
-    found = view.timeline.find(one.base_instant)
-    return found is not None and found.action is not Action.DELTA_COMMIT
-
-
 def _work(table: TableContext) -> RewriteWork:
     return RewriteWork(table.storage, partial(_execute, table))
 
@@ -323,7 +269,6 @@ def _execute(table: TableContext, attempt: Attempt, poll: Poll) -> CommitMetadat
     plan = load_compaction_plan(table, attempt.instant, Action.COMPACTION)
     view = view_of(table)
     job = rewrite_job(table, view, attempt)
-    since = (plan.extra_metadata or {}).get(PENDING_SINCE_KEY, "")
     tasks = []
     for operation in plan.operations or ():
         one = slice_of_operation(operation)
@@ -332,7 +277,6 @@ def _execute(table: TableContext, attempt: Attempt, poll: Poll) -> CommitMetadat
                 job=job,
                 slice=one,
                 log_bytes=int((operation.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)),
-                drops_old_deletes=one.base_instant < since and _is_rewritten(view, one),
             )
         )
     engine = table.engine_for(planned_bytes(one.metrics for one in plan.operations or ()))

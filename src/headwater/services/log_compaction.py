@@ -3,14 +3,16 @@
 It is much cheaper than a compaction and lets readers open one file where there were many. It
 deletes nothing; clean does. The new log stands for its inputs (INV-51): it lies where they lay, it
 is seen where its own commit is, and no reader sees both. So a plan takes all logs that readers see
-of a slice, from the first on. What completes later comes after them, as it would have before.
+of a slice, but for the deletes that were kept beside its base file: these are the first in any
+case, and who looks a key up knows them by their name. What completes later comes after them, as it
+would have before.
 Writers may append to the same file groups meanwhile; a compaction of one of them may not be
 pending. See `rewrite` for what a crash leaves behind.
 
 A record survives that wins over the others of its key, and so does a delete; and in front of both a
 delete without ordering value, which removes a row of the base file whatever follows it. Where a
-record brings only some of its columns, or a function of the user's merges records, one cannot stand for several:
-there the logs are put one behind the other in one file, block by block.
+record brings only some of its columns, or a function of the user's merges records, one cannot stand
+for several: there the logs are put one behind the other in one file, block by block.
 """
 
 from __future__ import annotations
@@ -83,11 +85,11 @@ def plan_log_compaction(
         closed: groups that another pending plan names.
     """
     chosen = [
-        one
+        replace(one, logs=one.appended_logs)
         for one in slices
         if one.group not in closed
         and config.takes_partition(one.group.partition)
-        and len(one.logs) >= config.log_compaction_files_min
+        and len(one.appended_logs) >= config.log_compaction_files_min
     ]
     if not chosen:
         return None

@@ -22,7 +22,7 @@ from typing import Self, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.arrow.fold import fold_logs
+from headwater.arrow.fold import Tombstones, fold_logs
 from headwater.arrow.keys import KeyGenerator
 from headwater.arrow.log_parts import LogPart
 from headwater.arrow.merge import merge_batches
@@ -123,6 +123,25 @@ class SliceReader:
         reader = replace(self, rule=self.rule.whatever_the_values)
         with closing(reader.read(file_slice, [RECORD_KEY], keys=keys)) as batches:
             return pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string())
+
+    def tombstones(self, file_slice: FileSlice, keys: Keys) -> Tombstones:
+        """Load the deletes that records of some keys would meet which come to the slice (INV-50).
+
+        Raises: as `read`.
+        """
+        check(self.keyless is None, "Keys that no file stores are not looked up")
+        reader = replace(self, rule=self.rule.whatever_the_values)
+        needed = reader.columns_to_merge(())
+        parts = reader.log_parts(file_slice, needed.names) if reader.rule.merges_by_ordering else []
+        parts = [part.filter(pc.is_in(part.record_keys, value_set=keys)) for part in parts]
+        folded = fold_logs(parts, reader.rule, needed)
+        if not folded.is_tombstone.any():
+            return folded.tombstones
+        with closing(reader._base_rows(file_slice, needed, keys, None)) as stored:
+            merged = merge_batches(stored, folded, reader.rule, schema=needed, keep_tombstones=True)
+            for _ in merged:
+                pass
+        return merged.tombstones
 
     def columns_to_merge(self, columns: Iterable[str]) -> pa.Schema:
         """Return the columns of the table that merging takes to answer with some of them."""

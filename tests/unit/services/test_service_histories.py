@@ -172,9 +172,6 @@ def test_inv_48_a_plan_that_is_executed_late_is_invisible(
     service: str,
     meanwhile: list[tuple[str, list[Any]]],
 ) -> None:
-    if ordering is not None:
-        # A delete without ordering value above a base file is the exception: see `merge`.
-        meanwhile = [("upsert", records) for _, records in meanwhile]
     with tempfile.TemporaryDirectory() as folder:
         table = hw.create_table(
             Path(folder) / "trips",

@@ -10,13 +10,14 @@ before left over:
 The first two may come from the metadata table, for all files at once (`indexed_summaries`).
 
 In a table with such an index every key is in a base file: inserts go to base files only, and logs
-hold updates of the base file below them. A slice without base file, which another writer may have
-started as a log, is asked for the keys of its log.
+hold updates of the base file below them. Keys of deletes that were kept beside the base file are
+found, too: a record that comes late must meet them (INV-50). A slice without base file, which
+another writer may have started as a log, is asked for the keys of its log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from headwater.arrow.log_parts import DataPart
 from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.files.base_files import open_base_file
 from headwater.files.log_files import read_log_parts
-from headwater.model.files import BaseFile, FileSlice
+from headwater.model.files import BaseFile, FileSlice, LogFile
 from headwater.operations.routing.byte_cache import ByteCache
 from headwater.operations.routing.indexed_summaries import IndexedSummaries
 from headwater.operations.routing.key_summary import (
@@ -78,11 +79,11 @@ class KeyLookup:
         """
         self._ask_index(slices.values())
         for number, file_slice in slices.items():
-            positions = (
-                self._in_logs(keys, file_slice)
-                if file_slice.base is None
-                else self._in_base_file(keys, file_slice.base)
-            )
+            logs = file_slice.logs if file_slice.base is None else file_slice.kept_deletes
+            positions = self._in_logs(keys, logs) if logs else NOWHERE
+            if file_slice.base is not None:
+                in_base = self._in_base_file(keys, file_slice.base)
+                positions = np.union1d(positions, in_base) if len(positions) else in_base
             if len(positions):
                 yield number, positions
 
@@ -112,12 +113,15 @@ class KeyLookup:
         self._keys.put(file.path, held, held.nbytes)
         return _matching(keys, candidates, held)
 
-    def _in_logs(self, keys: pa.StringArray, file_slice: FileSlice) -> Positions:
-        name = str(file_slice.group)
+    def _in_logs(self, keys: pa.StringArray, logs: Sequence[LogFile]) -> Positions:
+        name = logs[-1].path
         held = self._keys.get(name)
         if held is None:
-            parts = read_log_parts(self._storage, file_slice.logs, columns={RECORD_KEY})
-            columns = [part.record_keys for part in parts if isinstance(part, DataPart)]
+            parts = read_log_parts(self._storage, logs, columns={RECORD_KEY})
+            columns = [
+                part.record_keys if isinstance(part, DataPart) else part.ordered_keys
+                for part in parts
+            ]
             held = pa.chunked_array(columns, pa.string())
             self._keys.put(name, held, held.nbytes)
         return _matching(keys, np.arange(len(keys)), held)

@@ -7,9 +7,10 @@ Each row gets a number, in the column `GROUP_NUMBER`:
 
 A key that was inserted more than once may be in several slices; then its row goes to each of them,
 as in Hudi. A delete leaves rows of unknown keys out. With an index of the whole table the slice may
-be in another partition than the row's own. There files may still have keys of records that went
-elsewhere, deleted by logs on top of them; of several slices those count that have the record. A
-write that moves records takes the first of these alone, or else there would be several afterwards.
+be in another partition than the row's own. Files of merge-on-read tables may still have keys of
+records that are gone, deleted by logs on top of them; of several slices those count that have the
+record, see `deleted_keys`. A write that moves records takes the first of these alone, or else there
+would be several afterwards.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def tag_batch(
         codes = encoded.indices.to_numpy().astype(np.int64)
         owners = np.full(len(encoded.dictionary), -1, np.int64)
         found: Iterable[tuple[int, _Numbers]] = lookup.find(encoded.dictionary, slices)
-        if plan.is_global and plan.operation is not Operation.DELETE:
+        if plan.is_merge_on_read:
             found = without_deleted_keys(
                 lookup.storage, plan, encoded.dictionary, slices, list(found)
             )

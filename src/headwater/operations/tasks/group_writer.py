@@ -34,6 +34,7 @@ from headwater.arrow.meta_columns import (
     replace_file_name,
     sequence_numbers,
 )
+from headwater.arrow.ordering import is_all_null
 from headwater.arrow.record_marks import deleted_rows, whole
 from headwater.arrow.reduce import reduce_batch
 from headwater.arrow.schema_evolution import project_batch
@@ -98,12 +99,13 @@ class GroupWriter:
         filling: dict[int, pa.Table] = {}
         for number, rows in groups:
             if number == INSERTS:
+                rows, deletes = self._without_duplicates(rows)
                 pieces = self._insert_pieces(partition, rows)
                 if self._plan.looks_up:
                     # Updates of the same files may follow.
                     filling = {to: part for to, part in pieces if to is not None}
                     pieces = [piece for piece in pieces if piece[0] is None]
-                yield from self._insert(partition, pieces)
+                yield from self._insert(partition, pieces, deletes)
             else:
                 self._check_mine(number)
                 yield from self._write_group(partition, number, rows, filling.pop(number, None))
@@ -127,7 +129,7 @@ class GroupWriter:
         file_slice = self._plan.slices.get(partition, {}).get(number)
         if self._plan.operation is Operation.DELETE:
             if file_slice is not None:
-                yield self._delete(file_slice, rows)
+                yield from self._delete(file_slice, rows)
             return
         rows, leaving = split_leaving(rows)
         rows = self._sorted(reduce_batch(rows, self._keys.record_keys(rows), self._rule))
@@ -140,26 +142,35 @@ class GroupWriter:
             # Several writers or tasks may start one group, and only logs go together.
             yield self._append_log(new, rows, None)
             return
-        alive = self._without_deleted(rows)
-        yield self._create(new, alive)
-        if self._keeps_deletes and alive.num_rows < rows.num_rows:
-            deletes = rows.filter(pa.array(deleted_rows(rows, self._rule)))
-            yield self._append_log(new, deletes, None)
+        yield self._create(new, self._without_deleted(rows))
+        yield from self._keep_deletes(new, self._deletes_to_keep(rows))
 
-    @property
-    def _keeps_deletes(self) -> bool:
-        """Whether a delete has to be there for older records that arrive later (INV-50)."""
+    def _deletes_to_keep(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that are deletes of records which may still arrive (INV-50)."""
         plan = self._plan
-        return plan.is_merge_on_read and not plan.is_bulk and self._rule.merges_by_ordering
+        if not plan.is_merge_on_read or plan.is_bulk or not self._rule.merges_by_ordering:
+            return rows.slice(0, 0)
+        ordering = self._ordering(rows) or ()
+        is_kept = deleted_rows(rows, self._rule) & ~is_all_null(ordering, rows.num_rows)
+        return rows.filter(pa.array(is_kept))
 
-    def _insert_pieces(self, partition: str, rows: pa.Table) -> list[tuple[int | None, pa.Table]]:
-        """Return new rows in pieces, each with the number of the slice to fill up, if any.
+    def _keep_deletes(self, group: FileGroupId, deletes: pa.Table) -> Iterator[WriteStat]:
+        """Write deletes beside the base file of a new group."""
+        if deletes.num_rows:
+            yield self._append_log(group, deletes, None)
+
+    def _without_duplicates(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return new records, and deletes of records that may still arrive.
 
         Rows that were looked up have one row per key from here on; others are taken as they are.
         """
-        if self._plan.looks_up:
-            rows = reduce_batch(rows, self._keys.record_keys(rows), self._rule)
-            rows = self._without_deleted(rows)
+        if not self._plan.looks_up:
+            return rows, rows.slice(0, 0)
+        rows = reduce_batch(rows, self._keys.record_keys(rows), self._rule)
+        return self._without_deleted(rows), self._deletes_to_keep(rows)
+
+    def _insert_pieces(self, partition: str, rows: pa.Table) -> list[tuple[int | None, pa.Table]]:
+        """Return new rows in pieces, each with the number of the slice to fill up, if any."""
         rows = self._sorted(rows)
         if rows.num_rows == 0:
             return []
@@ -185,13 +196,25 @@ class GroupWriter:
         }
 
     def _insert(
-        self, partition: str, pieces: Iterable[tuple[int | None, pa.Table]]
+        self,
+        partition: str,
+        pieces: Sequence[tuple[int | None, pa.Table]],
+        deletes: pa.Table,
     ) -> Iterator[WriteStat]:
-        """Write new rows: each piece behind the rows of a small file, or into a new one."""
+        """Write new rows: each piece behind the rows of a small file, or into a new one.
+
+        Args:
+            deletes: to be kept beside the first of the new files, which may have no rows.
+        """
         new_groups = (self._plan.new_group(partition, self._context.task, n) for n in count())
+        if deletes.num_rows and not pieces:
+            pieces = [(None, deletes.slice(0, 0))]
         for number, rows in pieces:
             if number is None:
-                yield self._create(next(new_groups), rows)
+                group = next(new_groups)
+                yield self._create(group, rows)
+                yield from self._keep_deletes(group, deletes)
+                deletes = deletes.slice(0, 0)
             else:
                 yield self._fill(self._plan.slices[partition][number], rows)
 
@@ -239,14 +262,25 @@ class GroupWriter:
             parts.append(DeletePart(time, gone, paths))
         return self._merge(file_slice, base, parts)
 
-    def _delete(self, file_slice: FileSlice, rows: pa.Table) -> WriteStat:
+    def _delete(self, file_slice: FileSlice, rows: pa.Table) -> Iterator[WriteStat]:
         record_keys = pc.unique(self._keys.record_keys(rows))
+        deleted = len(record_keys)
+        if self._plan.looks_up and file_slice.logs:
+            # A key that was looked up is in some file, but its record may be gone.
+            live = self._reader.live_keys(file_slice, record_keys)
+            standing = self._reader.tombstones(file_slice, record_keys).record_keys
+            known = pa.chunked_array([*live.chunks, standing], pa.string())
+            deleted = len(live)
+            record_keys = record_keys.filter(pc.is_in(record_keys, value_set=known))
+            if not len(record_keys):
+                return
         paths = repeated_text(file_slice.group.partition, len(record_keys), is_encoded=False)
         if not self._plan.is_merge_on_read:
             part = DeletePart(self._plan.instant_time, record_keys, paths)
-            return self._merge(file_slice, self._new_base_file(file_slice.group), [part])
+            yield self._merge(file_slice, self._new_base_file(file_slice.group), [part])
+            return
         blocks = self._delete_blocks(record_keys, paths, None)
-        return self._put_log(file_slice.group, blocks, file_slice, deleted=len(record_keys))
+        yield self._put_log(file_slice.group, blocks, file_slice, deleted=deleted)
 
     def _append_log(
         self,

@@ -8,7 +8,8 @@ the number of the slice that holds the key, or by the key itself if it is new. T
 2. in a plan that leaves records where they are, whether the record is still there: files and
    indexes may have keys of records that a log has deleted. If it is, the row gets the record's own
    partition columns, because readers skip partitions by them. If not, it is an insert into the
-   partition that it claims, as it is once the log was compacted;
+   partition that it claims, as it is once the log was compacted, unless a delete hides it (INV-50);
+   what it wins over is forgotten where it was;
 3. in a plan that moves records, whether the record goes elsewhere. The row and the record are
    merged first: one that loses, because its ordering value is the smaller one, moves nothing. If it
    does, the merged record is an insert into its new partition, and its key is deleted in the slice
@@ -35,7 +36,7 @@ from headwater.arrow.meta_columns import (
     RECORD_KEY,
     add_meta_columns,
 )
-from headwater.arrow.ordering import Mask
+from headwater.arrow.ordering import Mask, is_all_null, is_not_less, to_numpy
 from headwater.arrow.record_marks import deleted_rows, whole
 from headwater.arrow.reduce import reduce_batch
 from headwater.arrow.schema_evolution import project_batch
@@ -86,7 +87,6 @@ class PartitionUpdate:
     def _kept(self, group: GroupKey, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
         """Give rows of records that stay where they are, and those whose records are gone."""
         is_away = ~_is_in_partition(self._keys, rows, group.partition)
-        is_away &= ~deleted_rows(rows, self._rule)
         if not is_away.any():
             yield group, rows
             return
@@ -103,32 +103,33 @@ class PartitionUpdate:
             values = pc.if_else(pc.is_valid(places), known, own)
             number = staying.schema.get_field_index(name)
             staying = staying.set_column(number, staying.schema.field(number), values)
-        if staying.num_rows:
-            yield group, staying
-        if staying.num_rows < rows.num_rows:
-            yield from self._new(rows.filter(is_gone))
+        coming, leaving = self._unhidden(group, rows.filter(is_gone))
+        yield from self._new(coming)
+        yield from _parted(group, staying, leaving)
 
     def _moved(self, group: GroupKey, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
         is_away = ~_is_in_partition(self._keys, rows, group.partition)
-        is_away &= ~deleted_rows(rows, self._rule)
         if not is_away.any():
-            yield group, self._staying(group, rows)
+            yield group, rows
             return
         away = rows.filter(pa.array(is_away))
         old = self._records(group, self._keys.record_keys(away), self._schema.names)
-        merged = self._merged(old, away)
+        is_there = pc.is_in(self._record_keys(away), value_set=whole(old[RECORD_KEY]))
+        # A delete goes where the record is, and where it says if there is none.
+        is_delete = pa.array(deleted_rows(away, self._rule))
+        is_gone = pc.invert(is_there)
+        coming, leaving = self._unhidden(group, away.filter(is_gone))
+        yield from self._new(coming)
+        merged = self._merged(old, away.filter(pc.and_not(is_there, is_delete)))
         moved = merged.filter(pa.array(~_is_in_partition(self._keys, merged, group.partition)))
         yield from self._new(moved.select(self._plan.schema.names))
-        keys = self._keys.record_keys(rows)
-        is_moved = pc.is_in(keys, value_set=moved[RECORD_KEY].combine_chunks().cast(pa.string()))
-        staying = rows.filter(pc.invert(is_moved))
-        if staying.num_rows:
-            yield group, self._staying(group, staying)
-        # A key that is not there any more, as an index may have it, need not be deleted.
-        is_leaving = pc.and_(is_moved, pc.is_in(keys, value_set=old[RECORD_KEY].combine_chunks()))
-        leaving = rows.filter(is_leaving)
-        if leaving.num_rows:
-            yield group, _marked(leaving, is_leaving=True)
+        keys = self._record_keys(rows)
+        moved_keys = whole(moved[RECORD_KEY]).cast(pa.string())
+        gone_keys = self._record_keys(away.filter(is_gone))
+        is_moved = pc.is_in(keys, value_set=moved_keys)
+        is_staying = pc.invert(pc.or_(is_moved, pc.is_in(keys, value_set=gone_keys)))
+        leaving = pa.concat_tables([rows.filter(is_moved), leaving])
+        yield from _parted(group, self._staying(group, rows.filter(is_staying)), leaving)
 
     def _staying(self, group: GroupKey, rows: pa.Table) -> pa.Table:
         """Return rows of records that stay, with the partition columns of where they are."""
@@ -139,7 +140,7 @@ class PartitionUpdate:
         batches = [
             with_existing_partitions(self._keys, batch, home) for batch in combined.to_batches()
         ]
-        return _marked(pa.Table.from_batches(batches, rows.schema), is_leaving=False)
+        return pa.Table.from_batches(batches, rows.schema)
 
     def _records(self, group: GroupKey, keys: pa.StringArray, columns: Sequence[str]) -> pa.Table:
         """Load some columns of the records of some keys from the slice of a group."""
@@ -147,6 +148,26 @@ class PartitionUpdate:
         schema = pa.schema([self._schema.field(name) for name in columns])
         with closing(self._reader.read(file_slice, columns, keys=keys)) as found:
             return pa.Table.from_batches(found, schema)
+
+    def _unhidden(self, group: GroupKey, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return rows that no delete in a slice hides, and those of them that it did not hide.
+
+        What the latter win over is to be forgotten in the slice.
+        """
+        file_slice = self._plan.slices[group.partition][group.number]
+        deletes = self._reader.tombstones(file_slice, self._record_keys(rows))
+        if not len(deletes.record_keys):
+            return rows, rows.slice(0, 0)
+        at = pc.index_in(self._record_keys(rows), value_set=deletes.record_keys)
+        limits = [column.take(at) for column in deletes.ordering]
+        own = [
+            whole(rows[name]).cast(column.type)
+            for name, column in zip(self._rule.ordering_fields, limits, strict=True)
+        ]
+        is_met = to_numpy(at.is_valid())
+        is_plain_delete = deleted_rows(rows, self._rule) & is_all_null(own, rows.num_rows)
+        is_coming = is_not_less(own, limits, rows.num_rows) | is_plain_delete | ~is_met
+        return rows.filter(pa.array(is_coming)), rows.filter(pa.array(is_coming & is_met))
 
     def _merged(self, old: pa.Table, rows: pa.Table) -> pa.Table:
         """Return the records that rows become together with the older ones; keys are unique."""
@@ -181,6 +202,15 @@ def _is_in_partition(keys: KeyGenerator, rows: pa.Table, partition: str) -> Mask
     codes = paths.indices.to_numpy(zero_copy_only=False)
     found: Mask = is_it[codes]
     return found
+
+
+def _parted(
+    group: GroupKey, staying: pa.Table, leaving: pa.Table
+) -> Iterator[tuple[GroupKey, pa.Table]]:
+    """Give the rows that are written to a group, and those whose keys leave it."""
+    for rows, is_leaving in ((staying, False), (leaving, True)):
+        if rows.num_rows:
+            yield group, _marked(rows, is_leaving=is_leaving)
 
 
 def _marked(rows: pa.Table, *, is_leaving: bool) -> pa.Table:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import count
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.arrow.curves import sorted_positions
-from headwater.arrow.fold import Tombstones
-from headwater.arrow.meta_columns import replace_file_name
+from headwater.arrow.fold import Tombstones, concat_tombstones
+from headwater.arrow.meta_columns import RECORD_KEY, replace_file_name
 from headwater.config.clustering import ClusteringConfig
 from headwater.engine.engine import TaskContext
 from headwater.kernel.file_ids import generation_file_id, seeded_file_id
@@ -88,17 +89,30 @@ class _Rewriting:
         rows = pa.Table.from_batches(batches, self._schema).unify_dictionaries().combine_chunks()
         if config.sort_columns:
             rows = rows.take(sorted_positions(rows, config.sort_columns, config.order))
-        # Only in a bucket does a record that comes late meet the deletes of its key again.
-        deletes = self._deletes if self._task.is_bucketed else []
+        deletes = self._kept_deletes(rows)
         per_file = max(1, -(-rows.num_rows // self._task.output_count))
-        starts = list(range(0, rows.num_rows, per_file)) or [0] * len(deletes)
+        starts = list(range(0, rows.num_rows, per_file)) or [0] * (deletes is not None)
         groups = [group for group, _ in zip(self._task.new_groups(), starts, strict=False)]
         stats = [
             self._write(group, rows.slice(start, per_file))
             for group, start in zip(groups, starts, strict=True)
         ]
-        stats += [put_kept_deletes(self._output, job, groups[0], kept) for kept in deletes]
+        if deletes is not None:
+            stats.append(put_kept_deletes(self._output, job, groups[0], deletes))
         return stats
+
+    def _kept_deletes(self, rows: pa.Table) -> Tombstones | None:
+        """Return the deletes that records may still meet.
+
+        A table whose inserts look nothing up may have the record of a deleted key in another file
+        group. It was not hidden before, and whatever comes meets it first.
+        """
+        if not self._deletes:
+            return None
+        deletes = concat_tombstones(self._deletes)
+        keys = rows[RECORD_KEY].cast(pa.string())
+        found = deletes.filter(pc.invert(pc.is_in(deletes.record_keys, value_set=keys)))
+        return found if len(found.record_keys) else None
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for one in self._task.slices:

@@ -59,7 +59,7 @@ def plan_clustering(
     settled = {
         one.group
         for one in open_slices
-        if wanted and not one.logs and sorted_by.get(one.base_instant) == wanted
+        if wanted and not one.appended_logs and sorted_by.get(one.base_instant) == wanted
     }
     groups = (
         _groups_of_buckets(open_slices, settled, config)
@@ -123,7 +123,7 @@ def _groups_of_buckets(
     slices: Iterable[FileSlice], settled: Collection[FileGroupId], config: ClusteringConfig
 ) -> Iterator[list[FileSlice]]:
     for one in slices:
-        if one.group not in settled and (one.logs or config.sort_columns):
+        if one.group not in settled and (one.appended_logs or config.sort_columns):
             yield [one]
 
 
@@ -137,7 +137,9 @@ def _groups_by_size(
     by_partition: dict[str, list[FileSlice]] = {}
     for one in slices:
         base_bytes = 0 if one.base is None else one.base.size_bytes
-        is_full = not config.sort_columns and not one.logs and base_bytes >= config.file_bytes
+        is_full = (
+            not config.sort_columns and not one.appended_logs and base_bytes >= config.file_bytes
+        )
         is_settled = one.group in settled and base_bytes >= config.file_bytes // 2
         if base_bytes < config.small_file_limit and not is_full and not is_settled:
             by_partition.setdefault(one.group.partition, []).append(one)
@@ -147,7 +149,7 @@ def _groups_by_size(
             continue
         for some in _packed(sorted(found, key=_age), config.group_bytes_max):
             is_fewer = _output_count(some, config) < len(some)
-            if is_fewer or config.sort_columns or any(one.logs for one in some):
+            if is_fewer or config.sort_columns or any(one.appended_logs for one in some):
                 yield some
 
 

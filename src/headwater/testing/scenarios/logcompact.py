@@ -161,7 +161,6 @@ def compactor(process: Process) -> str:
             view.slices([PARTITION]),
             closed=view.pending_rewrites.keys(),
             config=PLANNING,
-            pending_since=InstantTime(""),
         )
 
     return _run_plan(process, Action.COMPACTION, plan, Compact)
