@@ -100,8 +100,6 @@ class TableMachine(RuleBasedStateMachine):
             options={"headwater.storage.fsync": "false"},
         )
         self.model: Model = {}
-        self.never_late: set[Key] = set()
-        """Keys of which no late record is drawn, see `rows_of`."""
         self.past: list[tuple[str, Model, tuple[str, ...]]] = []
         self.clock = 100
 
@@ -121,7 +119,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(drawn=drawn_rows)
     def put_some_columns(self, drawn: list[Drawn]) -> None:
-        rows = self.rows_of([one._replace(is_late=False) for one in drawn])
+        rows = self.rows_of(drawn)
         brought = ("id", "city", "ts", "fare")
         given = self.arrow(rows).select(brought)
         self.note(
@@ -254,15 +252,10 @@ class TableMachine(RuleBasedStateMachine):
         rows = []
         for one in drawn:
             self.clock += 1
-            # In merge-on-read tables the logs meet each other before they meet the base file. So a
-            # late record after a delete may bring back an older row (format rule 7.1), and one
-            # after a partial update may fill its gaps. The model does not tell logs from base
-            # files; it leaves these cases out.
-            is_late = one.is_late and self.key(one.id, one.city) not in self.never_late
             values = {
                 "id": one.id,
                 "city": one.city,
-                "ts": one.fare if is_late else self.clock,
+                "ts": one.fare if one.is_late else self.clock,
                 "fare": one.fare,
                 "note": f"at {self.clock}",
                 **dict.fromkeys(EXTRA_COLUMNS, one.fare),
@@ -278,8 +271,6 @@ class TableMachine(RuleBasedStateMachine):
             if key not in reduced or self.wins(row, reduced[key]):
                 reduced[key] = row
         is_partial = "note" not in rows[0]
-        if is_partial:
-            self.never_late.update(reduced)
         nulls = dict.fromkeys(self.schema.names)
         for key, row in reduced.items():
             old = self.model.get(key)
@@ -291,7 +282,6 @@ class TableMachine(RuleBasedStateMachine):
         return self.ordering is None or bool(new["ts"] >= old["ts"])
 
     def remove(self, keys: list[Key]) -> None:
-        self.never_late.update(keys)
         for key in keys:
             self.model.pop(key, None)
 
