@@ -9,6 +9,7 @@ import pyarrow as pa
 from headwater.context import TableContext
 from headwater.inspect.cancels import count_cancels, list_cancels
 from headwater.inspect.data_files import list_files
+from headwater.inspect.doubled_keys import find_doubled_keys
 from headwater.inspect.heartbeats import list_heartbeats
 from headwater.inspect.locks import list_locks
 from headwater.inspect.slices import list_slices
@@ -77,6 +78,15 @@ class Inspect:
         executing the plan again, ends that.
         """
         return list_indexes(self._table.storage, self._table.clock)
+
+    def doubled_keys(self) -> pa.Table:
+        """The record keys that are there more than once where the index promises one: each place.
+
+        All keys are read. Tables with a simple or bloom index may have them by `insert`.
+
+        Raises: see `inspect.doubled_keys.find_doubled_keys`.
+        """
+        return find_doubled_keys(self._table)
 
     def validate_metadata(self) -> pa.Table:
         """How the indexes differ from what the files say: none of the rows `missing` or `wrong`.

@@ -4,9 +4,11 @@
     files      every file that a reader needs is in storage, in the size that was committed;
                with `--deep` they are also opened
     indexes    the metadata table says what the files say
+    keys       with `--deep`: no record key is there twice, if the index of the table promises it
 
 Nothing is repaired. A damaged index is dropped and created anew; lost files come back from a copy,
-or with a savepoint.
+or with a savepoint. Of the records of a key that is there twice the wanted one is read, all are
+deleted until none is found, and it is written again.
 """
 
 from __future__ import annotations
@@ -21,12 +23,16 @@ import typer
 from headwater.cli.arguments import OutputFormat, TableOptions, TablePath, open_given_table
 from headwater.cli.exit_codes import PROBLEMS_FOUND
 from headwater.cli.output import Format, output_of
+from headwater.config.table_options import UNIQUE_KEY_INDEXES, IndexType
 from headwater.errors import CorruptTableError, NotFoundError
 from headwater.files.base_files import open_base_file
 from headwater.files.log_files import read_log_parts
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.model.files import BaseFile, DataFile, LogFile
 from headwater.table import Table
+
+_TOLD_MAX = 1_000
+"""How many places of doubled keys are told."""
 
 SCHEMA = pa.schema(
     [
@@ -83,6 +89,8 @@ def find_problems(table: Table, *, is_deep: bool = False) -> Iterator[Problem]:
         for file in one.files():
             yield from _problems_of_file(table, view, file, is_deep=is_deep)
     yield from _problems_of_indexes(table)
+    if is_deep and table.config.index_type in (IndexType.BUCKET, *UNIQUE_KEY_INDEXES):
+        yield from _doubled_keys(table)
 
 
 def _problems_of_file(
@@ -110,6 +118,16 @@ def _read(table: Table, view: TableView, file: DataFile) -> None:
         case LogFile():
             for _ in read_log_parts(table.storage, [file]):
                 pass
+
+
+def _doubled_keys(table: Table) -> Iterator[Problem]:
+    try:
+        found = table.inspect.doubled_keys()
+    except CorruptTableError:
+        return  # Told of already: it is one of the files.
+    for row in found.slice(0, _TOLD_MAX).to_pylist():
+        where = f"{row['partition']}/{row['file_id']}".lstrip("/")
+        yield Problem("keys", row["key"], f"it is there more than once, also in {where}")
 
 
 def _problems_of_indexes(table: Table) -> Iterator[Problem]:
