@@ -13,6 +13,7 @@ from headwater.inspect.conflicts import list_conflicts
 from headwater.inspect.damage import SCHEMA as DAMAGE_SCHEMA
 from headwater.inspect.damage import find_problems
 from headwater.inspect.data_files import list_files
+from headwater.inspect.doubled_keys import find_doubled_keys
 from headwater.inspect.heartbeats import list_heartbeats
 from headwater.inspect.locks import list_locks
 from headwater.inspect.plans import list_plans, show_plan
@@ -108,6 +109,15 @@ class Inspect:
         """
         found = [asdict(one) for one in find_problems(self._table, is_deep=deep)]
         return pa.Table.from_pylist(found, schema=DAMAGE_SCHEMA)
+
+    def doubled_keys(self) -> pa.Table:
+        """The record keys that are there more than once where the index promises one: each place.
+
+        All keys are read. Tables with a simple or bloom index may have them by `insert`.
+
+        Raises: see `inspect.doubled_keys.find_doubled_keys`.
+        """
+        return find_doubled_keys(self._table)
 
     def validate_metadata(self) -> pa.Table:
         """How the indexes differ from what the files say: none of the rows `missing` or `wrong`.

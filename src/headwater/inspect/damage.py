@@ -14,18 +14,17 @@ A check that cannot go on says so and is no reason for the others to stop: nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum, unique
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.context import TableContext
 from headwater.errors import HeadwaterError, NotFoundError
 from headwater.files.base_files import open_base_file
 from headwater.files.log_files import read_log_parts
+from headwater.inspect.doubled_keys import find_doubled_keys
 from headwater.inspect.validate_metadata import STALE, validate_metadata
 from headwater.kernel.layout import ATTEMPTS, MARKERS, METADATA, METADATA_TIMELINE
 from headwater.kernel.timeline.active import load_active
@@ -36,7 +35,9 @@ from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.markers.batches import is_batch_file, parse_markers
 from headwater.model.files import BaseFile, DataFile, FileSlice, LogFile
 from headwater.model.instant import Action, Instant, InstantTime
-from headwater.slice.reader import SliceReader
+
+_TOLD_MAX = 3
+"""How many keys are named of those that are there twice."""
 
 SCHEMA = pa.schema(
     [
@@ -100,7 +101,7 @@ def find_problems(table: TableContext, *, is_deep: bool = False) -> Iterator[Pro
     ]
     yield from file_problems
     if is_deep and not file_problems:
-        yield from _guarded("keys", table, lambda: _of_keys(table, view, newest))
+        yield from _guarded("keys", table, lambda: _of_keys(table))
     if archive_problems or file_problems:
         return  # The metadata table would be blamed for what is lost elsewhere.
     yield from _guarded("indexes", table, lambda: _of_indexes(table))
@@ -314,42 +315,20 @@ def _behind_link(folder: str) -> Problem:
     )
 
 
-def _of_keys(
-    table: TableContext, view: TableView, newest: Iterable[FileSlice]
-) -> Iterator[Problem]:
-    """Give partitions that have a key twice; one partition's keys are in memory at a time."""
-    if not table.config.has_meta_fields:
-        return
-    reader = SliceReader.of_table(
-        table.storage, table.config, view.schema(), merge_function=table.merge_function
-    )
-    by_partition: dict[str, list[FileSlice]] = {}
-    for one in newest:
-        by_partition.setdefault(one.group.partition, []).append(one)
-    for partition, slices in by_partition.items():
-        keys = pa.chunked_array([], pa.string())
-        for one in slices:
-            with closing(reader.read(one, [RECORD_KEY])) as batches:
-                found = [batch.column(RECORD_KEY) for batch in batches]
-            keys = pa.chunked_array([*keys.chunks, *found], pa.string())
-        if keys.null_count:
-            yield _of_key(partition, f"{keys.null_count} rows have no record key")
-        counts = pc.value_counts(keys)
-        doubled = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").drop_null()
-        if len(doubled):
-            some = ", ".join(doubled[:3].to_pylist())
-            yield _of_key(partition, f"{len(doubled)} record keys are there twice, such as {some}")
-
-
-def _of_key(partition: str, problem: str) -> Problem:
-    return Problem(
-        check="keys",
-        subject=partition or ".",
-        problem=problem,
-        at_stake="the rows of these keys: updates and deletes reach one of several",
-        advice="keep one row of each and overwrite the partition with them, unless the table was "
-        "filled by inserts that look for no keys",
-    )
+def _of_keys(table: TableContext) -> Iterator[Problem]:
+    """Give partitions with keys that are there twice, although the index says once."""
+    found = find_doubled_keys(table)
+    for partition in pc.unique(found["partition"]).to_pylist():
+        keys = pc.unique(found.filter(pc.equal(found["partition"], partition))["key"])
+        some = ", ".join(keys[:_TOLD_MAX].to_pylist())
+        yield Problem(
+            check="keys",
+            subject=partition or ".",
+            problem=f"{len(keys)} record keys are there twice, such as {some}",
+            at_stake="the rows of these keys: updates and deletes reach one of several",
+            advice="read the wanted row of each, delete the keys until none is found and write the "
+            "rows again, unless the table was filled by inserts that look for no keys",
+        )
 
 
 # What is beside the rows -------------------------------------------------------------------------

@@ -33,6 +33,10 @@ class PlannedWrite:
     """Partition -> file ids of the writer's snapshot that the operation may replace."""
     snapshot: Snapshot
     """What was completed when the write was planned."""
+    table_schema: str | None
+    """The columns that the table had then, as the commit before says."""
+    is_rebased: bool = False
+    """Whether its logs stay as they are when others append to the same groups first."""
 
 
 def _replaced_groups(planned: PlannedWrite, written: Collection[str]) -> dict[str, tuple[str, ...]]:

@@ -34,6 +34,10 @@ class Losses:
         return self.count >= self._before_lock
 
     @property
+    def allows_redo(self) -> bool:
+        return self.count < self._losses_max
+
+    @property
     def redone(self) -> Redone:
         return Redone(times=self.count, files=self._files, rows=self._rows)
 

@@ -41,6 +41,7 @@ from headwater.kernel.txn.key_conflicts import KeyScope
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.markers.client import MarkerServiceAddress
 from headwater.markers.detection import Detection
+from headwater.metadata.partition_kinds import PartitionKind, kind_of
 from headwater.model.files import FileGroupId, FileSlice, write_token
 from headwater.model.instant import Action, InstantTime
 from headwater.seams.storage import Storage
@@ -158,6 +159,11 @@ class RedoPart:
     """Those whose rows are written again; None: all, or what `buckets` say."""
     buckets: frozenset[tuple[str, int]] | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all files stay, and only the commit says something else."""
+        return self.partitions == frozenset()
+
     def has(self, partition: str, number: int) -> bool:
         """Whether the rows of a bucket, or of whatever group of a partition, are among it."""
         if self.buckets is not None:
@@ -224,6 +230,17 @@ class WritePlan:
     def moves_records(self) -> bool:
         """Whether a record goes to the partition that a row of its key claims."""
         return self.settles_partitions and self.files.moves_records(self.config.index_type)
+
+    @property
+    def appends_blindly(self) -> bool:
+        """Whether logs for groups that exist are the same whatever is in the groups.
+
+        Entries of a secondary index are not: they name the values that the write replaced.
+        """
+        indexes = (*self.config.metadata_partitions, *self.config.metadata_partitions_inflight)
+        has_secondary = any(kind_of(one) is PartitionKind.SECONDARY_INDEX for one in indexes)
+        is_append = self.is_merge_on_read and not self.operation.is_replacing
+        return self.is_bucketed and is_append and not self.is_partial and not has_secondary
 
     @property
     def bucket_count(self) -> int:

@@ -7,6 +7,9 @@ smallest part of the batch whose rows can go to no file that is kept:
     other indexes, or none          the partitions in which it lost
     indexes of the whole table      all rows, since any may go to any partition
 
+Nothing is, if all that the write lost against were columns: its files are as good as older ones,
+and its commit says the new columns.
+
 All of it is compared with what completed up to the view that the redo is planned on, not only with
 the commit that it lost to: from then on this view is its snapshot, and what came before it is never
 looked at again (N-70).
@@ -66,6 +69,8 @@ def part_to_redo(
     if not plan.is_merge_on_read and any(time > plan.instant_time for time in winners):
         return None
     number = 1 if plan.redo is None else plan.redo.number + 1
+    if not groups and not keys:
+        return RedoPart(number=number, partitions=frozenset())
     if plan.is_global:
         return RedoPart(number=number)
     if plan.is_bucketed:

@@ -109,6 +109,7 @@ def run_write(
             table,
             request,
             detects=not holds_lock,
+            redoes=losses.allows_redo,
             host=None if given is None else given.driver_host,
             held=None if given is None else given.held(),
         )
@@ -164,6 +165,7 @@ def start_write(
     request: WriteRequest,
     *,
     detects: bool = True,
+    redoes: bool = False,
     host: str | None = None,
     held: Sequence[pa.RecordBatch] | None = None,
 ) -> RunningWrite:
@@ -171,6 +173,8 @@ def start_write(
 
     Args:
         detects: whether it stops for another write that is ahead of it.
+        redoes: whether it is written again after a loss. Then logs that would be written again as
+            they are count as such, and neither lose nor stop for anybody else's.
         host: where tasks reach this process for as long as they run; None if they may not.
         held: the rows, if this process has them; then only their partitions are looked at.
 
@@ -197,6 +201,8 @@ def start_write(
     try:
         view = view_of(table)
         plan, located, touched = prepare_write(table, request, inflight, view, held)
+        is_rebased = redoes and plan.appends_blindly
+        detects = detects and not is_rebased
         detection = plan_detection_of(table, plan, inflight.attempt, view) if detects else None
         replaceable = replaceable_groups(request, view, touched)
         service = start_service(
@@ -217,6 +223,8 @@ def start_write(
             attempt=inflight.attempt,
             replaceable=replaceable,
             snapshot=Snapshot.of(view.timeline),
+            table_schema=view.avro_schema(),
+            is_rebased=is_rebased,
         )
         markers = WriteMarkers(
             components.storage,
@@ -334,10 +342,14 @@ class RunningWrite:
         plan, self._located, _ = prepare_write(table, request, self._inflight, view, rows.held())
         # Markers of their own: the service takes none any more, and there is nothing to detect.
         self._planned = replace(
-            self._planned, plan=replace(plan, redo=part), snapshot=Snapshot.of(view.timeline)
+            self._planned,
+            plan=replace(plan, redo=part),
+            snapshot=Snapshot.of(view.timeline),
+            table_schema=view.avro_schema(),
         )
         kept, discarded = split_stats(part, plan, stats)
-        return Redo([*kept, *self.run_tasks(rows)], discarded)
+        written = [] if part.is_empty else self.run_tasks(rows)
+        return Redo([*kept, *written], discarded)
 
     def _complete(self, metadata: CommitMetadata) -> CommittedWrite:
         """Commit, once all new keys were compared with those that others brought meanwhile."""
@@ -401,6 +413,8 @@ class RunningWrite:
             is_bucketed=self.plan.is_bucketed,
             # Rows that were made of older ones must not hide what came in between.
             is_non_blocking=self.plan.is_non_blocking and not self._planned.request.reads_table,
+            is_rebased=self._planned.is_rebased,
+            planned_schema=self._planned.table_schema,
             starts_groups=not mine.touches.keys() <= self.plan.known_groups(),
             keys=None if (scope := self.plan.key_scope) is None else KeyCheck(scope),
         )

@@ -79,7 +79,7 @@ def test_a_write_behind_another_stops_before_it_writes_a_file(
 def test_a_batch_that_stopped_is_written_when_the_other_has_given_up(
     tmp_path: Path, target_of: Targets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = new_table(tmp_path, OPTIONS)
+    table = new_table(tmp_path, OPTIONS, "COPY_ON_WRITE")
     first = begin(target_of(table), rows("abc", 2))
     tries: list[str] = []
     run_tasks = RunningWrite.run_tasks

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headwater import Table, create_table, open_table
+from headwater.cli.commands.fsck import find_problems
 from headwater.engine.inline import InlineRows
 from headwater.errors import ConflictError, ErrorKind
 from headwater.kernel.txn import key_conflicts
@@ -133,6 +134,26 @@ def test_inv_94_an_overwrite_does_not_double_a_key_that_came_meanwhile(tmp_path:
     overwrite.lose()
     table.overwrite(rows("k", 3))
     assert places(table) == [("k", "x", 3)]
+
+
+@pytest.mark.parametrize("index", ["record_index", "simple"])
+def test_inv_94_keys_that_are_doubled_already_are_found(
+    tmp_path: Path, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = new_table(tmp_path, index, "MERGE_ON_READ", partitioned=True)
+    first, second = Writer(table, rows("ak", 1, "x")), Writer(table, rows("kz", 2, "x"))
+    other = Writer(table, rows("a", 3, "y"))
+    with monkeypatch.context() as patched:
+        patched.setattr(key_conflicts.KeyCheck, "meetings", lambda *_: [])  # As it was before.
+        first.commit()
+        second.commit()
+        other.commit()
+    found = table.inspect.doubled_keys()
+    keys = ["k", "k"] if index == "simple" else ["a", "a", "k", "k"]
+    assert found["key"].to_pylist() == keys
+    assert found["records"].to_pylist() == [1] * len(keys)
+    told = {problem.subject for problem in find_problems(table, is_deep=True)}
+    assert told == (set() if index == "simple" else {"a", "k"})
 
 
 class TestUnderTheLock:

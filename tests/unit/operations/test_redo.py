@@ -12,7 +12,7 @@ from headwater import Table, create_table, open_table
 from headwater.engine.inline import InlineRows
 from headwater.kernel.timeline.active import load_active
 from headwater.metadata.view import load_view
-from headwater.model.commit import Commit, Redone
+from headwater.model.commit import Redone
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Action
 from headwater.operations.plan import Operation
@@ -99,19 +99,45 @@ def rollbacks(table: Table) -> int:
 def test_n_70_only_the_buckets_that_conflicted_are_written_again(
     tmp_path: Path, interfere: Interfere
 ) -> None:
-    table = new_table(tmp_path, "MERGE_ON_READ", "bucket")
+    table = new_table(tmp_path, "COPY_ON_WRITE", "bucket")
     table.upsert(rows("abcdefgh", 0))
-    rival = open_table(table.storage.uri, OPTIONS)
-    theirs: list[Commit] = []
-    interfere(lambda: theirs.append(rival.upsert(rows("a", 1))))
+    # Requested before, or else the base files would lie below theirs.
+    earlier = Later(open_table(table.storage.uri, OPTIONS), rows("a", 1))
+    interfere(earlier.commit)
     mine = table.upsert(rows("abcdefgh", 2))
-    assert len(theirs[0].file_groups) == 1
     assert len(mine.file_groups) == 4
     assert mine.redone.times == 1
     assert mine.redone.files == 1
     assert 0 < mine.redone.rows < 8
     assert values(table) == {(key, "x"): 2 for key in "abcdefgh"}
     assert rollbacks(table) == 0
+    check_nothing_is_left(table)
+
+
+def test_inv_61_logs_that_would_be_written_again_as_they_are_stay(
+    tmp_path: Path, interfere: Interfere
+) -> None:
+    table = new_table(tmp_path, "MERGE_ON_READ", "bucket")
+    table.upsert(rows("abcdefgh", 0))
+    rival = open_table(table.storage.uri, OPTIONS)
+    interfere(lambda: rival.upsert(rows("abcd", 1)), lambda: rival.delete(pa.table({"id": ["e"]})))
+    mine = table.upsert(rows("defgh", 2))
+    assert mine.redone == Redone()
+    table.delete(pa.table({"id": ["h"]}))
+    expected = {"a": 1, "b": 1, "c": 1, "d": 2, "f": 2, "g": 2}
+    assert values(table) == {(key, "x"): value for key, value in expected.items()}
+    check_nothing_is_left(table)
+
+
+def test_n_70_a_bucket_that_another_has_started_is_appended_to(
+    tmp_path: Path, interfere: Interfere
+) -> None:
+    table = new_table(tmp_path, "MERGE_ON_READ", "bucket")
+    rival = open_table(table.storage.uri, OPTIONS)
+    interfere(lambda: rival.upsert(rows("a", 1)))
+    mine = table.upsert(rows("abcdefgh", 2))
+    assert (mine.redone.times, mine.redone.files) == (1, 1)
+    assert values(table) == {(key, "x"): 2 for key in "abcdefgh"}
     check_nothing_is_left(table)
 
 
@@ -180,33 +206,39 @@ def test_n_70_what_completed_before_the_redo_is_compared_with_what_is_kept(
     tmp_path: Path, interfere: Interfere
 ) -> None:
     """Lost to one, and before it looks again another one changes what it would keep."""
-    table = new_table(tmp_path, "MERGE_ON_READ", "bucket")
+    table = new_table(tmp_path, "COPY_ON_WRITE", "bucket")
     table.upsert(rows("abcdefgh", 0))
     rival = open_table(table.storage.uri, OPTIONS)
+    buckets = {rival.upsert(rows(key, 0)).file_groups: key for key in "abcdefgh"}
+    first, second, third = (
+        Later(rival, rows(key, 1)) for key in sorted(buckets.values(), reverse=True)[:3]
+    )
 
     def two_commits() -> None:
-        rival.upsert(rows("a", 1))
-        rival.upsert(rows("b", 1))
-        rival.delete(pa.table({"id": ["c"]}))
+        first.commit()
+        second.commit()
 
-    interfere(two_commits, lambda: rival.upsert(rows("d", 1)))
+    interfere(two_commits, third.commit)
     mine = table.upsert(rows("abcdefgh", 2))
-    assert mine.redone.times == 2
+    assert (mine.redone.times, mine.redone.files) == (2, 3)
     assert values(table) == {(key, "x"): 2 for key in "abcdefgh"}
     check_nothing_is_left(table)
 
 
-def test_a_column_that_the_winner_brought_is_there_after_the_redo(
-    tmp_path: Path, interfere: Interfere
+@pytest.mark.parametrize("table_type", TYPES)
+def test_n_71_a_column_that_another_brought_stays(
+    tmp_path: Path, interfere: Interfere, table_type: str
 ) -> None:
-    table = new_table(tmp_path, "MERGE_ON_READ", "bucket")
-    table.upsert(rows("abcdefgh", 0))
+    table = new_table(tmp_path, table_type, "simple", partitioned=True)
+    table.upsert(pa.concat_tables([rows("a", 0, "x"), rows("b", 0, "y")]))
     rival = open_table(table.storage.uri, OPTIONS)
-    wider = rows("a", 1).append_column("note", pa.array(["new"]))
+    wider = rows("a", 1, "x").append_column("note", pa.array(["new"]))
     interfere(lambda: rival.upsert(wider))
-    table.upsert(rows("bcdefgh", 2))
+    mine = table.upsert(rows("b", 2, "y"))
+    assert mine.redone == Redone(times=1)
     found = table.read_arrow().select(["id", "value", "note"]).to_pylist()
     assert {row["id"]: (row["value"], row["note"]) for row in found} == {
         "a": (1, "new"),
-        **dict.fromkeys("bcdefgh", (2, None)),
+        "b": (2, None),
     }
+    check_nothing_is_left(table)

@@ -66,6 +66,8 @@ class Change:
     """Whether it is a pending plan that gives way to writes."""
     inserts: tuple[NewKeys, ...] = ()
     """The files with keys that were new to the table, of a write that brought rows."""
+    schema: str | None = None
+    """The columns that a write left, as its commit says; services carry those of their plan."""
 
     @property
     def written(self) -> Iterable[FileGroupId]:
@@ -88,7 +90,11 @@ def change_of(commit: CompletedCommit) -> Change:
         touches[group] = Touch.REPLACE
     owner = (commit.metadata.extra_metadata or {}).get(WRITER_KEY)
     return Change(
-        instant=commit.instant, touches=touches, owner=owner, inserts=tuple(_inserts(commit))
+        instant=commit.instant,
+        touches=touches,
+        owner=owner,
+        inserts=tuple(_inserts(commit)),
+        schema=None if commit.is_table_service else commit.schema,
     )
 
 

@@ -13,7 +13,9 @@ the left, what the other instant did to it on top:
     WRITE_BASE    conflict   conflict     conflict     conflict
     REPLACE       fits       conflict     conflict     conflict
 
-    *  fits for a non-blocking writer: both delta commits stay, readers merge them.
+    *  fits for a non-blocking writer: both delta commits stay, readers merge them. So it does for
+       an optimistic one that would write the same log again if it lost: it is at once where its
+       redo would bring it, behind the other.
 
 COMPACT and APPEND fit because log files belong to the slice that was there when they completed:
 what a compaction did not plan stays on top of it. REPLACE takes back what COMPACT rewrote. A
@@ -117,10 +119,14 @@ class ConflictCheck:
     snapshot: Snapshot
     is_bucketed: bool = False
     is_non_blocking: bool = False
+    is_rebased: bool = False
+    """Whether appends would be written again as they are after a loss, so that they just stay."""
     starts_groups: bool = False
     """Whether the write made file groups that the snapshot does not have."""
     known: Mapping[InstantTime, Change] = field(default_factory=dict)
     """Changes of candidates that were read before the lock was taken."""
+    planned_schema: str | None = None
+    """The columns of the table that the write was planned on; None: they are not compared."""
     cancelled: frozenset[InstantTime] = frozenset()
     """Plans that this write has cancelled already, which nobody can take back."""
     keys: KeyCheck | None = None
@@ -191,6 +197,8 @@ class ConflictCheck:
             groups = self.clashing_groups(other)
             if groups or other.undone & self.snapshot.completed:
                 return _conflict(self.mine, other, groups)
+            if self._hides_columns_of(other):
+                return _schema_conflict(self.mine, other)
         return None
 
     def unseen(self, others: Iterable[Change]) -> list[Change]:
@@ -228,6 +236,16 @@ class ConflictCheck:
                     clashing.append(group)
         return sorted(set(clashing))
 
+    def _hides_columns_of(self, other: Change) -> bool:
+        """Whether the commit would take back columns that another one brought (N-72).
+
+        The newest commit tells the columns of the table.
+        """
+        if self.planned_schema is None or other.schema is None:
+            return False
+        is_seen = other.instant.requested_time in self.snapshot.completed
+        return not is_seen and other.schema not in (self.planned_schema, self.mine.schema)
+
     def _hidden_groups(self, overtaker: Change) -> list[FileGroupId]:
         """Return the file groups in which my base files would lie below those of an overtaker."""
         mine = (group for group, touch in self.mine.touches.items() if touch is Touch.WRITE_BASE)
@@ -235,8 +253,22 @@ class ConflictCheck:
 
     def _fits(self, mine: Touch, other: Change, theirs: Touch) -> bool:
         if mine is Touch.APPEND and theirs is Touch.APPEND:
-            return self.is_non_blocking and other.instant.action is Action.DELTA_COMMIT
+            appends_stay = self.is_non_blocking or self.is_rebased
+            return appends_stay and other.instant.action is Action.DELTA_COMMIT
         return (mine, theirs) in _FITTING
+
+
+def _schema_conflict(mine: Change, other: Change) -> ConflictError:
+    time, theirs = mine.instant.requested_time, other.instant
+    by = f" by {other.owner}" if other.owner else ""
+    return ConflictError(
+        f"{theirs.action} {theirs.requested_time}{by} changed the columns of the table, and write "
+        f"{time} was planned on the columns before. Nothing was committed; write the batch again",
+        kind=ErrorKind.WRITE_CONFLICT,
+        instant=time,
+        other=theirs.requested_time,
+        owner=other.owner,
+    )
 
 
 def _conflict(mine: Change, other: Change, groups: list[FileGroupId]) -> ConflictError:

@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headwater.kernel.timeline.active import Timeline, load_active
-from headwater.kernel.txn.changes import concerns_groups
-from headwater.kernel.txn.conflicts import Snapshot
+from headwater.kernel.txn.changes import Change, concerns_groups
+from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
 from headwater.kernel.view.slicing import build_slices
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import Action, Instant, InstantTime
-from headwater.operations.plan import WritePlan
+from headwater.operations.plan import RedoPart, WritePlan
+from headwater.operations.redo import part_to_redo
 from headwater.seams.storage import Storage
 from headwater.testing.faults import Faults
 from headwater.testing.mutants.mutant import Mutant
 from headwater.testing.mutants.time import early_transaction
 from headwater.testing.scenarios.nbcc import nbcc_replace, nbcc_slice
 from headwater.testing.scenarios.occ import occ_3
+from headwater.testing.scenarios.occ_redo import occ_keys, occ_redo
 from headwater.testing.table import LAYOUT
 
 CompletionTimeOf = Callable[[InstantTime], InstantTime | None]
@@ -35,7 +37,13 @@ def _requested_since(snapshot: Snapshot, timeline: Timeline, mine: InstantTime) 
     ]
 
 
-def _nothing(snapshot: Snapshot, *arguments: object) -> list[Any]:
+def _lost_to_the_first(
+    plan: WritePlan, check: ConflictCheck, others: list[Change], keys: object
+) -> RedoPart | None:
+    return part_to_redo(plan, check, others[:1], ())
+
+
+def _nothing(snapshot: object, *arguments: object) -> list[Any]:
     return []
 
 
@@ -115,6 +123,20 @@ _CONFLICTS = "headwater.kernel.txn.conflicts"
 _SLICES = "headwater.kernel.view.committed_files.build_slices"
 
 MUTANTS = (
+    Mutant(
+        name="new keys are not compared",
+        scenario=lambda: occ_keys(Faults()),
+        patches=(("headwater.kernel.txn.key_conflicts.KeyCheck.meetings", _nothing),),
+        must_violate=("INV-82",),
+        preemptions_max=1,
+    ),
+    Mutant(
+        name="a redo looks only at the first that it lost to",
+        scenario=lambda: occ_redo(Faults()),
+        patches=(("headwater.testing.scenarios.occ_redo.part_to_redo", _lost_to_the_first),),
+        must_violate=("INV-81",),
+        preemptions_max=2,
+    ),
     Mutant(
         name="OCC by requested time",
         scenario=lambda: occ_3(Faults()),

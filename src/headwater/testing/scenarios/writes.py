@@ -21,6 +21,7 @@ from headwater.format.timeline.records import encode_record
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.changes import change_of, load_changes
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
+from headwater.kernel.txn.key_conflicts import KeyCheck
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.table_view import TableView
@@ -65,6 +66,7 @@ class Write:
     is_non_blocking: bool = False
     transaction: MakeTransaction = lock_transaction
     snapshot: MakeSnapshot = planned_snapshot
+    keys: KeyCheck | None = None
 
     def run(self, process: Process) -> tuple[str, InstantTime]:
         """Write and commit, once; return how it ended, and the instant."""
@@ -73,7 +75,7 @@ class Write:
         try:
             inflight = start_inflight_write(components, txn, self.action, claim_of(process), b"")
         except HeadwaterError as error:
-            return _word_of(error), InstantTime("")
+            return word_of(error), InstantTime("")
         time = inflight.instant_time
         try:
             view = load_view(process.storage, self.config)
@@ -85,7 +87,7 @@ class Write:
             return UNKNOWN, time
         except HeadwaterError as error:
             inflight.abandon()
-            return _word_of(error), time
+            return word_of(error), time
         return COMMITTED, time
 
     def _check(
@@ -97,6 +99,7 @@ class Write:
             snapshot=self.snapshot(storage, planned_on),
             is_bucketed=self.is_bucketed,
             is_non_blocking=self.is_non_blocking,
+            keys=self.keys,
         )
         done = [i for i in check.unread(load_active(storage, LAYOUT.timeline)) if i.is_completed]
         return replace(check, known=load_changes(storage, LAYOUT, done))
@@ -139,7 +142,8 @@ def losses_in(step: Step, simulation: Simulation) -> Iterator[str]:
                 yield saw
 
 
-def _word_of(error: HeadwaterError) -> str:
+def word_of(error: HeadwaterError) -> str:
+    """Return how a write ended that failed."""
     if isinstance(error, FencedError):
         return FENCED
     is_conflict = isinstance(error, ConflictError) and error.kind is ErrorKind.WRITE_CONFLICT
