@@ -86,7 +86,7 @@ class UpkeepChecks:
             Invariant(id="INV-33", check=self._savepoints_stay_whole),
             Invariant(id="INV-37", check=self._savepoints_stay_restorable),
             Invariant(id="INV-81", check=self._newest_view_is_right),
-            Invariant(id="INV-91", check=self._restore_takes_all_back, under=_TIMELINE),
+            Invariant(id="INV-86", check=self._restore_takes_all_back, under=_TIMELINE),
             Invariant(id="INV-84", check=self._told_the_truth, under=None),
             Invariant(id="INV-85", check=self._readers_get_one_moment, under=None),
         )
@@ -298,11 +298,11 @@ def _leftovers(world: World, commits: Iterable[Done]) -> Iterator[Violation]:
         if path.startswith((f"{ATTEMPTS}/", f"{HEARTBEATS}/", f"{MARKERS}/")):
             # The largest claim stays: it keeps its time from being issued again.
             if place.time not in pending and place.time < _largest(world):
-                yield Violation("INV-38", f"after the janitor {path} is still there")
+                yield Violation("LIV-14", f"after the janitor {path} is still there")
         elif place.area is Area.DATA and path not in listed:
             file = parse_data_file(path)
             if file is not None and file.instant_time not in pending:
-                yield Violation("INV-38", f"after the janitor nothing lists {path}")
+                yield Violation("LIV-14", f"after the janitor nothing lists {path}")
 
 
 def _largest(world: World) -> str:
