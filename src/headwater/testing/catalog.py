@@ -310,10 +310,10 @@ def _sim() -> Iterator[Proof]:
         yield _beside(first, "write", "crash, tick", preemptions_max=0, crashes=1, ticks=1)
         yield _beside(first, "write", "lost reply", preemptions_max=0, lost_replies=1)
         yield _beside(first, "compaction", "late landing", preemptions_max=0, limbos=1)
-    for build in _UPKEEP:
-        yield _upkeep(build, "no fault", preemptions_max=1)
-        yield _upkeep(build, "crash", preemptions_max=0, crashes=1)
-        yield _upkeep(build, "lost reply", preemptions_max=0, lost_replies=1)
+    for upkeep in _UPKEEP:
+        yield _upkeep(upkeep, "no fault", preemptions_max=1)
+        yield _upkeep(upkeep, "crash", preemptions_max=0, crashes=1)
+        yield _upkeep(upkeep, "lost reply", preemptions_max=0, lost_replies=1)
 
 
 def _full() -> Iterator[Proof]:
@@ -379,11 +379,11 @@ def _full() -> Iterator[Proof]:
             yield _beside(first, second, "crash, tick", kept, preemptions_max=0, **faults)
             yield _beside(first, second, "lost reply", kept, preemptions_max=0, lost_replies=1)
             yield _beside(first, second, "late landing", kept, preemptions_max=0, limbos=1)
-    for build in _UPKEEP:
-        yield _upkeep(build, "no fault", preemptions_max=2)
-        yield _upkeep(build, "crash", preemptions_max=1, crashes=1)
-        yield _upkeep(build, "crash, tick", preemptions_max=0, crashes=1, ticks=1)
-        yield _upkeep(build, "late landing", preemptions_max=0, limbos=1)
+    for upkeep in _UPKEEP:
+        yield _upkeep(upkeep, "no fault", preemptions_max=2)
+        yield _upkeep(upkeep, "crash", preemptions_max=1, crashes=1)
+        yield _upkeep(upkeep, "crash, tick", preemptions_max=0, crashes=1, ticks=1)
+        yield _upkeep(upkeep, "late landing", preemptions_max=0, limbos=1)
 
 
 _UPKEEP: tuple[Callable[[Faults], Scenario], ...] = (
