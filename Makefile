@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-spark test-cluster test-long test-more test-writers test-indexing chaos hudi test-hudi stores test-stores test-all sim check demo bench bench-hudi docs clean
+.PHONY: help install java fmt lint types layers test unit test-spark test-cluster test-long test-more test-writers test-indexing chaos hudi test-hudi stores test-stores test-all sim sim-long check demo bench bench-hudi docs clean
 
 # Tests start many processes, which would each compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -91,13 +91,16 @@ test: install java ## all that CI runs; under ten minutes on two cores
 	@$(SUITES) beside "$(MAKE)" unit test-spark
 
 # What is quick and looks everywhere comes first, so that a night that is cut short has said most.
-ALL := test sim test-cluster test-more test-writers chaos test-indexing test-stores test-hudi
+ALL := test sim sim-long test-cluster test-more test-writers chaos test-indexing test-stores test-hudi
 
 test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night
 	@$(SUITES) all "$(MAKE)" $(ALL)
 
-sim: install ## every scenario and mutant, exhaustively; under two minutes
+sim: install ## every scenario to its bounds, every mutant, 700 seeds of the swarm; under two minutes
 	@$(RECORDED) $(BIN)/python -m headwater.testing.sim
+
+sim-long: install ## 5,000 seeds of the swarm; minutes
+	@$(RECORDED) $(BIN)/python -m headwater.testing.sim --swarm --count 5000
 
 check: fmt test ## format, then all that CI runs
 

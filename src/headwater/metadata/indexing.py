@@ -51,7 +51,6 @@ from enum import StrEnum, unique
 from typing import Protocol
 
 from headwater.config.table_options import (
-    INDEX_DEFS_PATH,
     METADATA_PARTITIONS,
     METADATA_PARTITIONS_INFLIGHT,
 )
@@ -85,6 +84,7 @@ from headwater.kernel.txn.index_plan import (
 )
 from headwater.kernel.txn.indexing_steps import (
     AbortIndexing,
+    AnnounceIndexing,
     ClaimIndexing,
     CompleteIndexing,
     ProveIndexing,
@@ -261,6 +261,7 @@ class Indexing:
             CommitUnknownError: the timeline will tell whether the plan was requested.
         """
         self.finish()
+        # Held, because the file groups are made between the claim of a time and the request.
         with self.txn.hold():
             storage, clock = self.components.storage, self.components.clock
             in_use = load_table_config(storage, clock).metadata_partitions
@@ -348,6 +349,7 @@ class Indexing:
         """
         self.finish()
         storage, clock = self.components.storage, self.components.clock
+        # Held, because the files of a partition are wiped by its name: see `indexing_steps`.
         with self.txn.hold() as held:
             config = load_table_config(storage, clock)
             timeline = self._load_timeline()
@@ -496,10 +498,8 @@ class Indexing:
 
     def _announce(self, build: _Build) -> None:
         """Name the partitions in table config as being built: commits tell them from now on."""
-        with self.txn.hold() as held:
-            self.txn.run(ProveIndexing(build.attempt))
-            self._change_config(held, begin=build.names)
-            build.unaware = frozenset(i.requested_time for i in self._load_timeline().pending)
+        step = AnnounceIndexing(build.attempt, build.names, INDEX_DEFINITIONS)
+        build.unaware = self.txn.run(step).result
 
     def _catch_up(self, build: _Build) -> None:
         """Catch up with what has completed, and wait for what may complete without a word to it.
@@ -644,6 +644,7 @@ class Indexing:
 
     def _abort(self, attempt: Attempt, planned: Sequence[PlannedIndex]) -> None:
         names = frozenset(each.partition for each in planned)
+        # Held, because the files of a partition are wiped by its name: see `indexing_steps`.
         with self.txn.hold() as held:
             self.txn.run(ProveIndexing(attempt))
             self._change_config(held, end=names)
@@ -659,20 +660,17 @@ class Indexing:
         *,
         add: frozenset[str] = frozenset(),
         remove: frozenset[str] = frozenset(),
-        begin: frozenset[str] = frozenset(),
         end: frozenset[str] = frozenset(),
     ) -> None:
         """Change which partitions table config names as usable and as being built."""
         storage, clock = self.components.storage, self.components.clock
         config = load_table_config(storage, clock)
         in_use = (set(config.metadata_partitions) | add) - remove
-        inflight = (set(config.metadata_partitions_inflight) | begin) - end - remove
+        inflight = set(config.metadata_partitions_inflight) - end - remove
         changes = {
             METADATA_PARTITIONS.key: ",".join(sorted(in_use)),
             METADATA_PARTITIONS_INFLIGHT.key: ",".join(sorted(inflight)),
         }
-        if begin and config.index_defs_path is None:
-            changes[INDEX_DEFS_PATH.key] = INDEX_DEFINITIONS
         update_table_config_in_lock(storage, held, clock, changes)
 
     def _planned_by(self, plans: Iterable[Instant]) -> dict[str, InstantTime]:

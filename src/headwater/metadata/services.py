@@ -220,6 +220,8 @@ class RequestAt:
 def _schedule(upkeep: MetadataServices, txn: LockTransaction) -> Started | None:
     """Plan a compaction under the table lock; None if it has to wait, or there is nothing to do."""
     storage = upkeep.components.storage
+    # Held, because the plan is made of both timelines and of the slices of every index, at one
+    # moment: its time is that of the last completion on the data table (N-38).
     with txn.hold():
         config = load_table_config(storage, upkeep.components.clock)
         layout = table_layout(config)

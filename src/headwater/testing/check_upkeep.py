@@ -20,6 +20,7 @@ from headwater.format.timeline.records import decode_record
 from headwater.kernel.layout import ATTEMPTS, HEARTBEATS, MARKERS
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.timeline.names import TimelineFile, file_name
+from headwater.kernel.txn.attempts import Purpose
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.metadata.view import load_view
 from headwater.model.files import parse_data_file
@@ -48,7 +49,7 @@ from headwater.testing.world import World
 _TIMELINE = f"{TIMELINE}/"
 _HISTORY = f"{LAYOUT.history}/"
 _BASIC = Checks(files_of=lambda content: (), attempt_of=attempt_of)  # Views tell what is missing.
-_REUSED = ("INV-05", "INV-19", "INV-57")
+_REUSED = ("INV-05", "INV-57")
 
 CLEAN = "the janitor"
 _JANITOR_ROUNDS = 3
@@ -79,12 +80,13 @@ class UpkeepChecks:
             *(invariant for invariant in reused if invariant.id in _REUSED),
             Invariant(id="INV-02", check=_has_one_end, under=_TIMELINE),
             Invariant(id="INV-03", check=_leaves_only_if_taken_back, under=_TIMELINE),
+            Invariant(id="INV-19", check=_numbers_increase, under=f"{ATTEMPTS}/"),
             Invariant(id="INV-21", check=_live_claims_stay, under=f"{ATTEMPTS}/"),
             Invariant(id="INV-29", check=_one_rollback, under=_TIMELINE),
             Invariant(id="INV-33", check=self._savepoints_stay_whole),
             Invariant(id="INV-37", check=self._savepoints_stay_restorable),
             Invariant(id="INV-81", check=self._newest_view_is_right),
-            Invariant(id="INV-91", check=self._restore_takes_all_back, under=_TIMELINE),
+            Invariant(id="INV-86", check=self._restore_takes_all_back, under=_TIMELINE),
             Invariant(id="INV-84", check=self._told_the_truth, under=None),
             Invariant(id="INV-85", check=self._readers_get_one_moment, under=None),
         )
@@ -99,6 +101,11 @@ class UpkeepChecks:
                 simulation.facts.forget(("beat", step.path))
             else:
                 simulation.facts.learn(("beat", step.path), simulation.world.now_ms)
+                attempt = attempt_in(step.after)
+                if attempt is not None and attempt.purpose is not Purpose.WITHDRAW:
+                    largest = simulation.facts.get(("executed", attempt.instant)) or 0
+                    number = max(largest, attempt.attempt)
+                    simulation.facts.learn(("executed", attempt.instant), number)
 
     def hear(self, step: Step, simulation: Simulation) -> None:
         """Remember nothing: what an actor was told is checked when it is told."""
@@ -291,11 +298,11 @@ def _leftovers(world: World, commits: Iterable[Done]) -> Iterator[Violation]:
         if path.startswith((f"{ATTEMPTS}/", f"{HEARTBEATS}/", f"{MARKERS}/")):
             # The largest claim stays: it keeps its time from being issued again.
             if place.time not in pending and place.time < _largest(world):
-                yield Violation("INV-38", f"after the janitor {path} is still there")
+                yield Violation("LIV-14", f"after the janitor {path} is still there")
         elif place.area is Area.DATA and path not in listed:
             file = parse_data_file(path)
             if file is not None and file.instant_time not in pending:
-                yield Violation("INV-38", f"after the janitor nothing lists {path}")
+                yield Violation("LIV-14", f"after the janitor nothing lists {path}")
 
 
 def _largest(world: World) -> str:
@@ -369,6 +376,16 @@ def _leaves_only_if_taken_back(step: Step, simulation: Simulation) -> Iterator[s
         rollback = rollback_of(simulation.world, file.requested_time)
         if rollback is None or rollback.is_done:
             yield f"{step.path} is deleted, and nobody takes it back"
+
+
+def _numbers_increase(step: Step, simulation: Simulation) -> Iterator[str]:
+    """A fence is above every execution; who died over one left nobody behind to be mistaken for."""
+    attempt = None if step.after is None else attempt_in(step.after)
+    if attempt is None or step.before is not None:
+        return
+    largest = simulation.facts.get(("executed", attempt.instant)) or 0
+    if attempt.purpose is Purpose.WITHDRAW and attempt.attempt <= largest:
+        yield f"fence {attempt.attempt} of {attempt.instant} follows attempt {largest}"
 
 
 def _one_rollback(step: Step, simulation: Simulation) -> Iterator[str]:

@@ -3,6 +3,7 @@
     --short         what the tests run; --full: every budget, for the night
     --seeds 7,8,9   replay these seeds of the swarm and print what breaks (HEADWATER_SIM_SEEDS too)
     --count N       how many seeds of the swarm to run
+    --swarm         run the swarm and nothing else
     --workers N     processes to use
     --record DIR    write the decision lists of the known limits to DIR, and run nothing else
 
@@ -125,12 +126,17 @@ def run_seed(seed: int) -> Trace:
 
 def jobs(extent: Extent, seeds: Iterable[int]) -> Iterator[Callable[[], Line]]:
     """Return everything there is to do, the long searches first."""
-    seeds = tuple(seeds)
     yield from (partial(run_proof, extent, index) for index in range(len(proofs(extent))))
-    for start in range(0, len(seeds), _CHUNK):
-        yield partial(run_swarm, seeds[start : start + _CHUNK])
+    yield from swarm_jobs(seeds)
     yield from (partial(run_mutant, index) for index in range(len(MUTANTS)))
     yield from (partial(run_limit, index) for index in range(len(LIMITS)))
+
+
+def swarm_jobs(seeds: Iterable[int]) -> Iterator[Callable[[], Line]]:
+    """Return the seeds of the swarm in chunks."""
+    seeds = tuple(seeds)
+    for start in range(0, len(seeds), _CHUNK):
+        yield partial(run_swarm, seeds[start : start + _CHUNK])
 
 
 def main(arguments: list[str]) -> int:
@@ -144,7 +150,9 @@ def main(arguments: list[str]) -> int:
         work: list[Callable[[], Line]] = [partial(run_swarm, (seed,)) for seed in chosen]
     else:
         count = _SWARM_COUNTS[options.extent] if options.count is None else options.count
-        work = list(jobs(options.extent, range(count)))
+        work = list(
+            swarm_jobs(range(count)) if options.swarm else jobs(options.extent, range(count))
+        )
     out(f"{HEADER}\n")
     with ProcessPoolExecutor(max_workers=options.workers) as pool:
         lines = []
@@ -167,6 +175,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     extent.add_argument("--full", dest="extent", action="store_const", const="full")
     parser.add_argument("--seeds", default=os.environ.get("HEADWATER_SIM_SEEDS", ""))
     parser.add_argument("--count", type=int)
+    parser.add_argument("--swarm", action="store_true")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--record", type=Path)
     parser.set_defaults(extent="sim")

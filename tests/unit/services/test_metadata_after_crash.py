@@ -15,6 +15,7 @@ from tests.support.tables import columns
 
 import headwater as hw
 from headwater.config.registry import check_options
+from headwater.errors import ConflictError
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.view.file_index import ListingFileIndex
@@ -112,3 +113,55 @@ def test_a_dead_write_leaves_nothing_in_the_index(
         if not has_died:
             break
     assert deaths_in_index > INDEX_WRITES_MIN
+
+
+class DyingAtItsCommit:
+    """Storage of a process that dies right before the completed file of a table service."""
+
+    def __init__(self, storage: Any, killed: type[BaseException]) -> None:
+        self._storage = storage
+        self._killed = killed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        folder, _, name = path.rpartition("/")
+        if folder == ".hoodie/timeline" and "_" in name:
+            raise self._killed
+        self._storage.put_if_absent(path, data)
+
+
+def test_what_a_dead_compaction_told_the_indexes_is_withdrawn_before_it_runs_again(
+    tmp_path: Path, killed: type[BaseException]
+) -> None:
+    table = hw.create_table(
+        tmp_path / "trips",
+        schema=SCHEMA,
+        record_key="id",
+        partition_by="city",
+        buckets=1,
+        table_type="MERGE_ON_READ",
+        options=OPTIONS,
+    )
+    for value in range(2):
+        table.upsert(rows(("a", value)))
+    clock = ManualClock(1_900_000_000_000)
+    plan = process_of("P", table, clock).services.schedule_compaction()
+    dead = process_of("X", table, clock, DyingAtItsCommit(table.storage, killed))
+    with pytest.raises(killed):
+        dead.services.compact(plan)
+    metadata = ".hoodie/metadata/.hoodie/timeline"
+    ends = [name for name in table.storage.list_names(metadata) if name.startswith(f"{plan}_")]
+    assert len(ends) == 1
+    heir = process_of("Y", table, ManualClock(clock.now_ms() + EXPIRY_MS))
+    with pytest.raises(ConflictError):
+        heir.services.compact(plan)
+    heir.context.clock.sleep_ms(EXPIRY_MS)
+    heir.services.compact(plan)
+    again = [name for name in table.storage.list_names(metadata) if name.startswith(f"{plan}_")]
+    assert len(again) == 1
+    assert again != ends
+    check_index_equals_listing(heir)
+    heir.upsert(rows(("b", 9)))
+    assert {r["id"]: r["value"] for r in heir.read_arrow().to_pylist()} == {"a": 1, "b": 9}

@@ -22,12 +22,13 @@ from headwater.errors import (
 from headwater.format.timeline.records import decode_record
 from headwater.kernel.layout import attempt_path, heartbeat_path, marker_folder
 from headwater.kernel.table_config import table_layout
+from headwater.kernel.timeline.active import instant_path
 from headwater.kernel.txn.attempts import encode_attempt, load_attempt
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, load_markers
 from headwater.kernel.txn.rollback import rollback_own_write
 from headwater.kernel.txn.steps import Ended
 from headwater.markers.batches import load_every_marker
-from headwater.model.instant import InstantTime
+from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import RollbackPlan
 from headwater.model.service_metadata import RollbackMetadata
 from headwater.operations.plan import Operation
@@ -299,6 +300,30 @@ def test_a_rollback_of_another_engine_is_left_to_it(
     with pytest.raises(UnsupportedError, match="another engine"):
         cleaner.rollbacks.roll_back(time)
     assert bench.files() == before
+
+
+def test_a_rollback_deletes_nothing_of_a_target_that_has_completed_after_all(
+    bench: Bench, cleaner_of: CleanerOf, clock: ManualClock, dying: Dying, killed: type
+) -> None:
+    """A completed file that landed late, say: beyond what the lock can prevent (A1)."""
+    time, storage = bench.fail_write(), bench.table.storage
+    dead = cleaner_of("C", bench.table, clock, dying(storage, SCHEDULED))
+    with pytest.raises(killed):
+        dead.rollbacks.roll_back(time)
+    timeline = bench.table.context.load_timeline()
+    (rollback,) = [i for i in timeline.pending if i.action is Action.ROLLBACK]
+    landed = Instant(time, Action.COMMIT, State.COMPLETED, rollback.requested_time)
+    folder = bench.table.context.layout.timeline
+    storage.put(
+        instant_path(folder, landed), storage.read(instant_path(folder, timeline.completed[0]))
+    )
+    announced = {path for path in bench.paths_of(time) if not path.startswith(".hoodie/")}
+    assert announced
+    heir = cleaner_of("D", bench.table, clock)
+    assert rollback_failed_writes(heir.rollbacks, heir.watch, wait=True) == []
+    with pytest.raises(UnsupportedError, match="has completed"):
+        heir.rollbacks.resume(rollback)
+    assert announced <= bench.paths_of(time)
 
 
 # One instant -----------------------------------------------------------------------------------

@@ -159,8 +159,10 @@ def load_active(storage: Storage, folder: str) -> Timeline:
     A listing of several pages mixes several moments and could show a later instant without an
     earlier one (H-73), so it is made twice. If the two differ, what completed after all that the
     first one shows is not completed yet in the answer (N-59): files appear in the order of their
-    completion times, so all that completed before was there when the second one began. However
-    fast others commit, two listings are enough.
+    completion times, so all that completed before was there when the second one began. What the
+    first one shows as completed and the second one does not has left: of an instant that was
+    archived meanwhile an early page may still have the request (N-68). However fast others commit,
+    two listings are enough.
     """
     names = storage.list_names(folder)
     if len(names) < storage.page_size:
@@ -168,7 +170,12 @@ def load_active(storage: Storage, folder: str) -> Timeline:
     again = storage.list_names(folder)
     if set(again) != set(names):
         newest = max(map(_completion_in, names), default="")
-        again = [name for name in again if _completion_in(name) <= newest]
+        left = {name[_TIME] for name in set(names).difference(again) if _is_end(name)}
+        again = [
+            name
+            for name in again
+            if _completion_in(name) <= newest and (name[_TIME] not in left or _is_savepoint(name))
+        ]
     return parse_timeline(again, folder=folder)
 
 
@@ -177,6 +184,15 @@ def instant_path(folder: str, instant: Instant, state: State | None = None) -> s
     state = state or instant.state
     completion = instant.completion_time if state is State.COMPLETED else None
     return f"{folder}/{file_name(instant.requested_time, instant.action, state, completion)}"
+
+
+def _is_end(name: str) -> bool:
+    """Whether a file says that its instant has completed."""
+    return name[_ENDING] in _COMPLETED_ENDINGS and bool(_completion_in(name))
+
+
+def _is_savepoint(name: str) -> bool:
+    return ".savepoint" in name
 
 
 def _completion_in(name: str) -> str:

@@ -2,19 +2,22 @@
 
     ClaimIndexing       take an instant time for a plan; its file groups are made under that time
     RequestIndexing     put the plan on the timeline
+    AnnounceIndexing    table config names the indexes as being built: commits write to them
     ProveIndexing       the attempt is still the newest: what follows under the lock is its own
     CompleteIndexing    what was built counts, if nothing that completed since is missing
     AbortIndexing       the plan leaves the timeline, and with it every duty to it
 
 P is the plan. The first two run under one hold of the table lock, with the making of the file
 groups in between: no writer sees the plan without all of them (5.8, case 3c). The last two run
-under one hold with what they do to table config.
+under one hold with what they do to table config and to the files of a partition: a partition is
+wiped by name, and nobody may plan it anew in between.
 
 What a crash leaves behind, by the last write that landed:
 
     ClaimIndexing       attempt         nobody needs to repair: the time is used up
     (file groups)       some of them    the next plan for the partition, which begins by wiping it
     RequestIndexing     request         whoever runs P
+    AnnounceIndexing    table config    whoever runs P, which announces it again
     CompleteIndexing    metadata commit whoever runs P: it is withdrawn, and P starts again
                         completed file  whoever comes: table config is brought up to it (INV-77)
     AbortIndexing       some deleted    whoever runs or cancels P: it is still pending
@@ -25,12 +28,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from headwater.config.table_options import INDEX_DEFS_PATH, METADATA_PARTITIONS_INFLIGHT
 from headwater.errors import AlreadyExistsError, ConflictError, ErrorKind, Retry
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.events import (
     AttemptStarted,
     Completed,
+    ConfigChanged,
     MetadataCommitted,
     Requested,
     RolledBack,
@@ -87,6 +92,40 @@ class RequestIndexing:
         content = encode_index_plan(self.planned, self.base)
         requested = Instant(self.time, Action.INDEXING, State.REQUESTED)
         return Decision((Requested(self.time, Action.INDEXING, content),), requested)
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceIndexing:
+    """Name the partitions of a plan in table config as being built (ADR 9).
+
+    Answers with the instants that are pending at this moment: they may have looked at table config
+    before, and complete without a word to the indexes.
+    """
+
+    attempt: Attempt
+    partitions: frozenset[str]
+    definitions_path: str
+    """Where table config says that definitions of indexes are, unless it does already."""
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(attempt_numbers=(self.attempt.instant,), config=True)
+
+    def decide(self, prefix: Prefix) -> Decision[frozenset[InstantTime]] | Refusal:
+        found = pending_instant_of(self.attempt, prefix)
+        if isinstance(found, Refusal):
+            return found
+        config = prefix.config
+        assert config is not None
+        names = {*config.metadata_partitions_inflight, *self.partitions}
+        changes: dict[str, str | None] = {
+            METADATA_PARTITIONS_INFLIGHT.key: METADATA_PARTITIONS_INFLIGHT.encode(
+                tuple(sorted(names))
+            )
+        }
+        if config.index_defs_path is None:
+            changes[INDEX_DEFS_PATH.key] = self.definitions_path
+        pending = frozenset(instant.requested_time for instant in prefix.timeline.pending)
+        return Decision((ConfigChanged(changes),), pending)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ MUTANTS = (
         name="savepoint deleted while a restore to it is pending",
         scenario=lambda: restore_unprotected(_NONE),
         patches=((f"{_SAVEPOINTS}.DeleteSavepoint.decide", _deletes_savepoint_anyway),),
-        must_violate=("INV-91",),
+        must_violate=("INV-86",),
         preemptions_max=2,
     ),
     Mutant(
@@ -233,7 +233,7 @@ MUTANTS = (
         name="rollback of a commit deletes nothing",
         scenario=lambda: beside("rollback of a commit", "write", _NONE),
         patches=(("headwater.kernel.txn.rollback.listed_paths", lambda plan: []),),
-        must_violate=("INV-38",),
+        must_violate=("LIV-14",),
         preemptions_max=0,
     ),
 )

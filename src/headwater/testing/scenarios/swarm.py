@@ -33,7 +33,6 @@ from headwater.testing.scenarios.cancel import (
 from headwater.testing.scenarios.early_conflict import ecd
 from headwater.testing.scenarios.index import (
     index_again,
-    index_builders,
     index_clean,
     index_compacted,
     index_hole,
@@ -80,7 +79,6 @@ _SMALL: tuple[Callable[[Faults], Scenario], ...] = (
     index_toctou,
     lambda faults: index_toctou(faults, is_early=True),
     index_again,
-    index_builders,
     index_clean,
     index_compacted,
     index_hole,

@@ -323,6 +323,25 @@ def test_n_59_a_listing_that_missed_an_earlier_commit_is_completed_by_the_second
     assert [i.requested_time for i in timeline.pending] == [time(8)]
 
 
+def test_n_68_what_is_archived_while_it_is_listed_is_not_taken_for_pending() -> None:
+    """The second listing has the request of an instant, and is then overtaken by its archival."""
+
+    class Overtaken(PagedStorage):
+        def list_names(self, folder: str) -> list[str]:
+            names = super().list_names(folder)
+            gone = f"{time(0)}_{time(1)}.commit"
+            return [name for name in names if name != gone] if self.listings == 2 else names
+
+    storage = Overtaken(3)
+    for number in (0, 2):
+        commit(number, number + 1)(storage)
+    storage.put(f"tl/{time(2)}.savepoint.inflight", b"")
+    timeline = load_active(storage, "tl")
+    assert [i.requested_time for i in timeline.instants] == [time(2)]
+    assert timeline.pending == ()
+    assert [point.requested_time for point in timeline.savepoints] == [time(2)]
+
+
 def test_a_timeline_that_never_stands_still_is_listed_twice() -> None:
     storage = PagedStorage(3, *(commit(number, number + 1) for number in range(10, 80, 2)))
     for number in (0, 2, 4):
