@@ -18,7 +18,7 @@ import duckdb
 import headwater as hw
 
 path, kind, row_count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-duckdb.execute("SET threads = 1; SET memory_limit = '200MB'")
+duckdb.execute("SET threads = 1; SET memory_limit = '200MB'; SET enable_progress_bar = false")
 
 def rows(bump):
     return duckdb.sql(f'''
