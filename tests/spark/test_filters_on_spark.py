@@ -55,7 +55,7 @@ def test_filters_have_the_answers_of_spark(spark: SparkSession, zone: str) -> No
     filters = Filters(numbers)
     asked = [filters.condition(number % 4) for number in range(100)]
     asked += MORE
-    before = spark.conf.get("spark.sql.session.timeZone")
+    before = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         frame = spark.createDataFrame(rows, frame_schema_of(SCHEMA))
