@@ -1,7 +1,7 @@
 """Streams are written and read in bounded memory, each in a process of its own that says its peak.
 
-The bounds are those that are promised for five million rows. That a long stream goes by way of local
-disk is tested with few rows in `test_arrow_world`.
+The bounds are those that are promised for five million rows. That a long stream goes by way of
+local disk is tested with few rows in `test_arrow_world`.
 """
 
 from __future__ import annotations
