@@ -399,6 +399,7 @@ def _place(path: str | os.PathLike[str], options: CheckedOptions) -> Place:
         spark_config=SparkConfig.from_options(options.known),
         clock=place.clock,
         ids=place.ids,
+        at_once=place.storage.at_once,
     )
     return replace(place, engine_for=engine)
 

@@ -15,7 +15,8 @@ def open_base_file(storage: Storage, file: BaseFile) -> BaseFileReader:
         CorruptTableError: the file is missing, or is no Parquet file.
     """
     try:
-        source = storage.open_input(file.path)
+        source = storage.open_input(file.path, file.size_bytes or None)
+        return read_base_file(source, file.path)
     except NotFoundError as error:
         raise CorruptTableError(
             f"The base file {storage.uri}/{file.path} of a completed instant does not exist. "
@@ -23,4 +24,3 @@ def open_base_file(storage: Storage, file: BaseFile) -> BaseFileReader:
             kind=ErrorKind.MISSING_DATA_FILE,
             path=file.path,
         ) from error
-    return read_base_file(source, file.path)

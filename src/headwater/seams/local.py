@@ -124,6 +124,10 @@ class LocalStorage:
     def can_replace(self) -> bool:
         return True
 
+    @property
+    def is_distant(self) -> bool:
+        return False
+
     def __repr__(self) -> str:
         return f"LocalStorage({self._base!r}, fsync={self._fsync})"
 
@@ -151,7 +155,7 @@ class LocalStorage:
         # One after the other: a small file from the page cache costs less than a thread hand-over.
         return [self._read_or_none(path) for path in paths]
 
-    def open_input(self, path: str) -> BinaryIO:
+    def open_input(self, path: str, size_bytes: int | None = None) -> BinaryIO:
         """Map the file into memory: Arrow then reads it without a copy, also after a delete."""
         full = self._locate(path)
         if os.path.isdir(full):

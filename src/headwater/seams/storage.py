@@ -74,6 +74,11 @@ class Storage(Protocol):
         """Whether `replace` works on this store."""
         ...
 
+    @property
+    def is_distant(self) -> bool:
+        """Whether a call takes so long that it pays to read small objects whole, and ahead."""
+        ...
+
     def read(self, path: str) -> bytes: ...
 
     def read_versioned(self, path: str) -> StoredObject: ...
@@ -86,8 +91,11 @@ class Storage(Protocol):
         """Read several objects, concurrently where that helps; None stands for an absent one."""
         ...
 
-    def open_input(self, path: str) -> BinaryIO:
-        """Open an object for reading parts of it, in any order; the caller closes it."""
+    def open_input(self, path: str, size_bytes: int | None = None) -> BinaryIO:
+        """Open an object for reading parts of it, in any order; the caller closes it.
+
+        Who knows its size saves asking for it; an object that is absent then shows when it is read.
+        """
         ...
 
     def info(self, path: str) -> ObjectInfo: ...
