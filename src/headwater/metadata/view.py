@@ -15,7 +15,7 @@ needs would be missing in silence. That is told in the log, once a view.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import cached_property
 
 from headwater.config.table import TableConfig
@@ -35,7 +35,7 @@ from headwater.metadata.indexed_files import IndexedFiles
 from headwater.metadata.partition_kinds import PartitionKind
 from headwater.metadata.table import MetadataTable, load_own_timeline
 from headwater.model.instant import InstantTime
-from headwater.seams.storage import Storage
+from headwater.seams.storage import Storage, both_at_once
 
 log = logging.getLogger(__name__)
 
@@ -174,14 +174,8 @@ class _Indexes:
 
     def _load_both(self) -> tuple[TableConfig, Timeline]:
         """Load the config of now and the timeline of the metadata table."""
-        loads: list[Callable[[], TableConfig | Timeline]] = [
-            self._config_of_now,
-            lambda: load_own_timeline(self._storage),
-        ]
-        config, own = self._storage.at_once(lambda load: load(), loads)
-        assert isinstance(config, TableConfig)
-        assert isinstance(own, Timeline)
-        return config, own
+        storage = self._storage
+        return both_at_once(storage, self._config_of_now, lambda: load_own_timeline(storage))
 
     def _config_of_now(self) -> TableConfig:
         properties = parse_properties(self._storage.read(PROPERTIES), path=PROPERTIES)

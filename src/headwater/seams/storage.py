@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO, NamedTuple, Protocol, TypeVar
+from typing import BinaryIO, NamedTuple, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -162,3 +162,10 @@ class Storage(Protocol):
         of the first item that has one is raised.
         """
         ...
+
+
+def both_at_once(storage: Storage, first: Callable[[], T], second: Callable[[], R]) -> tuple[T, R]:
+    """Return what two loads give that do not depend on each other."""
+    loads: list[Callable[[], object]] = [first, second]
+    one, other = storage.at_once(lambda load: load(), loads)
+    return cast("T", one), cast("R", other)
