@@ -21,7 +21,7 @@ from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.engine.arrow_input import AnyArrow, arrow_table_of, opened_arrow_rows
 from headwater.engine.engine import Engine, Rows
-from headwater.engine.inline import InlineEngine
+from headwater.engine.inline import AtOnce, InlineEngine
 from headwater.errors import InvalidInputError
 from headwater.inspect import Inspect
 from headwater.inspect.history import list_history
@@ -527,6 +527,7 @@ def _place(path: str | os.PathLike[str], options: CheckedOptions) -> Place:
         spark_config=SparkConfig.from_options(options.known),
         clock=place.clock,
         ids=place.ids,
+        at_once=place.storage.at_once,
     )
     return replace(place, engine_for=engine)
 
@@ -537,14 +538,22 @@ def _read_all(batches: Batches, schema: pa.Schema) -> pa.Table:
 
 
 def _engine_for(
-    size_bytes: int, *, files: FileConfig, spark_config: SparkConfig, clock: Clock, ids: Ids
+    size_bytes: int,
+    *,
+    files: FileConfig,
+    spark_config: SparkConfig,
+    clock: Clock,
+    ids: Ids,
+    at_once: AtOnce,
 ) -> Engine:
     """Return the engine for work on so many bytes: Spark only where a session may be active."""
     if "pyspark" not in sys.modules:
-        return InlineEngine()
+        return InlineEngine(at_once)
     from headwater.spark.tasks import engine_for
 
-    return engine_for(size_bytes, files=files, spark_config=spark_config, clock=clock, ids=ids)
+    return engine_for(
+        size_bytes, files=files, spark_config=spark_config, clock=clock, ids=ids, at_once=at_once
+    )
 
 
 def _declared(schema: Any) -> Any:

@@ -63,6 +63,10 @@ class CountingStorage:
     def can_replace(self) -> bool:
         return self._inner.can_replace
 
+    @property
+    def is_distant(self) -> bool:
+        return self._inner.is_distant
+
     def read(self, path: str) -> bytes:
         self._note("read", path)
         return self._inner.read(path)
@@ -80,9 +84,9 @@ class CountingStorage:
         self._note("read_many", *wanted)
         return self._inner.read_many(wanted)
 
-    def open_input(self, path: str) -> BinaryIO:
+    def open_input(self, path: str, size_bytes: int | None = None) -> BinaryIO:
         self._note("open_input", path)
-        return self._inner.open_input(path)
+        return self._inner.open_input(path, size_bytes)
 
     def info(self, path: str) -> ObjectInfo:
         self._note("info", path)

@@ -45,6 +45,10 @@ class MemoryStorage:
     def can_replace(self) -> bool:
         return True
 
+    @property
+    def is_distant(self) -> bool:
+        return False
+
     def __repr__(self) -> str:
         return f"MemoryStorage({self._uri!r})"
 
@@ -65,7 +69,7 @@ class MemoryStorage:
     def read_many(self, paths: Iterable[str]) -> list[bytes | None]:
         return [self._read_or_none(path) for path in paths]
 
-    def open_input(self, path: str) -> BinaryIO:
+    def open_input(self, path: str, size_bytes: int | None = None) -> BinaryIO:
         return BytesIO(self.read(path))
 
     def info(self, path: str) -> ObjectInfo:

@@ -7,15 +7,18 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from _pytest.mark import ParameterSet
+from tests.support.store_servers import moto_server
 
 from headwater.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+STORES = ROOT / "docs" / "guide" / "object-stores.md"
 GUIDES = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [README, *GUIDES]
 CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -35,7 +38,28 @@ def test_there_are_blocks_to_run() -> None:
     assert blocks_of(*GUIDES)
 
 
-@pytest.mark.parametrize("block", blocks_of(*GUIDES))
+@pytest.fixture
+def s3_in_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with moto_server() as server:
+        server.request("PUT", "/tables")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{server.host}:{server.port}")
+        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield
+
+
+@pytest.mark.usefixtures("s3_in_environment")
+def test_blocks_of_the_guide_to_object_stores_run() -> None:
+    """Those about S3, in order; make test-stores has a server for the others too."""
+    for block in BLOCK.findall(STORES.read_text()):
+        if "az://" not in block:
+            exec(compile(block, "block", "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("block", blocks_of(*(page for page in GUIDES if page != STORES)))
 def test_block_of_a_guide_runs(block: str) -> None:
     """Here, because to start Python and to import all of it takes longer than the block."""
     assert "spark" not in block, "a session needs a process of its own"

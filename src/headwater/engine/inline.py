@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -14,10 +14,22 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
+AtOnce = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+"""How calls are made that do not depend on each other: `Storage.at_once`."""
+
+
+def one_by_one(call: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Make calls in their order."""
+    return [call(item) for item in items]
+
+
 class InlineEngine:
-    """Runs tasks one after the other."""
+    """Runs tasks one after the other, or several at a time where they mostly wait for a store."""
 
     is_in_process = True
+
+    def __init__(self, at_once: AtOnce = one_by_one) -> None:
+        self._at_once = at_once
 
     def run(
         self,
@@ -27,11 +39,14 @@ class InlineEngine:
         poll: Poll = never_stops,
     ) -> list[R]:
         """Run the tasks; `poll` is asked before each of them."""
-        results = []
-        for number, task in enumerate(tasks):
+
+        def run_one(numbered: tuple[int, A]) -> R:
             poll()
+            number, task = numbered
             here = TaskContext(task=number, task_attempt=0, task_count=len(tasks))
-            results.append(function(here, task))
+            return function(here, task)
+
+        results: list[R] = self._at_once(run_one, [*enumerate(tasks)])
         return results
 
 

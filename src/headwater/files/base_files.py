@@ -18,7 +18,8 @@ def open_base_file(storage: Storage, file: BaseFile, *, verifies: bool = True) -
         CorruptTableError: the file is missing, or is no Parquet file.
     """
     try:
-        source = storage.open_input(file.path)
+        source = storage.open_input(file.path, file.size_bytes or None)
+        return read_base_file(source, file.path, verifies=verifies)
     except NotFoundError as error:
         raise CorruptTableError(
             f"The base file {storage.uri}/{file.path} of a completed instant does not exist. "
@@ -26,4 +27,3 @@ def open_base_file(storage: Storage, file: BaseFile, *, verifies: bool = True) -
             kind=ErrorKind.MISSING_DATA_FILE,
             path=file.path,
         ) from error
-    return read_base_file(source, file.path, verifies=verifies)

@@ -37,7 +37,7 @@ from headwater.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from headwater.files.hfiles import open_hfile
+from headwater.files.hfiles import WHOLE_FILE_BYTES_MAX, open_hfile
 from headwater.format.avro.binary import MalformedAvroError
 from headwater.format.hfile.reader import HFile
 from headwater.format.metadata.index_definitions import IndexDefinition, IndexVersion
@@ -74,6 +74,7 @@ from headwater.metadata.slices import MetadataSlice, newest_slices
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import BaseFile, DataFile, attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime
+from headwater.seams.prefetched_storage import PrefetchedStorage
 from headwater.seams.storage import Storage
 from headwater.seams.sub_storage import SubStorage
 
@@ -111,10 +112,23 @@ def load_metadata_table(
     Raises:
         CorruptTableError: kind CORRUPT_METADATA_TABLE; its timeline is damaged.
     """
+    return MetadataTable(storage, config, timeline, load_own_timeline(storage), history)
+
+
+def load_own_timeline(storage: Storage) -> Timeline:
+    """List the timeline of the metadata table inside a data table.
+
+    Raises:
+        CorruptTableError: kind CORRUPT_METADATA_TABLE; it is damaged.
+    """
     inside = SubStorage(storage, METADATA)
     with _as_metadata_damage(inside):
-        own = load_active(inside, METADATA_TABLE_TIMELINE)
-    return MetadataTable(storage, config, timeline, own, history)
+        return load_active(inside, METADATA_TABLE_TIMELINE)
+
+
+def _small_files(slices: Iterable[MetadataSlice]) -> list[str]:
+    files = (file for one in slices for file in (one.base, *one.logs) if file is not None)
+    return [file.path for file in files if file.size_bytes <= WHOLE_FILE_BYTES_MAX]
 
 
 class MetadataTable:
@@ -132,7 +146,7 @@ class MetadataTable:
         history: HistoryTimeline | None = None,
     ) -> None:
         self._data_storage = storage
-        self._storage = SubStorage(storage, METADATA)
+        self._storage: Storage = SubStorage(storage, METADATA)
         self._config = config
         self._timeline = timeline
         self._history = history or HistoryTimeline(storage, table_layout(config).history)
@@ -359,6 +373,9 @@ class MetadataTable:
         if known is None:
             with _as_metadata_damage(self._storage):
                 known = self._partitions[partition] = self._load_partition(partition)
+            if partition == FILES and self._storage.is_distant:
+                # Whoever asks for files needs all that is said of them.
+                self._storage = PrefetchedStorage(self._storage, _small_files(known.slices))
         return known
 
     def _load_partition(self, partition: str) -> _Partition:

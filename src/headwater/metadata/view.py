@@ -25,7 +25,7 @@ from headwater.errors import CorruptTableError, NotFoundError
 from headwater.format.properties import check_table_checksum, parse_properties
 from headwater.kernel.layout import PROPERTIES
 from headwater.kernel.table_config import table_layout
-from headwater.kernel.timeline.active import load_active
+from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.view.committed_files import CommittedFiles
 from headwater.kernel.view.file_source import FileSource
@@ -33,9 +33,9 @@ from headwater.kernel.view.table_view import TableView, ViewStart, load_view_sta
 from headwater.metadata.files_partition import MetadataFiles
 from headwater.metadata.indexed_files import IndexedFiles
 from headwater.metadata.partition_kinds import PartitionKind
-from headwater.metadata.table import MetadataTable, load_metadata_table
+from headwater.metadata.table import MetadataTable, load_own_timeline
 from headwater.model.instant import InstantTime
-from headwater.seams.storage import Storage
+from headwater.seams.storage import Storage, both_at_once
 
 log = logging.getLogger(__name__)
 
@@ -159,12 +159,11 @@ class _Indexes:
         if PartitionKind.FILES not in self._config.metadata_partitions:
             return None
         try:
-            config = self._config_of_now()
+            config, own = self._load_both()
             if PartitionKind.FILES not in config.metadata_partitions:
                 return None
-            table = load_metadata_table(
-                self._storage, config, self._start.timeline, history=self._start.reader.history
-            )
+            timeline, history = self._start.timeline, self._start.reader.history
+            table = MetadataTable(self._storage, config, timeline, own, history)
             reason = table.is_behind or self._what_is_ahead(table)
         except (NotFoundError, CorruptTableError) as error:
             self.distrust(error)
@@ -172,6 +171,11 @@ class _Indexes:
         if reason is not None:
             self.distrust(reason)
         return table
+
+    def _load_both(self) -> tuple[TableConfig, Timeline]:
+        """Load the config of now and the timeline of the metadata table."""
+        storage = self._storage
+        return both_at_once(storage, self._config_of_now, lambda: load_own_timeline(storage))
 
     def _config_of_now(self) -> TableConfig:
         properties = parse_properties(self._storage.read(PROPERTIES), path=PROPERTIES)

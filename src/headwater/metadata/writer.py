@@ -12,7 +12,7 @@ from headwater.errors import ErrorKind, UnsupportedError
 from headwater.format.avro.schema import parse_avro_schema
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt
-from headwater.kernel.txn.metadata_commit import load_index_partitions
+from headwater.kernel.txn.metadata_commit import index_partitions_of, load_planned
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.metadata.definitions import load_index_definitions
 from headwater.metadata.derive import Deriver, with_logs_prefetched
@@ -23,6 +23,7 @@ from headwater.metadata.view import load_view
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import DataFile
 from headwater.model.instant import Action, Instant, State
+from headwater.seams.storage import both_at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,15 @@ class MetadataWriter:
 
     def _update(self, attempt: Attempt, change: TableChange, schema: str | None) -> MetadataUpdate:
         storage, layout = self.table.storage, self.table.layout
-        timeline = load_active(storage, layout.timeline)
+        timeline, config = both_at_once(
+            storage, lambda: load_active(storage, layout.timeline), self.table.load_config
+        )
         return MetadataUpdate(
             storage,
             layout,
             change,
             attempt.attempt,
-            load_index_partitions(storage, self.table.clock, layout, timeline),
+            index_partitions_of(config) or load_planned(storage, layout, timeline),
             partial(self._deriver, change, schema),
             self._load_in_use,
             timeline,

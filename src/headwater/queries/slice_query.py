@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.config.table import TableConfig
+from headwater.files.ahead import with_files_at_hand
 from headwater.model.files import FileSlice
 from headwater.queries.predicate import Predicate
 from headwater.queries.pruning import key_predicate, matching_row_groups
@@ -88,8 +89,8 @@ def read_slices(query: SliceQuery, slices: list[FileSlice]) -> Batches:
         UnsupportedError: the table's merge rule cannot be honoured.
     """
     storage = open_storage(query.storage_uri, query.storage_options)
-    for file_slice in slices:
-        yield from read_slice(storage, query, file_slice)
+    for at_hand, file_slice in with_files_at_hand(storage, slices):
+        yield from read_slice(at_hand, query, file_slice)
 
 
 def read_slice(

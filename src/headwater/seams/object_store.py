@@ -102,6 +102,10 @@ class ObjectStorage:
     def can_replace(self) -> bool:
         return True
 
+    @property
+    def is_distant(self) -> bool:
+        return True
+
     def __repr__(self) -> str:
         return f"ObjectStorage({self._uri!r})"
 
@@ -148,8 +152,9 @@ class ObjectStorage:
     def read_many(self, paths: Iterable[str]) -> list[bytes | None]:
         return self.at_once(self._read_or_none, [*paths])
 
-    def open_input(self, path: str) -> BinaryIO:
-        size_bytes = self.info(path).size_bytes
+    def open_input(self, path: str, size_bytes: int | None = None) -> BinaryIO:
+        if size_bytes is None:
+            size_bytes = self.info(path).size_bytes
         source = RangeInput(lambda start, length: self.read_range(path, start, length), size_bytes)
         # A raw file has all of a BinaryIO but the name.
         return cast("BinaryIO", source)

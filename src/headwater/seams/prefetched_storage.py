@@ -47,6 +47,10 @@ class PrefetchedStorage:
     def can_replace(self) -> bool:
         return self._storage.can_replace
 
+    @property
+    def is_distant(self) -> bool:
+        return self._storage.is_distant
+
     def read(self, path: str) -> bytes:
         data = self._at_hand(path)
         return self._storage.read(path) if data is None else data
@@ -65,9 +69,9 @@ class PrefetchedStorage:
         found = self._fetched | dict(zip(others, self._storage.read_many(others), strict=True))
         return [found[path] for path in wanted]
 
-    def open_input(self, path: str) -> BinaryIO:
+    def open_input(self, path: str, size_bytes: int | None = None) -> BinaryIO:
         data = self._at_hand(path)
-        return self._storage.open_input(path) if data is None else BytesIO(data)
+        return self._storage.open_input(path, size_bytes) if data is None else BytesIO(data)
 
     def info(self, path: str) -> ObjectInfo:
         return self._storage.info(path)

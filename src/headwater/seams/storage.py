@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO, NamedTuple, Protocol, TypeVar
+from typing import BinaryIO, NamedTuple, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -74,6 +74,11 @@ class Storage(Protocol):
         """Whether `replace` works on this store."""
         ...
 
+    @property
+    def is_distant(self) -> bool:
+        """Whether a call takes so long that it pays to read small objects whole, and ahead."""
+        ...
+
     def read(self, path: str) -> bytes: ...
 
     def read_versioned(self, path: str) -> StoredObject: ...
@@ -86,8 +91,11 @@ class Storage(Protocol):
         """Read several objects, concurrently where that helps; None stands for an absent one."""
         ...
 
-    def open_input(self, path: str) -> BinaryIO:
-        """Open an object for reading parts of it, in any order; the caller closes it."""
+    def open_input(self, path: str, size_bytes: int | None = None) -> BinaryIO:
+        """Open an object for reading parts of it, in any order; the caller closes it.
+
+        Who knows its size saves asking for it; an object that is absent then shows when it is read.
+        """
         ...
 
     def info(self, path: str) -> ObjectInfo: ...
@@ -154,3 +162,10 @@ class Storage(Protocol):
         of the first item that has one is raised.
         """
         ...
+
+
+def both_at_once(storage: Storage, first: Callable[[], T], second: Callable[[], R]) -> tuple[T, R]:
+    """Return what two loads give that do not depend on each other."""
+    loads: list[Callable[[], object]] = [first, second]
+    one, other = storage.at_once(lambda load: load(), loads)
+    return cast("T", one), cast("R", other)

@@ -36,6 +36,10 @@ class SubStorage:
     def can_replace(self) -> bool:
         return self._storage.can_replace
 
+    @property
+    def is_distant(self) -> bool:
+        return self._storage.is_distant
+
     def __repr__(self) -> str:
         return f"SubStorage({self._storage!r}, {self._folder!r})"
 
@@ -51,8 +55,8 @@ class SubStorage:
     def read_many(self, paths: Iterable[str]) -> list[bytes | None]:
         return self._storage.read_many([self._whole(path) for path in paths])
 
-    def open_input(self, path: str) -> BinaryIO:
-        return self._storage.open_input(self._whole(path))
+    def open_input(self, path: str, size_bytes: int | None = None) -> BinaryIO:
+        return self._storage.open_input(self._whole(path), size_bytes)
 
     def info(self, path: str) -> ObjectInfo:
         return self._relative(self._storage.info(self._whole(path)))

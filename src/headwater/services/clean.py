@@ -264,8 +264,7 @@ def _floor_of(
 
 def execute_clean_task(context: TaskContext, task: CleanTask, storage: Storage) -> int:
     """Delete the files of a task. Safe to run twice, and at the same time on two machines."""
-    for path in task.paths:
-        storage.delete(path)
+    storage.delete_many(task.paths)
     return len(task.paths)
 
 

@@ -61,6 +61,10 @@ from headwater.slice.merged_slice import encoded_schema, open_merged
 _COMPACT = "COMPACT"
 
 
+# From here on files are read in parts, as columns are needed.
+_LARGE_MB = 8
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionTask:
     """One file group to compact."""
@@ -68,6 +72,8 @@ class CompactionTask:
     job: RewriteJob
     slice: FileSlice
     log_bytes: int
+    is_small: bool = False
+    """Whether all that is read of it fits into a few megabytes, by its plan."""
 
 
 # The plan.
@@ -169,8 +175,9 @@ def execute_compaction_task(context: TaskContext, task: CompactionTask) -> list[
         CorruptTableError: a file is missing or damaged.
         UnsupportedError: the table's merge rule cannot be honoured.
     """
-    output = RewriteOutput(task.job, context)
     job, one = task.job, task.slice
+    small = [file.path for file in one.files()] if task.is_small else ()
+    output = RewriteOutput(job, context, small)
     base = output.base_file(one.group)
     schema = encoded_schema(output.slice_reader, [one])
     with open_merged(output.slice_reader, one, schema) as found:
@@ -277,6 +284,7 @@ def _execute(table: TableContext, attempt: Attempt, poll: Poll) -> CommitMetadat
                 job=job,
                 slice=one,
                 log_bytes=int((operation.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)),
+                is_small=(operation.metrics or {}).get("TOTAL_IO_READ_MB", _LARGE_MB) < _LARGE_MB,
             )
         )
     engine = table.engine_for(planned_bytes(one.metrics for one in plan.operations or ()))

@@ -41,6 +41,7 @@ from headwater.model.plans import CompactionOperation
 from headwater.operations.committing import SCHEMA_KEY, TOKEN_KEY
 from headwater.operations.tasks.group_writer import NO_PREVIOUS_COMMIT
 from headwater.seams.open_storage import open_storage
+from headwater.seams.prefetched_storage import PrefetchedStorage
 from headwater.seams.storage import Storage
 from headwater.slice.reader import SliceReader
 
@@ -79,9 +80,11 @@ class RewriteJob:
 class RewriteOutput:
     """Where one task writes, and how it reads what it writes anew."""
 
-    def __init__(self, job: RewriteJob, context: TaskContext) -> None:
+    def __init__(self, job: RewriteJob, context: TaskContext, small: Iterable[str] = ()) -> None:
+        """`small` are files that the task reads, and that are fetched together from far away."""
         self.storage = open_storage(job.storage_uri, job.storage_options)
-        self.slice_reader = job.slice_reader(self.storage)
+        near = PrefetchedStorage(self.storage, small) if self.storage.is_distant else self.storage
+        self.slice_reader = job.slice_reader(near)
         self._job = job
         self._token = write_token(context.task, job.attempt, context.task_attempt)
         self._markers = DirectMarkers(self.storage, job.instant_time)

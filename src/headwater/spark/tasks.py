@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from headwater.config.files import FileConfig
 from headwater.config.spark import SparkConfig
 from headwater.engine.engine import Engine, Poll, TaskContext, never_stops
-from headwater.engine.inline import InlineEngine
+from headwater.engine.inline import AtOnce, InlineEngine, one_by_one
 from headwater.errors import HeadwaterError
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
@@ -48,9 +48,17 @@ _OUTCOME = "outcome"
 
 
 def engine_for(
-    size_bytes: int, *, files: FileConfig, spark_config: SparkConfig, clock: Clock, ids: Ids
+    size_bytes: int,
+    *,
+    files: FileConfig,
+    spark_config: SparkConfig,
+    clock: Clock,
+    ids: Ids,
+    at_once: AtOnce = one_by_one,
 ) -> Engine:
     """Return the engine for work on so many bytes of files.
+
+    `at_once` is how tasks in this process wait for the store of the table.
 
     Spark, if there is an active session and the work is more than this process does as fast: the
     same bound as for writes.
@@ -58,7 +66,7 @@ def engine_for(
     session = SparkSession.getActiveSession()
     is_small = 0 < files.inline_bytes >= size_bytes
     if session is None or is_small:
-        return InlineEngine()
+        return InlineEngine(at_once)
     return SparkEngine(session, clock, ids, spark_config)
 
 

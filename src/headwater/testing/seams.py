@@ -37,6 +37,7 @@ class SimStorage:
     page_size: int = 1000
     uri: str = "sim://table"
     can_replace: bool = True
+    is_distant: bool = False
 
     def read(self, path: str) -> bytes:
         data: bytes = self.call(Op(Kind.READ, path))
@@ -60,7 +61,7 @@ class SimStorage:
         except NotFoundError:
             return None
 
-    def open_input(self, path: str) -> BinaryIO:
+    def open_input(self, path: str, size_bytes: int | None = None) -> BinaryIO:
         return BytesIO(self.read(path))
 
     def info(self, path: str) -> ObjectInfo:

@@ -105,8 +105,8 @@ class Heartbeat:
         if self._beats_in != this_process():
             return
         self._timer.cancel()
-        self._tidy(self._storage.delete, heartbeat_path(self._attempt.instant))
-        self._tidy(self._storage.delete, self._attempt.path)
+        ended = [heartbeat_path(self._attempt.instant), self._attempt.path]
+        self._tidy(lambda _: self._storage.delete_many(ended), self._attempt.path)
 
     def release(self) -> None:
         """Stop after a failure: others need not wait, yet the attempt's number stays taken."""

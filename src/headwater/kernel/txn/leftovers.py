@@ -19,8 +19,10 @@ from headwater.seams.storage import Storage
 def load_leftovers(storage: Storage) -> dict[InstantTime, list[str]]:
     """Return the instants that anything beside the timeline names, with the paths of attempts."""
     found: dict[InstantTime, list[str]] = {}
-    for folder in (ATTEMPTS, HEARTBEATS, MARKERS, DETECTION):
-        for info in storage.list_tree(folder):
+    folders = (ATTEMPTS, HEARTBEATS, MARKERS, DETECTION)
+    listed = storage.at_once(storage.list_tree, folders)
+    for folder, infos in zip(folders, listed, strict=True):
+        for info in infos:
             name = info.path.removeprefix(f"{folder}/").partition("/")[0]
             if is_instant_time(name):
                 attempts = found.setdefault(InstantTime(name), [])

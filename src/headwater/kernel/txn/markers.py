@@ -13,7 +13,7 @@ for whoever rolls T back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import StrEnum, unique
 from typing import NamedTuple, Protocol
 
@@ -70,6 +70,22 @@ class DirectMarkers:
     def create(self, marker: Marker) -> None:
         create_marker(self._storage, self._time, marker)
 
+    def create_all(self, markers: Iterable[Marker]) -> None:
+        """Create several, as `create` does each."""
+        self._storage.put_many({marker_path(self._time, marker): b"" for marker in markers})
+
+
+def announce_all(markers: Markers, some: Sequence[Marker]) -> None:
+    """Create several markers, all at once where each is a file of its own.
+
+    Raises: as `Markers.create`.
+    """
+    if isinstance(markers, DirectMarkers) and len(some) > 1:
+        markers.create_all(some)
+    else:
+        for marker in some:
+            markers.create(marker)
+
 
 def marker_name(marker: Marker) -> str:
     return f"{marker.data_path}{_INFIX}{marker.kind}"
@@ -110,8 +126,7 @@ def delete_unlisted_files(storage: Storage, time: InstantTime, listed: Collectio
 def delete_unlisted(storage: Storage, markers: Iterable[Marker], listed: Collection[str]) -> int:
     """Delete the files that are announced but not listed; return how many there were."""
     unlisted = [marker.data_path for marker in markers if marker.data_path not in listed]
-    for path in unlisted:
-        storage.delete(path)
+    storage.delete_many(unlisted)
     return len(unlisted)
 
 
@@ -120,5 +135,4 @@ def delete_markers(storage: Storage, time: InstantTime, *, had_detection: bool =
     # Markers last: whoever tidies up after a crash goes by them.
     notes = (detection_folder(time),) if had_detection else ()
     for folder in (*notes, marker_folder(time)):
-        for info in storage.list_tree(folder):
-            storage.delete(info.path)
+        storage.delete_many([info.path for info in storage.list_tree(folder)])

@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from headwater.config.table import TableConfig
 from headwater.errors import ConflictError, ErrorKind, Retry
 from headwater.kernel.layout import METADATA, METADATA_TIMELINE, TableLayout
 from headwater.kernel.table_config import load_table_config
@@ -102,8 +103,12 @@ def load_index_partitions(
         CorruptTableError: table config or a plan is damaged.
     """
     config = load_table_config(storage, clock)
-    names = frozenset({*config.metadata_partitions, *config.metadata_partitions_inflight})
-    return names or load_planned(storage, layout, timeline)
+    return index_partitions_of(config) or load_planned(storage, layout, timeline)
+
+
+def index_partitions_of(config: TableConfig) -> frozenset[str]:
+    """Return the partitions of the metadata table that are in use or being built."""
+    return frozenset({*config.metadata_partitions, *config.metadata_partitions_inflight})
 
 
 def load_planned(storage: Storage, layout: TableLayout, timeline: Timeline) -> frozenset[str]:

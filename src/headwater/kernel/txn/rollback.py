@@ -322,8 +322,9 @@ class _Deletions:
 
 def _instants_with_leftovers(storage: Storage) -> set[InstantTime]:
     """Return the instants that any attempt, heartbeat or marker in storage names."""
+    folders = (ATTEMPTS, HEARTBEATS, MARKERS)
     return {
         InstantTime(info.path.removeprefix(f"{folder}/").partition("/")[0])
-        for folder in (ATTEMPTS, HEARTBEATS, MARKERS)
-        for info in storage.list_tree(folder)
+        for folder, infos in zip(folders, storage.at_once(storage.list_tree, folders), strict=True)
+        for info in infos
     }

@@ -26,6 +26,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, Protocol, TypedDict, TypeVar, assert_never
 
 import pyarrow as pa
@@ -65,7 +66,7 @@ from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.components import Components
 from headwater.seams.lock import HeldLock
 from headwater.seams.mutex import PerThread
-from headwater.seams.storage import Storage
+from headwater.seams.storage import Storage, both_at_once
 
 log = logging.getLogger(__name__)
 
@@ -277,10 +278,21 @@ class LockTransaction:
         storage = self._components.storage
         timeline = load_active(storage, self._layout.timeline)
         needs = step.needs(timeline)
-        numbers = {
-            time: load_newest_number(storage, time)
-            for time in (*needs.attempt_numbers, *needs.attempts)
-        }
+        index_partitions: frozenset[str] | None = None
+        claimed = (*needs.attempt_numbers, *needs.attempts)
+
+        def load_numbers() -> dict[InstantTime, int]:
+            found = storage.at_once(partial(load_newest_number, storage), claimed)
+            return dict(zip(claimed, found, strict=True))
+
+        def load_indexes() -> frozenset[str]:
+            clock = self._components.clock
+            return load_index_partitions(storage, clock, self._layout, timeline)
+
+        if storage.is_distant and claimed and needs.indexes:
+            numbers, index_partitions = both_at_once(storage, load_numbers, load_indexes)
+        else:
+            numbers = load_numbers()
         seen = {}
         for time in needs.attempts:
             attempt = load_attempt(storage, time, numbers[time]) if numbers[time] else None
@@ -305,11 +317,7 @@ class LockTransaction:
             cancel_count=_load_count(storage) if needs.cancel_count else None,
             changes=changes,
             keys=keys,
-            index_partitions=(
-                load_index_partitions(storage, self._components.clock, self._layout, timeline)
-                if needs.indexes
-                else frozenset()
-            ),
+            index_partitions=(index_partitions or load_indexes() if needs.indexes else frozenset()),
             metadata_names={t: load_metadata_names(storage, t) for t in needs.metadata_names},
             **self._load_table(timeline, needs),
         )

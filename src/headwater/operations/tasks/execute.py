@@ -65,6 +65,7 @@ def execute_write(
         for partition, groups in groupby(buffer.drain(), key=lambda item: item[0].partition):
             numbered = ((group.number, rows) for group, rows in groups)
             stats += writer.write_partition(partition, numbered)
+        writer.flush()
     return stats
 
 

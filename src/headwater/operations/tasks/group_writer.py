@@ -42,7 +42,6 @@ from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
 from headwater.errors import AlreadyExistsError, check
 from headwater.files.base_files import open_base_file
-from headwater.files.new_files import create_data_file
 from headwater.format.bloom import BloomFilterBuilder
 from headwater.format.log.blocks import encode_data_block, encode_delete_blocks, log_file_bytes
 from headwater.format.parquet.base_file import BaseFileReader, BaseFileStats, write_base_file
@@ -50,11 +49,12 @@ from headwater.format.partition_metadata import (
     encode_partition_metadata,
     partition_metadata_path,
 )
-from headwater.kernel.txn.markers import Marker, MarkerKind, Markers
+from headwater.kernel.txn.markers import Marker, MarkerKind, Markers, announce_all
 from headwater.markers.abort_signal import AbortSignal
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.operations.plan import INSERTS, Operation, WritePlan, has_room
+from headwater.operations.tasks.gathered_files import Announced, GatheredFiles
 from headwater.operations.tasks.inserts import plan_inserts
 from headwater.operations.tasks.leaving import split_leaving
 from headwater.seams.storage import Storage
@@ -88,6 +88,11 @@ class GroupWriter:
         self._schema = self._reader.schema
         self._numbered_rows = plan.first_row()
         self._made_partitions: set[str] = set()
+        self._new_files = GatheredFiles(
+            storage,
+            self._announce,
+            gathers=storage.is_distant and plan.announcing.detection is None,
+        )
 
     def write_partition(
         self, partition: str, groups: Iterable[tuple[int, pa.Table]]
@@ -373,8 +378,7 @@ class GroupWriter:
     ) -> WriteStat:
         log = LogFile(*group, self._plan.instant_time, 1, self._token)
         data = log_file_bytes(blocks)
-        self._announce(log, MarkerKind.APPEND)
-        create_data_file(self._storage, log.path, data)
+        self._new_files.add(log, MarkerKind.APPEND, data)
         return WriteStat(
             file_id=group.file_id,
             path=log.path,
@@ -441,10 +445,9 @@ class GroupWriter:
         *,
         row_count_max: int,
     ) -> BaseFileStats:
-        self._announce(base, kind)
         if self._stop is not None:
             batches = self._stop.watched(batches)
-        with self._storage.open_output(base.path) as sink:
+        with self._new_files.open(base, kind) as sink:
             return write_base_file(
                 batches,
                 self._schema,
@@ -466,18 +469,24 @@ class GroupWriter:
             keys_max=max(keys_per_row, files.bloom_keys_max),
         )
 
-    def _announce(self, file: BaseFile | LogFile, kind: MarkerKind) -> None:
-        """Publish that a file is about to be written, and its partition if that is new."""
-        self._markers.create(Marker(file.path, kind))
-        partition = file.partition
-        if partition in self._plan.groups.known_partitions or partition in self._made_partitions:
-            return
+    def flush(self) -> None:
+        """See to it that all files are there whose stats were given."""
+        self._new_files.flush()
+
+    def _announce(self, files: Sequence[Announced]) -> None:
+        """Publish that files are about to be written, and their partitions if those are new."""
+        announce_all(self._markers, [Marker(file.path, kind) for file, kind in files])
+        known = {*self._plan.groups.known_partitions, *self._made_partitions}
+        new = sorted({file.partition for file, _ in files} - known)
+        self._storage.at_once(self._make_partition, new)
+        self._made_partitions.update(new)
+
+    def _make_partition(self, partition: str) -> None:
         with suppress(AlreadyExistsError):
             self._storage.put_if_absent(
                 partition_metadata_path(partition),
                 encode_partition_metadata(partition, self._plan.instant_time),
             )
-        self._made_partitions.add(partition)
 
     def _with_meta_columns(self, rows: pa.Table, partition: str, file_name: str) -> pa.Table:
         first_row = self._numbered_rows

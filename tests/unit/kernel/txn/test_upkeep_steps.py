@@ -196,7 +196,7 @@ def test_n_67_an_index_that_was_dropped_again_is_still_to_be_rebuilt(
 
 def test_a_dead_attempt_of_a_plan_is_taken_off_the_metadata_table_first() -> None:
     mine = attempt(U, 2)
-    step = RevertToRequested(mine, has_indexes=True)
+    step = RevertToRequested(mine)
     names = (f"{U}.deltacommit.requested", f"{U}_{R}.deltacommit")
     at = prefix(
         f"{U}.compaction.requested",

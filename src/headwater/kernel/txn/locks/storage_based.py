@@ -53,6 +53,9 @@ VALIDITY_MS_MIN = 10_000
 RENEWALS_PER_VALIDITY_MIN = 10
 WRITE_ATTEMPT_COUNT_MAX = 3
 
+# Far below any lease, and above what a transaction takes on a store that answers soon.
+_ASKED_AGAIN_AFTER_MS = 1_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageLock:
@@ -161,6 +164,7 @@ class StorageBasedLockProvider:
         self.validity_ms = validity_ms
         self.renew_ms = renew_ms
         self.on_lost = on_lost
+        self._released: dict[str, tuple[StorageLock, str]] = {}
 
     @property
     def name(self) -> str:
@@ -232,6 +236,13 @@ class StorageBasedLockProvider:
         except NotFoundError:
             return None
 
+    def remember_released(self, key: str, lock: StorageLock, version: str) -> None:
+        """Keep what this process left of a lock, so that it can take it again without a look."""
+        self._released[key] = (lock, version)
+
+    def forget_released(self, key: str) -> tuple[StorageLock, str] | None:
+        return self._released.pop(key, None)
+
     def is_over(self, lock: StorageLock) -> bool:
         """Whether the lock may be taken: released, or past its validity for certain."""
         return lock.expired or self.clock.now_ms() > lock.valid_until_ms + CLOCK_DRIFT_MS
@@ -257,6 +268,19 @@ class _Attempt:
         self._home = self._new_home()
 
     def take(self) -> Lease | None:
+        return self._take_released() or self._take_found()
+
+    def _take_released(self) -> Lease | None:
+        """Take the lock as this process left it, if nobody had it since."""
+        released = self._provider.forget_released(self._key)
+        if released is None:
+            return None
+        lock = self._home.write_first(token=next_token(released[0]), version=released[1])
+        if lock is None or lock.expired or not self._home.owns(lock):
+            return None
+        return self._finish(lock)
+
+    def _take_found(self) -> Lease | None:
         found = self._provider.load(self._key)
         lock = self._home.parse(found)
         if lock is not None and lock.expired and self._home.owns(lock):
@@ -313,6 +337,9 @@ class _ObjectHome:
         self._key = key
         self._path = provider.path_of(key)
         self._writes = SentWrites(provider.clock)
+        self._written: tuple[StorageLock, str] | None = None
+        """What this acquisition wrote last, and its version if the store told."""
+        self._seen_mine_ms: int | None = None
 
     def parse(self, found: StoredObject | None) -> StorageLock | None:
         return None if found is None else parse_storage_lock(found.data, self._path)
@@ -352,7 +379,19 @@ class _ObjectHome:
         return lock
 
     def is_mine(self) -> bool:
-        return self._mine() is not None
+        """Whether the lock is this acquisition's.
+
+        A distant store is not asked again for a moment after it has said so: what is written then
+        could as well have been longer on its way.
+        """
+        now_ms = self._clock.monotonic_ms()
+        seen_ms = self._seen_mine_ms
+        is_recent = seen_ms is not None and now_ms - seen_ms < _ASKED_AGAIN_AFTER_MS
+        if is_recent and self._storage.is_distant:
+            return True
+        is_mine = self._mine() is not None
+        self._seen_mine_ms = now_ms if is_mine else None
+        return is_mine
 
     def holder(self) -> LockInfo | None:
         return self._provider.inspect(self._key)
@@ -383,9 +422,13 @@ class _ObjectHome:
     def give_up(self) -> None:
         for attempt in range(1, WRITE_ATTEMPT_COUNT_MAX + 1):
             try:
-                if (mine := self._mine()) is not None:
+                # What was written last is still there, unless a renewal came in between.
+                mine = self._written if attempt == 1 else None
+                if (mine := mine or self._mine()) is not None:
                     lock, version = mine
                     self._put(replace(lock, expired=True), version)
+                    if self._written is not None:
+                        self._provider.remember_released(self._key, *self._written)
                 return
             except ConflictError:
                 continue
@@ -410,7 +453,11 @@ class _ObjectHome:
         return lock, found.version
 
     def _put(self, lock: StorageLock, version: str | None) -> None:
+        sent_ms = self._clock.monotonic_ms()
+        self._written = None
         if version is None:
             self._storage.put_if_absent(self._path, lock.encode())
         else:
-            self._storage.replace(self._path, lock.encode(), version=version)
+            new_version = self._storage.replace(self._path, lock.encode(), version=version)
+            self._written = (lock, new_version)
+        self._seen_mine_ms = sent_ms
