@@ -17,16 +17,21 @@ _CONNECTIONS_MAX = 4_096
 """Every task of a large cluster may hold one connection; more than this is something else."""
 _CONNECTIONS_MIN = 16
 
+BACKLOG = 64
+"""How many connections are taken at once. The event loop takes as many before it looks at any."""
 REQUEST_S_MAX = 20.0
 """How long a client may take to send a request; one of ours takes milliseconds."""
 
 
 def connections_max() -> int:
-    """Return how many connections there may be: half of the descriptors stay with the process."""
+    """Return how many connections there may be: a fourth of what the process may open.
+
+    For a moment there are more, `BACKLOG` at a time, before those too many are closed.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _CONNECTIONS_MAX
-    return max(_CONNECTIONS_MIN, min(_CONNECTIONS_MAX, soft // 2))
+    return max(_CONNECTIONS_MIN, min(_CONNECTIONS_MAX, soft // 4))
 
 
 class BoundedProtocol(H11Protocol):

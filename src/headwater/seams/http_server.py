@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 import uvicorn
 
 from headwater.errors import InvalidInputError, check
-from headwater.seams.bounded_http import REQUEST_S_MAX, BoundedProtocol, connections_max
+from headwater.seams.bounded_http import BACKLOG, REQUEST_S_MAX, BoundedProtocol, connections_max
 from headwater.seams.network import LOOPBACK
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class HttpServer:
         """Take the port; 0 means any that is free.
 
         Args:
-            connection_count_max: more are closed at once; None: half of what this process may open.
+            connection_count_max: more are closed at once; None: a fourth of what this process may open.
             request_s_max: a connection is closed whose request takes longer to arrive.
 
         Raises:
@@ -65,6 +65,7 @@ class HttpServer:
                 # Called like a class; the signature asks for one.
                 http=cast("type[asyncio.Protocol]", bounded),
                 ws="none",
+                backlog=BACKLOG,
                 log_config=None,  # The logging of this process is not ours to configure.
                 access_log=False,
                 server_header=False,

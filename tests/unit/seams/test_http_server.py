@@ -160,10 +160,10 @@ def get_once_there_is_room(port: int) -> bytes:
             return get(port)[0]
 
 
-def test_half_of_the_descriptors_stay_with_the_process() -> None:
+def test_most_of_the_descriptors_stay_with_the_process() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1_000, hard))
-        assert connections_max() == 500
+        assert connections_max() == 250
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
