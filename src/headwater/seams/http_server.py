@@ -46,7 +46,7 @@ class HttpServer:
         """Take the port; 0 means any that is free.
 
         Args:
-            connection_count_max: more are closed at once; None: a fourth of what this process may open.
+            connection_count_max: more are closed at once; None: see `connections_max`.
             request_s_max: a connection is closed whose request takes longer to arrive.
 
         Raises:
