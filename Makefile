@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-spark test-cluster test-long test-more test-writers test-indexing chaos hudi test-hudi stores test-stores test-all sim sim-long check demo bench bench-hudi docs clean
+.PHONY: help install java fmt lint types layers test unit test-spark test-cluster test-long test-more fuzz test-writers test-indexing chaos hudi test-hudi stores test-stores test-all sim sim-long check demo bench bench-hudi docs clean
 
 # Tests start many processes, which would each compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -63,6 +63,9 @@ test-long: test-writers test-indexing chaos test-more ## what takes minutes: tho
 
 test-more: install java ## tests with more rows, shapes and examples than make test takes
 	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores --ignore=tests/processes
+
+fuzz: install ## damaged bytes for every parser, and every single bit of small files
+	@HEADWATER_FUZZ_INPUTS=$${HEADWATER_FUZZ_INPUTS:-40000} $(PYTEST) -m long tests/unit/fuzz tests/unit/format/test_flipped_bits.py
 
 test-writers: install ## eight writer processes, fifty commits each, some of them killed
 	@HEADWATER_TEST_WRITERS=8 HEADWATER_TEST_COMMITS=50 $(RECORDED) $(PYTEST) -m "" tests/processes/test_writer_processes.py

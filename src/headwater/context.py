@@ -17,6 +17,7 @@ from headwater.config.lock import LockConfig
 from headwater.config.markers import MarkerConfig
 from headwater.config.metadata import MetadataConfig
 from headwater.config.plans import PlanConfig
+from headwater.config.secrets import shown_options
 from headwater.config.table import TableConfig
 from headwater.config.write import WriteConfig
 from headwater.engine.inline import EngineFor, inline_engine
@@ -77,6 +78,11 @@ class TableContext:
             stored_config=config,
             options=options or {},
         )
+
+    def __post_init__(self) -> None:
+        # Whoever prints a table, a plan or an error with options in it shows no secret.
+        object.__setattr__(self, "options", shown_options(self.options))
+        object.__setattr__(self, "unknown_options", shown_options(self.unknown_options))
 
     @property
     def config(self) -> TableConfig:

@@ -101,6 +101,28 @@ def test_spark_prunes_columns_of_a_scan(spark: SparkSession, tmp_path: Path) -> 
     assert "ReadSchema: struct<n:int>" in plan
 
 
+def test_a_bit_that_fell_over_fails_sparks_own_scan_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "table")
+    table = hw.create_table(
+        uri,
+        schema="id string, city string",
+        record_key="id",
+        buckets=1,
+        options={"hoodie.parquet.compression.codec": "uncompressed"},
+    )
+    table.insert(pa.table({"id": ["a", "b", "c"], "city": ["city-a", "city-b", "city-c"]}))
+    (file,) = (tmp_path / "table").glob("*.parquet")
+    content = bytearray(file.read_bytes())
+    content[content.index(b"city-b")] ^= 1
+    file.write_bytes(bytes(content))
+    with pytest.raises(Exception, match="FAILED_READ_FILE"):
+        hw.open_table(uri).read().collect()
+    unverified = hw.open_table(uri, {"headwater.read.verify.checksums": "false"})
+    assert "bity-b" in [row.city for row in unverified.read().collect()]
+
+
 def test_an_unknown_column_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no column nope"):
         a_table(tmp_path).read(["nope"])

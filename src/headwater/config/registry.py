@@ -46,6 +46,7 @@ from headwater.config.option import (
 )
 from headwater.config.option_config import OptionConfig
 from headwater.config.plans import PlanConfig
+from headwater.config.secrets import HIDDEN, Options, is_secret, without_values
 from headwater.config.spark import SparkConfig
 from headwater.config.table_options import MERGE_MODE, TABLE_OPTIONS, TABLE_PREFIXES
 from headwater.config.table_services import TableServicesConfig
@@ -103,7 +104,7 @@ class CheckedOptions:
 
     @property
     def all(self) -> dict[str, str]:
-        return {**self.known, **self.unknown}
+        return Options({**self.known, **self.unknown})
 
 
 def check_options(given: Mapping[str, Any] | None) -> CheckedOptions:
@@ -125,7 +126,8 @@ def check_options(given: Mapping[str, Any] | None) -> CheckedOptions:
         option = _BY_NAME.get(key)
         refusal = None if text is None else _refusal(key, text)
         if text is None:
-            invalid.append(f"{key} must be text, a number or a boolean, got {value!r}")
+            told = HIDDEN if is_secret(key) else repr(value)
+            invalid.append(f"{key} must be text, a number or a boolean, got {told}")
         elif option is not None:
             problem = _problem_of_known(option, key, text, known)
             if problem is not None:
@@ -146,7 +148,10 @@ def check_options(given: Mapping[str, Any] | None) -> CheckedOptions:
             unsupported.append(refusal)
     if not invalid:
         invalid = _cross_option_problems(known)
-    _raise_problems(invalid, unsupported)
+    _raise_problems(
+        [without_values(problem, given or {}) for problem in invalid],
+        [without_values(problem, given or {}) for problem in unsupported],
+    )
     for why, key in harmless.items():
         warnings.warn(f"{key} has no effect here: {why}", HarmlessOptionWarning, stacklevel=3)
     unread = [key for key in sorted(unknown) if harmless_reason(key) is None]
@@ -157,7 +162,7 @@ def check_options(given: Mapping[str, Any] | None) -> CheckedOptions:
             UnknownOptionWarning,
             stacklevel=3,
         )
-    return CheckedOptions(known=known, unknown=unknown)
+    return CheckedOptions(known=Options(known), unknown=Options(unknown))
 
 
 def fate_of(key: str) -> tuple[Fate, str]:

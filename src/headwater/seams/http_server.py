@@ -10,11 +10,13 @@ import asyncio
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import uvicorn
 
 from headwater.errors import InvalidInputError, check
+from headwater.seams.bounded_http import BACKLOG, REQUEST_S_MAX, BoundedProtocol, connections_max
 from headwater.seams.network import LOOPBACK
 
 T = TypeVar("T")
@@ -22,8 +24,6 @@ T = TypeVar("T")
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 
-# Every task of a large cluster may hold one connection; more than this is something else.
-_CONNECTIONS_MAX = 4_096
 # Idle connections of tasks that compute for minutes are closed; their clients connect again.
 _IDLE_S_MAX = 30
 # How long requests under way may take once the server is told to stop.
@@ -34,24 +34,42 @@ _START_S_MAX = 30
 class HttpServer:
     """One app on one port; start it once, then stop it."""
 
-    def __init__(self, app: AsgiApp, *, host: str = LOOPBACK, port: int = 0) -> None:
+    def __init__(
+        self,
+        app: AsgiApp,
+        *,
+        host: str = LOOPBACK,
+        port: int = 0,
+        connection_count_max: int | None = None,
+        request_s_max: float = REQUEST_S_MAX,
+    ) -> None:
         """Take the port; 0 means any that is free.
+
+        Args:
+            connection_count_max: more are closed at once; None: see `connections_max`.
+            request_s_max: a connection is closed whose request takes longer to arrive.
 
         Raises:
             InvalidInputError: this machine cannot listen there.
         """
         self._host = host
+        bounded = partial(
+            BoundedProtocol,
+            connection_count_max=connection_count_max or connections_max(),
+            request_s_max=request_s_max,
+        )
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
                 loop="asyncio",
-                http="h11",
+                # Called like a class; the signature asks for one.
+                http=cast("type[asyncio.Protocol]", bounded),
                 ws="none",
+                backlog=BACKLOG,
                 log_config=None,  # The logging of this process is not ours to configure.
                 access_log=False,
                 server_header=False,
                 date_header=False,
-                limit_concurrency=_CONNECTIONS_MAX,
                 timeout_keep_alive=_IDLE_S_MAX,
                 timeout_graceful_shutdown=_GRACE_S_MAX,
             )

@@ -30,6 +30,12 @@ from urllib.parse import unquote
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from headwater.config.secrets import (
+    has_url_secrets,
+    shown,
+    without_url_secrets,
+    without_values,
+)
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.seams.ids import this_process
 from headwater.seams.local import LocalStorage
@@ -67,6 +73,11 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
     Raises:
         InvalidInputError: the location or an option for the storage is wrong.
     """
+    if has_url_secrets(uri) and not uri.lower().startswith("file:"):
+        raise InvalidInputError(
+            f"{without_url_secrets(uri)!r} has a password or a query in it, which would be shown "
+            f"wherever the table is named. Give it as an option {OPTION_PREFIX}* instead"
+        )
     given = options or {}
     match _parse_scheme(uri):
         case None:
@@ -172,7 +183,8 @@ def _open_store(
                     credential_provider=provider,
                 )
     except (exceptions.BaseError, ValueError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
+        given = _as_options({**settings.store, **settings.client})
+        reason = without_values(str(error).partition("\n")[0].rstrip("."), given)
         keys = ", ".join(sorted([*settings.store, *settings.client])) or "none"
         raise InvalidInputError(
             f"Cannot open {uri!r}: {reason}. Correct the location or the {OPTION_PREFIX}* options, "
@@ -188,5 +200,10 @@ def _refuse_rest(uri: str, settings: dict[str, str]) -> None:
 
 def _bad_option(key: str, value: str, problem: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{OPTION_PREFIX}{key}={value!r}: {problem}", kind=ErrorKind.INVALID_OPTION
+        f"{OPTION_PREFIX}{key}={shown(OPTION_PREFIX + key, value)!r}: {problem}",
+        kind=ErrorKind.INVALID_OPTION,
     )
+
+
+def _as_options(settings: Mapping[str, str]) -> dict[str, str]:
+    return {f"{OPTION_PREFIX}{key}": value for key, value in settings.items()}

@@ -52,6 +52,7 @@ CLAIMED_ROWS_MAX = 10_000_000
 """Rows of the range below the tasks: Spark counts these in a few milliseconds."""
 
 _DISCOVERY_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_VERIFY_PAGES = "parquet.page.verify-checksum.enabled"
 _SCAN_OPTIONS = {
     # A file that is missing or damaged is an error whatever the session says.
     "ignoreMissingFiles": "false",
@@ -180,7 +181,8 @@ def _leaves_of_type(
 
 def _scan(spark: SparkSession, query: SliceQuery, slices: Sequence[FileSlice]) -> DataFrame:
     paths = [_hadoop_path(query.storage_uri, s.base.path) for s in slices if s.base is not None]
-    reader = spark.read.schema(frame_schema_of(query.result_schema)).options(**_SCAN_OPTIONS)
+    options = {**_SCAN_OPTIONS, _VERIFY_PAGES: str(query.verifies).lower()}
+    reader = spark.read.schema(frame_schema_of(query.result_schema)).options(**options)
     with _planning_many_files(spark):
         return reader.parquet(*paths)
 

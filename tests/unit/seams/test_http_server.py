@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import resource
+import socket
 import threading
-from http.client import HTTPConnection
+from contextlib import suppress
+from http.client import HTTPConnection, RemoteDisconnected
 from typing import Any
 
 import pytest
 
 from headwater.errors import InternalError, InvalidInputError
+from headwater.seams.bounded_http import connections_max
 from headwater.seams.http_server import HttpServer
 
 
@@ -21,6 +25,14 @@ async def say_where(scope: Any, receive: Any, send: Any) -> None:
     length = str(len(name)).encode()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"length", length)]})
     await send({"type": "http.response.body", "body": name})
+
+
+async def wait_for_body(scope: Any, receive: Any, send: Any) -> None:
+    """Answer once all of the request is there."""
+    if scope["type"] == "http":
+        while (await receive()).get("more_body"):
+            pass
+        await say_where(scope, receive, send)
 
 
 def get(port: int, host: str = "127.0.0.1") -> tuple[bytes, dict[str, str]]:
@@ -95,3 +107,63 @@ def test_a_port_or_host_that_cannot_be_had_is_named() -> None:
     # An address kept for documentation, which no machine has.
     with pytest.raises(InvalidInputError, match=r"192\.0\.2\.1"):
         HttpServer(say_where, host="192.0.2.1")
+
+
+def closed_by_server(connection: socket.socket) -> bool:
+    connection.settimeout(300)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nX",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf",
+    ],
+)
+def test_a_connection_whose_request_does_not_end_is_closed(begun: bytes) -> None:
+    server = HttpServer(wait_for_body, request_s_max=0.2)
+    server.start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            connection.sendall(begun)
+            assert closed_by_server(connection)
+    finally:
+        server.stop()
+
+
+def test_connections_are_bounded_and_those_within_the_bound_are_served() -> None:
+    server = HttpServer(say_where, connection_count_max=3)
+    server.start()
+    try:
+        within = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
+        for connection in within:  # The server has seen each of them before the next ones come.
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 200"
+        with socket.create_connection(("127.0.0.1", server.port)) as one_more:
+            assert closed_by_server(one_more)
+        within.pop().close()
+        for connection in within:
+            connection.close()
+        assert get_once_there_is_room(server.port) == b"http-server"
+    finally:
+        server.stop()
+
+
+def get_once_there_is_room(port: int) -> bytes:
+    while True:  # The server sees that connections were closed a moment later.
+        with suppress(ConnectionResetError, RemoteDisconnected):
+            return get(port)[0]
+
+
+def test_most_of_the_descriptors_stay_with_the_process() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1_000, hard))
+        assert connections_max() == 250
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
