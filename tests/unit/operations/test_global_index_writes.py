@@ -226,11 +226,7 @@ STEPS = st.lists(
     moves=st.booleans(),
     steps=STEPS,
 )
-@settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-)
+@settings(max_examples=settings().max_examples // 6)
 def test_a_table_is_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory,
     index: str,
@@ -295,13 +291,11 @@ class SplitRows(InlineRows):
     batches=st.lists(ROWS.filter(bool), min_size=2, max_size=5),
 )
 @settings(
-    max_examples=15,
-    deadline=None,
-    derandomize=True,
+    max_examples=settings().max_examples // 8,
     suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
+        HealthCheck.function_scoped_fixture,  # It only makes targets.
         HealthCheck.too_slow,
-    ],  # It only makes targets.
+    ],
 )
 def test_several_tasks_move_records(
     tmp_path_factory: pytest.TempPathFactory,
