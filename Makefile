@@ -99,7 +99,7 @@ ALL := test sim sim-long test-cluster test-more test-writers chaos test-indexing
 test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night
 	@$(SUITES) all "$(MAKE)" $(ALL)
 
-sim: install ## every scenario to its bounds, every mutant, 700 seeds of the swarm; under two minutes
+sim: install ## every scenario to its bounds, every mutant, 500 seeds of the swarm; under two minutes
 	@$(RECORDED) $(BIN)/python -m headwater.testing.sim
 
 sim-long: install ## 5,000 seeds of the swarm; minutes

@@ -31,7 +31,7 @@ from headwater.testing.schedule import Pct, Random, Sticky, Strategy
 from headwater.testing.shrink import shrink
 
 _STRATEGIES: tuple[Callable[[int], Strategy], ...] = (Pct, Pct, Sticky, Random)
-_SWARM_COUNTS = {"short": 100, "sim": 700, "full": 100_000}
+_SWARM_COUNTS = {"short": 100, "sim": 500, "full": 100_000}
 _CHUNK = 100
 
 
