@@ -13,6 +13,8 @@ from datetime import UTC, date, datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from headwater.errors import InvalidInputError
 from headwater.queries.predicate import Comparison, Condition, Literal, Predicate
 
@@ -122,8 +124,25 @@ def _known(tree: Any) -> Predicate:
             one = _compared(name, Comparison.GREATER_EQUAL, low)
             other = _compared(name, Comparison.LESS_EQUAL, high)
             return Predicate(one.conditions + other.conditions)
+        case {
+            "Function": {
+                "input": [{"Column": name}, {"Literal": {"Scalar": {"List": content}}}],
+                "function": {"Boolean": {"IsIn": {"nulls_equal": False}}},
+            }
+        }:
+            return _listed(name, content)
         case _:
             return NOTHING
+
+
+def _listed(name: str, content: list[int]) -> Predicate:
+    """Return what a list tells, whose values come as an Arrow stream."""
+    try:
+        values = pa.ipc.open_stream(bytes(content)).read_all().column(0)
+    except (pa.ArrowInvalid, ValueError, IndexError):
+        return NOTHING
+    literals = tuple(value for value in values.to_pylist() if value is not None)
+    return Predicate((Condition(name, Comparison.IN, literals),))
 
 
 def _compared(name: str, comparison: Comparison | None, literal: Any) -> Predicate:

@@ -223,6 +223,9 @@ class TestPolars:
             Condition("fare", Comparison.GREATER_EQUAL, (1,)),
             Condition("fare", Comparison.LESS_EQUAL, (2,)),
         )
+        assert known(pl.col("city").is_in(["sf", None])).conditions == (
+            Condition("city", Comparison.IN, ("sf",)),
+        )
         assert known(fare.is_null()).conditions == (Condition("fare", Comparison.IS_NULL),)
         assert not known(fare.sin() > 0).is_known
         assert not known((fare < 1) | (fare.sin() > 0)).is_known
@@ -231,9 +234,9 @@ class TestPolars:
         from headwater.polars_source import known_part_of_polars as known
 
         scan = table.scan()
-        request = known(pl.col("city") == "sf")
-        found = scan.narrowed(("id",), request).read_all()
-        assert found.num_rows == 20
+        for wanted in (pl.col("city") == "sf", pl.col("city").is_in(["sf", "x"])):
+            found = scan.narrowed(("id",), known(wanted)).read_all()
+            assert found.num_rows == 20
 
 
 class TestTable:

@@ -14,16 +14,22 @@ from sqlglot import exp
 
 from headwater.errors import InvalidInputError
 from headwater.expressions.casts import can_cast
-from headwater.expressions.coercion import common_type, decimal_for, is_number, is_text
+from headwater.expressions.coercion import (
+    DECIMAL_PRECISION_MAX,
+    common_type,
+    decimal_for,
+    is_number,
+    is_text,
+)
 from headwater.expressions.evaluate import evaluate
 from headwater.expressions.nodes import Call, Cast, Column, Function, Literal, Node, columns_of
 from headwater.expressions.parse import Tree, parse_expression, refused
 from headwater.expressions.scope import Scope, match_name
+from headwater.expressions.sql_types import evaluated_type, is_assignable, type_of
 
 UTC = "UTC"
 
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
-_DIGITS_MAX = 38
 
 _BINARY: Mapping[type[Tree], Function] = MappingProxyType(
     {
@@ -68,24 +74,6 @@ _DATE_FUNCTIONS: Mapping[type[Tree], Function] = MappingProxyType(
         exp.DayOfMonth: Function.DAY,
     }
 )
-_TYPES: Mapping[exp.DType, pa.DataType] = MappingProxyType(
-    {
-        exp.DType.BOOLEAN: pa.bool_(),
-        exp.DType.TINYINT: pa.int8(),
-        exp.DType.SMALLINT: pa.int16(),
-        exp.DType.INT: pa.int32(),
-        exp.DType.BIGINT: pa.int64(),
-        exp.DType.FLOAT: pa.float32(),
-        exp.DType.DOUBLE: pa.float64(),
-        exp.DType.TEXT: pa.string(),
-        exp.DType.BINARY: pa.binary(),
-        exp.DType.DATE: pa.date32(),
-        exp.DType.TIMESTAMP: pa.timestamp("us", "UTC"),
-        exp.DType.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
-        exp.DType.TIMESTAMPLTZ: pa.timestamp("us", "UTC"),
-        exp.DType.TIMESTAMPNTZ: pa.timestamp("us"),
-    }
-)
 
 
 def compile_condition(text: str, scope: Scope, zone: str = UTC) -> Node:
@@ -127,7 +115,7 @@ def compile_value(text: str, scope: Scope, kind: pa.DataType, zone: str = UTC) -
     tree = parse_expression(text)
     compiler = Compiler(text, scope, zone)
     node = compiler.compile(tree)
-    if not _is_assignable(node.type, kind):
+    if not is_assignable(node.type, kind):
         raise refused(text, tree, f"A value of type {node.type} does not go into one of {kind}")
     return compiler.cast(node, kind, tree)
 
@@ -198,7 +186,7 @@ class Compiler:
                 raise self._refused(tree, f"{'.'.join(found)} has no field {part}; it has {has}")
             kind = kind.field(name).type
             found.append(name)
-        return Column(tuple(found), _evaluated_type(kind))
+        return Column(tuple(found), evaluated_type(kind))
 
     def _number(self, tree: Tree) -> Node:
         text = tree.name
@@ -225,8 +213,8 @@ class Compiler:
         _, digits, exponent = number.as_tuple()
         scale = -int(exponent)
         precision = max(len(digits), scale)
-        if precision > _DIGITS_MAX:
-            raise self._refused(tree, f"A number has at most {_DIGITS_MAX} digits")
+        if precision > DECIMAL_PRECISION_MAX:
+            raise self._refused(tree, f"A number has at most {DECIMAL_PRECISION_MAX} digits")
         return Literal(number, pa.decimal128(precision, scale))
 
     def _negative(self, tree: Tree) -> Node:
@@ -307,7 +295,7 @@ class Compiler:
             scale = max(one.scale, other.scale)
             whole = max(one.precision - one.scale, other.precision - other.scale)
             precision = whole + scale + 1
-        if function in (Function.DIVIDE, Function.REMAINDER) or precision > _DIGITS_MAX:
+        if function in (Function.DIVIDE, Function.REMAINDER) or precision > DECIMAL_PRECISION_MAX:
             raise self._refused(
                 tree, f"{one} {function} {other} is not calculated here; cast to double"
             )
@@ -423,7 +411,7 @@ class Compiler:
         return Call(Function.CASE, (is_equal, Literal(None, value.type), value), value.type)
 
     def _cast(self, tree: Tree) -> Node:
-        kind = _type_of(tree.args["to"])
+        kind = type_of(tree.args["to"])
         operand = self.compile(tree.this)
         if kind is None or not can_cast(operand.type, kind):
             to = tree.args["to"].sql(dialect="spark")
@@ -508,34 +496,6 @@ def _flattened(tree: Tree, kind: type[Tree]) -> list[Tree]:
         found.append(tree.expression)
         tree = tree.this
     return [tree, *reversed(found)]
-
-
-def _type_of(tree: Tree) -> pa.DataType | None:
-    kind = tree.this
-    if kind is exp.DType.DECIMAL:
-        numbers = [int(each.name) for each in tree.expressions] or [10]
-        precision, scale = (*numbers, 0)[:2]
-        fits = 0 < precision <= _DIGITS_MAX and 0 <= scale <= precision
-        return pa.decimal128(precision, scale) if fits else None
-    return _TYPES.get(kind)
-
-
-def _evaluated_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", None if kind.tz is None else "UTC")
-    return kind
-
-
-def _is_assignable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a column of a type takes values of another: never text for something else."""
-    if source == target or pa.types.is_null(source):
-        return True
-    if is_number(source) and is_number(target):
-        return can_cast(source, target)
-    is_time = pa.types.is_date(source) or pa.types.is_timestamp(source)
-    return bool(is_time and (pa.types.is_date(target) or pa.types.is_timestamp(target)))
 
 
 def _named(tree: Tree) -> str:

@@ -1,0 +1,62 @@
+"""Types of SQL and those of Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pyarrow as pa
+from sqlglot import exp
+
+from headwater.expressions.casts import can_cast
+from headwater.expressions.coercion import DECIMAL_PRECISION_MAX, is_number
+from headwater.expressions.parse import Tree
+
+_TYPES: Mapping[exp.DType, pa.DataType] = MappingProxyType(
+    {
+        exp.DType.BOOLEAN: pa.bool_(),
+        exp.DType.TINYINT: pa.int8(),
+        exp.DType.SMALLINT: pa.int16(),
+        exp.DType.INT: pa.int32(),
+        exp.DType.BIGINT: pa.int64(),
+        exp.DType.FLOAT: pa.float32(),
+        exp.DType.DOUBLE: pa.float64(),
+        exp.DType.TEXT: pa.string(),
+        exp.DType.BINARY: pa.binary(),
+        exp.DType.DATE: pa.date32(),
+        exp.DType.TIMESTAMP: pa.timestamp("us", "UTC"),
+        exp.DType.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
+        exp.DType.TIMESTAMPLTZ: pa.timestamp("us", "UTC"),
+        exp.DType.TIMESTAMPNTZ: pa.timestamp("us"),
+    }
+)
+
+
+def type_of(tree: Tree) -> pa.DataType | None:
+    """Return the Arrow type of one that SQL names; None if there is none."""
+    kind = tree.this
+    if kind is exp.DType.DECIMAL:
+        numbers = [int(each.name) for each in tree.expressions] or [10]
+        precision, scale = (*numbers, 0)[:2]
+        fits = 0 < precision <= DECIMAL_PRECISION_MAX and 0 <= scale <= precision
+        return pa.decimal128(precision, scale) if fits else None
+    return _TYPES.get(kind)
+
+
+def evaluated_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which values of a column are evaluated."""
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    return kind
+
+
+def is_assignable(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a column of a type takes values of another: never text for something else."""
+    if source == target or pa.types.is_null(source):
+        return True
+    if is_number(source) and is_number(target):
+        return can_cast(source, target)
+    is_time = pa.types.is_date(source) or pa.types.is_timestamp(source)
+    return bool(is_time and (pa.types.is_date(target) or pa.types.is_timestamp(target)))
