@@ -22,7 +22,9 @@ from headwater.arrow.input_schema import stored_schema
 from headwater.arrow.spark_schema import schema_from_spark_json
 from headwater.errors import InvalidInputError
 
-_IN_UTC = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+_IN_UTC: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+)
 """Since 4.2 Spark wants to be told the zone of timestamps, which is UTC in all of its batches."""
 
 
