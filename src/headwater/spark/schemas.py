@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,11 @@ from headwater.arrow.input_schema import stored_schema
 from headwater.arrow.spark_schema import schema_from_spark_json
 from headwater.errors import InvalidInputError
 
+_IN_UTC: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+)
+"""Since 4.2 Spark wants to be told the zone of timestamps, which is UTC in all of its batches."""
+
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
     """Return the columns of a DataFrame with the types that tables store.
@@ -33,7 +39,12 @@ def arrow_schema_of(schema: StructType) -> pa.Schema:
             raise InvalidInputError(f"Column {name} comes twice; rename one")
     for field in schema.fields:
         _check_type(field.dataType, (field.name,))
-    return stored_schema(to_arrow_schema(schema))
+    return stored_schema(batch_schema_of(schema))
+
+
+def batch_schema_of(schema: StructType) -> pa.Schema:
+    """Return the types that Spark's own batches have for the columns of a DataFrame."""
+    return to_arrow_schema(schema, **_IN_UTC)
 
 
 def frame_schema_of(schema: pa.Schema) -> StructType:

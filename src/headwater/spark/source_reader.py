@@ -17,7 +17,6 @@ from pyspark.sql.datasource import (
     Filter,
     InputPartition,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headwater.arrow.meta_columns import schema_with_meta_columns
@@ -40,7 +39,7 @@ from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import Window, parse_window, plan_incremental
 from headwater.queries.slice_query import SliceQuery, read_slices
 from headwater.queries.snapshot import ReadRequest, find_as_of, plan_snapshot
-from headwater.spark.schemas import frame_schema_of
+from headwater.spark.schemas import batch_schema_of, frame_schema_of
 from headwater.spark.shares import balanced_shares
 from headwater.spark.source_filters import take_filters
 from headwater.spark.source_table import open_source_table
@@ -102,7 +101,7 @@ class TableReader(DataSourceReader):
     def __init__(self, config: SourceConfig, schema: StructType, pinned: str | None) -> None:
         self._config = config
         self._shown = schema
-        self._schema = to_arrow_schema(schema)
+        self._schema = batch_schema_of(schema)
         self._pinned = pinned
         self._where: str | None = None
         """What Spark has left to this reader to evaluate."""

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headwater.config.source import AS_OF, EARLIEST, LATEST, QUERY_TYPE, QueryType, SourceConfig
@@ -23,6 +22,7 @@ from headwater.errors import ErrorKind, InvalidInputError
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.metadata.view import view_of
 from headwater.queries.incremental import parse_window
+from headwater.spark.schemas import batch_schema_of
 from headwater.spark.source_reader import plan_window, read_partition
 from headwater.spark.source_table import open_source_table
 
@@ -59,7 +59,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             )
         self._config = config
         self._target: str | None = None
-        self._schema = to_arrow_schema(schema)
+        self._schema = batch_schema_of(schema)
 
     def initialOffset(self) -> Offset:  # noqa: N802
         match self._config.start_offset:
