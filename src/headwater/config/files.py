@@ -141,7 +141,7 @@ VERIFY_CHECKSUMS = Option(
     bool,
     default=True,
     doc="Whether reads compare the checksums of base files, so that a bit that fell over on a disk "
-    "is an error and not another value. It costs about a hundredth of a read. What is written anew "
+    "is an error and not another value. It costs two hundredths of a read. What is written anew "
     "is always compared. Files of other engines are compared as far as they have checksums.",
 )
 MERGE_FUNCTION = Option(
