@@ -5,7 +5,8 @@
 Every writer is a process of its own that upserts batches of 100 rows into one merge-on-read table
 of four buckets on local disk, as fast as it can. All of them touch all buckets, so under optimistic
 control every two overlapping writes conflict. Counted are batches that were acknowledged, batches
-that were given up after their retries, and how long the table lock was held.
+that were given up after their retries, how long the table lock was held, and how much of a batch
+was written again because others came first.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import headwater as hw
+from headwater.model.commit import Redone
 
 MODES = {
     "non-blocking": "non_blocking_concurrency_control",
@@ -43,6 +45,9 @@ class Figure:
     seconds: float
     median_ms: float
     lock_held_ms: float
+    redone: float
+    """How often a batch was written again, in whole or in part, for each that was committed."""
+    redone_files: float
 
     @property
     def commits_per_second(self) -> float:
@@ -60,6 +65,7 @@ class Tally:
     latencies_ms: list[float]
     lock_held_ms: list[int]
     given_up: int
+    redone: list[Redone]
 
 
 def batch(writer: int, number: int) -> pa.Table:
@@ -79,16 +85,19 @@ def run_writer(path: str, mode: str, writer: int, seconds: float, start: Barrier
     start.wait()
     latencies: list[float] = []
     held: list[int] = []
+    redone: list[Redone] = []
     given_up = number = 0
     end = time.perf_counter() + seconds
     while (began := time.perf_counter()) < end:
         try:
-            held.append(table.upsert(batch(writer, number)).lock_held_ms)
+            done = table.upsert(batch(writer, number))
+            held.append(done.lock_held_ms)
+            redone.append(done.redone)
             latencies.append((time.perf_counter() - began) * 1000)
         except hw.ConflictError:
             given_up += 1
         number += 1
-    return Tally(latencies, held, given_up)
+    return Tally(latencies, held, given_up, redone)
 
 
 def measure(control: str, writers: int, seconds: float) -> Figure:
@@ -115,6 +124,7 @@ def measure(control: str, writers: int, seconds: float) -> Figure:
             tallies = [job.get() for job in jobs]
     latencies = [ms for tally in tallies for ms in tally.latencies_ms]
     held = [ms for tally in tallies for ms in tally.lock_held_ms]
+    redone = [one for tally in tallies for one in tally.redone]
     return Figure(
         control=control,
         writers=writers,
@@ -123,17 +133,20 @@ def measure(control: str, writers: int, seconds: float) -> Figure:
         seconds=seconds,
         median_ms=statistics.median(latencies) if latencies else 0.0,
         lock_held_ms=statistics.median(held) if held else 0.0,
+        redone=sum(one.times for one in redone) / max(1, len(redone)),
+        redone_files=sum(one.files for one in redone) / max(1, len(redone)),
     )
 
 
 def render(figures: list[Figure]) -> str:
     lines = [
         f"{'control':14}{'writers':>8}{'commits/s':>11}{'success':>9}"
-        f"{'median':>10}{'lock held':>11}"
+        f"{'median':>10}{'lock held':>11}{'redone':>9}{'files':>7}"
     ]
     lines += [
         f"{figure.control:14}{figure.writers:>8}{figure.commits_per_second:>11.1f}"
         f"{figure.success_rate:>9.1%}{figure.median_ms:>7.0f} ms{figure.lock_held_ms:>8.0f} ms"
+        f"{figure.redone:>9.2f}{figure.redone_files:>7.2f}"
         for figure in figures
     ]
     return "\n".join(lines)

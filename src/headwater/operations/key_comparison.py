@@ -1,13 +1,14 @@
 """Comparing new keys with those of other writes before the lock is taken; see `key_conflicts`.
 
-Keys come from the files themselves, the record key column alone. A part of the write's own files
-is held at a time, and one file of the others: so ten million keys take as much memory as a few
-hundred thousand, and the files of the others are gone through once for each part.
+Keys come from the files themselves, the record key column alone. Those of small writes are read all
+at once. Of others a part of the write's own files is held at a time, and one file of the others: so
+ten million keys take as much memory as a million, and the files of the others are gone through once
+for each part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -41,13 +42,14 @@ def compare_keys(
         return check, []
     conflicts: list[ConflictError] = []
     compared: set[InstantTime] = set()
-    for other in check.unseen(others):
-        if not other.instant.is_completed:
-            continue
+    unseen = [other for other in check.unseen(others) if other.instant.is_completed]
+    files = keys.wanted(check.mine, unseen)
+    loaded = dict(zip(files, load_record_keys(storage, files), strict=True))
+    for other in unseen:
         found = [
             key_conflict(check.mine, other, meeting.partition, shared)
             for meeting in keys.meetings(check.mine, other)
-            if (shared := _shared(storage, meeting)) is not None
+            if len(shared := _shared(storage, meeting, loaded))
         ]
         conflicts += found
         if not found:
@@ -56,20 +58,32 @@ def compare_keys(
     return replace(check, keys=known), conflicts
 
 
-def _shared(storage: Storage, meeting: Meeting) -> pa.ChunkedArray | None:
-    """Return the keys of a meeting that both sides have, at most those of one pair of files.
+def _shared(
+    storage: Storage, meeting: Meeting, loaded: Mapping[DataFile, pa.ChunkedArray | None]
+) -> pa.ChunkedArray:
+    """Return keys of a meeting that both sides have, those of the first files that have any.
 
     Nothing is known of a file that is gone but that its rows are somewhere else, so it counts as
     having them all.
     """
     for some in _parts(meeting.mine):
-        mine = [keys for keys in load_record_keys(storage, some) if keys is not None]
+        mine = [keys for keys in _load(storage, some, loaded) if keys is not None]
         for one in meeting.theirs:
-            (theirs,) = load_record_keys(storage, [one.file])
+            (theirs,) = _load(storage, [one.file], loaded)
             shared = shared_keys(mine, mine if theirs is None else [theirs])
             if len(shared):
                 return shared
-    return None
+    return pa.chunked_array([], pa.string())
+
+
+def _load(
+    storage: Storage,
+    files: Sequence[DataFile],
+    loaded: Mapping[DataFile, pa.ChunkedArray | None],
+) -> list[pa.ChunkedArray | None]:
+    if all(file in loaded for file in files):
+        return [loaded[file] for file in files]
+    return load_record_keys(storage, files)
 
 
 def _parts(inserts: Sequence[NewKeys]) -> Iterator[list[DataFile]]:

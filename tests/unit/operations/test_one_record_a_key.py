@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,11 +12,14 @@ from headwater import Table, create_table, open_table
 from headwater.cli.commands.fsck import find_problems
 from headwater.engine.inline import InlineRows
 from headwater.errors import ConflictError, ErrorKind
+from headwater.files.record_keys import load_record_keys
 from headwater.kernel.txn import key_conflicts
+from headwater.model.files import DataFile
 from headwater.operations import key_comparison
 from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
 from headwater.operations.write import RunningWrite, start_write
+from headwater.seams.storage import Storage
 
 OPTIONS = {
     "hoodie.write.lock.provider": "filesystem",
@@ -154,6 +158,40 @@ def test_inv_94_keys_that_are_doubled_already_are_found(
     assert found["records"].to_pylist() == [1] * len(keys)
     told = {problem.subject for problem in find_problems(table, is_deep=True)}
     assert told == (set() if index == "simple" else {"a", "k"})
+
+
+def test_inv_94_small_writes_read_keys_at_once_and_only_if_there_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = new_table(tmp_path, "record_index", "MERGE_ON_READ")
+    reads: list[int] = []
+
+    def load(storage: Storage, files: Sequence[DataFile]) -> list[pa.ChunkedArray | None]:
+        if files:
+            reads.append(len(files))
+        return load_record_keys(storage, files)
+
+    monkeypatch.setattr(key_comparison, "load_record_keys", load)
+    Writer(table, rows("a", 1)).commit()
+    assert reads == []
+    mine = Writer(table, rows("b", 1))
+    for key in "xyz":
+        table.upsert(rows(key, 2))
+    mine.commit()
+    assert reads == [4]
+
+
+def test_inv_94_keys_of_large_writes_are_compared_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_conflicts, "ROWS_UNDER_LOCK_MAX", 1)
+    monkeypatch.setattr(key_comparison, "_ROWS_HELD_MAX", 1)
+    table = new_table(tmp_path, "global_simple", "MERGE_ON_READ", partitioned=True)
+    cities = pa.concat_tables([rows("ab", 1, "x"), rows("cd", 1, "y"), rows("ef", 1, "z")])
+    mine, fitting = Writer(table, cities), Writer(table, rows("uv", 3, "w"))
+    table.upsert(pa.concat_tables([rows("pq", 2, "x"), rows("re", 2, "w")]))
+    fitting.commit()
+    assert "'e'" in mine.lose().message
 
 
 class TestUnderTheLock:
