@@ -70,7 +70,7 @@ def every_write(
     table.delete(last_keys)
     assert found_in(table, "fare") == {"a": 10, "b": 2, "c": 30, "e": 5}
     yield Step("delete of what is not there", table)
-    table.upsert(rows(("d", sf, None, 1, 40, "back")))
+    table.upsert(rows(("d", sf, None, 20, 40, "back")))
     yield Step("insert again", table, is_milestone=False)
     table.bulk_insert(rows(("f", "la", "w", 1, 6, "new partition")))
     yield Step("bulk insert", table, is_milestone=False)
