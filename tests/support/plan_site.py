@@ -7,7 +7,7 @@ nothing it does later reaches storage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -78,6 +78,10 @@ class DyingStorage:
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         for path, data in objects.items():
             self.put(path, data)
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._storage, name)

@@ -250,6 +250,10 @@ class DyingStorage:
         for path, data in objects.items():
             self.put(path, data)
 
+    def delete_many(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._storage, name)
         if not callable(call):

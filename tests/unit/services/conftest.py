@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,10 @@ class DyingStorage:
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         for path, data in objects.items():
             self.put(path, data)
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._storage, name)
