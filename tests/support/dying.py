@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headwater.seams.storage import Storage
@@ -24,6 +24,10 @@ class DyingStorage:
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         for path, data in objects.items():
             self.put(path, data)
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._storage, name)

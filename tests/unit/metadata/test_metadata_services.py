@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any
 
@@ -292,6 +292,10 @@ def test_two_processes_compact_at_once(metadata: MetadataBench) -> None:
             for path, data in objects.items():
                 self.put(path, data)
 
+        def delete_many(self, paths: Iterable[str]) -> None:
+            for path in paths:
+                self.delete(path)
+
         def __getattr__(self, name: str) -> Any:
             call = getattr(metadata.storage, name)
             if name not in ("put", "put_if_absent") or not callable(call):
@@ -462,6 +466,10 @@ def test_a_released_attempt_is_taken_over_at_once(metadata: MetadataBench) -> No
         def put_many(self, objects: Mapping[str, bytes]) -> None:
             for path, data in objects.items():
                 self.put(path, data)
+
+        def delete_many(self, paths: Iterable[str]) -> None:
+            for path in paths:
+                self.delete(path)
 
         def __getattr__(self, name: str) -> Any:
             call = getattr(metadata.storage, name)

@@ -6,7 +6,7 @@ to be deleted. Where it stalls with the table lock in its hands, nobody can take
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,10 @@ class Stalling:
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         for path, data in objects.items():
             self.put(path, data)
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._storage, name)
