@@ -45,15 +45,16 @@ CONFLICT_RETRIES = Option(
     "hoodie.write.num.retries.on.conflict.failures",
     integer(minimum=0),
     default=None,
-    doc="How often a batch that lost against another writer is planned and written again. Default: "
+    doc="How often a batch that lost against another writer, or the part of it that lost, is "
+    "planned and written again. Default: "
     f"{CONFLICT_RETRIES_AMONG_WRITERS} times if other writers are allowed, else never.",
 )
 CONFLICTS_BEFORE_LOCK = Option(
     "headwater.write.conflicts.before.lock",
     integer(minimum=1),
     default=2,
-    doc="After how many losses a batch is written with the table lock held from beginning to end, "
-    "so that it cannot lose again.",
+    doc="After how many losses a batch keeps the table lock while it, or the part of it that lost, "
+    "is written again, so that it cannot lose once more.",
 )
 WRITER_ID = Option(
     "headwater.writer.id",
