@@ -31,7 +31,7 @@ def check_held_keys(config: TableConfig, held: Sequence[pa.RecordBatch] | None) 
 
 
 def _may_lack(batch: pa.RecordBatch, name: str) -> bool:
-    if name not in batch.schema.names:
+    if batch.schema.names.count(name) != 1:
         return False  # Columns are checked by the write, and named in its error.
     column = batch.column(name)
     is_text = pa.types.is_string(column.type)

@@ -201,7 +201,8 @@ def start_write(
     try:
         view = view_of(table)
         plan, located, touched = prepare_write(table, request, inflight, view, held)
-        is_rebased = redoes and plan.appends_blindly
+        # Rows that were made of the table's must not be appended to what they have not seen.
+        is_rebased = redoes and plan.appends_blindly and not request.reads_table
         detects = detects and not is_rebased
         detection = plan_detection_of(table, plan, inflight.attempt, view) if detects else None
         replaceable = replaceable_groups(request, view, touched)

@@ -95,10 +95,10 @@ def register(spark: SparkSession, name: str = FORMAT) -> None:
     Under that one it shows the meta columns, as Hudi's does.
     """
 
-    shows_meta_columns = name.lower() == HUDI
+    is_hudi = name.lower() == HUDI
 
     class NamedDataSource(HeadwaterDataSource):
-        _shows_meta_columns = shows_meta_columns
+        _shows_meta_columns = is_hudi
 
         @classmethod
         def name(cls) -> str:

@@ -29,6 +29,7 @@ from headwater.model.instant import InstantTime
 from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
 from headwater.operations.write import RunningWrite, start_write
+from headwater.kernel.layout import CLOCK
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
@@ -64,12 +65,12 @@ class Bench:
         return planned.plan.instant_time
 
     def files(self) -> dict[str, bytes]:
-        """Return every object but the lock's."""
+        """Return every object but the lock's, and what the store is asked for the time by."""
         storage = self.table.storage
         return {
             info.path: storage.read(info.path)
             for info in storage.list_tree("")
-            if not info.path.startswith(".hoodie/.locks/")
+            if not info.path.startswith((".hoodie/.locks/", CLOCK))
         }
 
     def paths_of(self, time: InstantTime) -> set[str]:
