@@ -192,6 +192,7 @@ def age_by_store(storage: Storage) -> Callable[[Attempt], int]:
         try:
             storage.put(CLOCK, b"")
             now, written = storage.at_once(storage.info, [CLOCK, attempt.path])
+            storage.delete(CLOCK)  # Whoever only looks leaves the table as it was.
         except (StorageError, NotFoundError) as error:
             log.warning("the store does not say how old a heartbeat is error=%s", error)
             return 0
