@@ -18,6 +18,7 @@ from tests.support.tables import trips as rows
 import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.engine.inline import InlineRows
+from headwater.kernel.layout import CLOCK
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
@@ -29,7 +30,6 @@ from headwater.model.instant import InstantTime
 from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
 from headwater.operations.write import RunningWrite, start_write
-from headwater.kernel.layout import CLOCK
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
