@@ -98,7 +98,7 @@ _SMALL: tuple[Callable[[Faults], Scenario], ...] = (
 def swarm(seed: int) -> Scenario:
     """Return the scenario of a seed."""
     source = Random(seed)
-    crowd = source.choice((_kept_crowd, _kept_crowd, _plan_crowd, _small_crowd))
+    crowd = source.choice((_kept_crowd, _kept_crowd, plan_crowd, _small_crowd))
     return crowd(source)
 
 
@@ -146,7 +146,8 @@ def _some_faults(source: Random, *, most: int) -> Faults:
     )
 
 
-def _plan_crowd(source: Random) -> Scenario:
+def plan_crowd(source: Random) -> Scenario:
+    """Return executors of one plan, writers and cleaners, under a world of any kind."""
     executors, writers = source.randint(1, 3), source.randint(0, 3)
     actors: dict[str, Body] = {f"E{n}": executor(rounds=3) for n in range(1, executors + 1)}
     actors |= {f"W{n}": writer() for n in range(1, writers + 1)}
