@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -220,7 +220,7 @@ class TestStrategies:
 
     def test_the_order_in_which_actors_are_built_does_not_matter(self) -> None:
         for seed in range(5):
-            scenario = plan_crowd(Random(seed))
+            scenario = plan_crowd(random.Random(seed))
             trace = run(scenario, Sticky(seed))
             other = replace(scenario, actors=dict(reversed(list(scenario.actors.items()))))
             again = replay(other, trace.decisions)
@@ -229,7 +229,7 @@ class TestStrategies:
 
     def test_threads_give_the_same_runs_as_greenlets(self) -> None:
         for seed in range(20):
-            scenario = plan_crowd(Random(seed))
+            scenario = plan_crowd(random.Random(seed))
             traces = [
                 run(
                     replace(scenario, processes=replace(scenario.processes, baton=baton)), Pct(seed)
