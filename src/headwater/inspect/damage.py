@@ -20,7 +20,6 @@ from enum import StrEnum, unique
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.config.table_options import UNIQUE_KEY_INDEXES, IndexType
 from headwater.context import TableContext
 from headwater.errors import HeadwaterError, NotFoundError
 from headwater.files.base_files import open_base_file
@@ -317,12 +316,10 @@ def _behind_link(folder: str) -> Problem:
 
 
 def _of_keys(table: TableContext) -> Iterator[Problem]:
-    """Give partitions with keys that are there twice, although the index says once.
+    """Give partitions with keys that are there twice.
 
     Inserts of tables with a simple or bloom index look nothing up, so there they may be meant.
     """
-    if table.config.index_type not in (IndexType.BUCKET, *UNIQUE_KEY_INDEXES):
-        return
     found = find_doubled_keys(table)
     for partition in pc.unique(found["partition"]).to_pylist():
         keys = pc.unique(found.filter(pc.equal(found["partition"], partition))["key"])
