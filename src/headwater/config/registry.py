@@ -17,7 +17,7 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from headwater.config.archive import ArchiveConfig
@@ -97,9 +97,8 @@ _BY_NAME: Mapping[str, Option[Any, Any]] = {
 class CheckedOptions:
     """Options that passed `check_options`, all as text."""
 
-    # Secrets of the storage are among them.
-    known: Mapping[str, str] = field(repr=False)
-    unknown: Mapping[str, str] = field(repr=False)
+    known: Mapping[str, str]
+    unknown: Mapping[str, str]
     """Keys that nothing here reads."""
 
     @property
