@@ -31,7 +31,8 @@ def without_meta(rows: pa.Table) -> pa.Table:
 def empty_meta_columns(table: Table, folder: Path, block_format: LogBlockFormat) -> Table:
     for path in folder.glob("*.parquet"):
         rows = pq.read_table(path)
-        pq.write_table(without_meta(rows), path)
+        schema = rows.schema.remove_metadata()  # It holds the checksum of the file as it was.
+        pq.write_table(without_meta(rows).cast(schema), path)
     for path in folder.glob(".*.log.*"):
         blocks = []
         for block in iter_blocks(path.read_bytes(), path=path.name):
