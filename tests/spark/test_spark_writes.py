@@ -485,7 +485,7 @@ def test_a_task_that_fails_once_leaves_nothing_behind(
     flags = tmp_path / "flags"
     flags.mkdir()
     wrapped = WrappedRows(frame_of(spark, rows), failing_after_its_work(flags))
-    monkeypatch.setattr("headwater.table.rows_of", lambda *_, **__: wrapped)
+    monkeypatch.setattr("headwater.spark.input_rows.rows_of", lambda *_, **__: wrapped)
     commit = table.upsert(frame_of(spark, rows))
     assert list(flags.iterdir())
     assert by_key(table.read().toArrow()) == by_key(rows)
@@ -504,7 +504,7 @@ def test_a_task_that_always_fails_fails_the_write(
     with monkeypatch.context() as patched:
         failing = failing_after_its_work(flags, fails_always=True)
         wrapped = WrappedRows(frame_of(spark, rows), failing)
-        patched.setattr("headwater.table.rows_of", lambda *_, **__: wrapped)
+        patched.setattr("headwater.spark.input_rows.rows_of", lambda *_, **__: wrapped)
         with pytest.raises(PySparkException, match="burnt down"):
             table.upsert(frame_of(spark, rows))
     assert table.inspect.timeline()["action"].to_pylist() == ["rollback"]
