@@ -33,24 +33,18 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headwater.config.source import SourceConfig
-from headwater.spark.schemas import frame_schema_of
 from headwater.spark.session import with_our_interpreter
-from headwater.spark.source_reader import (
-    FilteredTableReader,
-    TableReader,
-    load_source_view,
-    source_schema,
-)
-from headwater.spark.source_sink import TableStreamWriter
-from headwater.spark.source_stream import TableStreamReader
-from headwater.spark.source_writer import TableWriter, begin_write
 
 FORMAT = "headwater"
 HUDI = "hudi"
 
 
 class HeadwaterDataSource(DataSource):
-    """One table, as a reader or writer of Spark names it."""
+    """One table, as a reader or writer of Spark names it.
+
+    Methods import what they need: Spark asks each question in a process of its own, and to find out
+    that there is such a source takes none of it.
+    """
 
     _pinned: str | None = None
     """The completion time whose columns Spark was told; it travels with the pickled source."""
@@ -61,6 +55,9 @@ class HeadwaterDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
+        from headwater.spark.schemas import frame_schema_of
+        from headwater.spark.source_reader import load_source_view, source_schema
+
         config = self._config()
         view = load_source_view(config)
         self._pinned = view.instant
@@ -69,20 +66,28 @@ class HeadwaterDataSource(DataSource):
         return frame_schema_of(source_schema(config, view.schema(), has_meta=has_meta))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from headwater.spark.source_reader import FilteredTableReader, TableReader
+
         config = self._config()
         kind = FilteredTableReader if config.takes_filters else TableReader
         return kind(config, schema, self._pinned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from headwater.spark.source_stream import TableStreamReader
+
         return TableStreamReader(self._config(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from headwater.spark.source_writer import TableWriter, begin_write
+
         config = self._config()
         return TableWriter(config, begin_write(config, schema, is_overwrite=overwrite))
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
+        from headwater.spark.source_sink import TableStreamWriter
+
         return TableStreamWriter(self._config(), schema, is_overwrite=overwrite)
 
     def _config(self) -> SourceConfig:
