@@ -89,7 +89,7 @@ stores: ## fetch the object stores that tests run on loopback into a cache outsi
 test-stores: install stores ## storage, operations, services and files on servers of S3 and Azure
 	@$(RECORDED) $(PYTEST) -m "" tests/stores
 
-test: install java ## all that CI runs; under ten minutes on two cores
+test: install java ## all that CI runs; a quarter of an hour on two cores
 	@$(MAKE) $(BESIDE) lint types layers
 	@$(SUITES) beside "$(MAKE)" unit test-spark
 
