@@ -13,6 +13,7 @@ from headwater.config.table import TableConfig
 from headwater.config.write import WriteConfig
 from headwater.context import TableContext
 from headwater.engine.inline import EngineFor, inline_engine
+from headwater.kernel.layout import PROPERTIES
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.table_config import (
     check_no_table,
@@ -96,6 +97,22 @@ def create_context(
     create_first_indexes(place.storage, config, metadata)
     create_table_config(place.storage, place.clock, place.ids, config)
     return context
+
+
+def delete_table(storage: Storage) -> int:
+    """Delete a table with all of its files, for good; return how many there were.
+
+    It stops being a table first, so that nobody reads half of it. One that dies on its way leaves
+    files that no table has.
+
+    Raises:
+        StorageError: storage failed; what is left can be deleted again.
+    """
+    paths = [info.path for info in storage.list_tree("")]
+    first = [path for path in paths if path.startswith(PROPERTIES)]
+    storage.delete_many(first)
+    storage.delete_many([path for path in paths if path not in first])
+    return len(paths)
 
 
 def _context(place: Place, config: TableConfig, defaults: Mapping[str, str] | None) -> TableContext:

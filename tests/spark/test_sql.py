@@ -225,3 +225,17 @@ def test_the_command_line_runs_statements(
     assert main(["sql", query, "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == [{"n": 2}]
     assert main(["sql", "SELECT * FROM ("]) == 2
+
+
+def test_names_of_the_query_and_of_the_session_come_first(spark: SparkSession, trips: str) -> None:
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1), (2, 'ny', 2.0, 1)")
+    shadowed = "WITH trips AS (SELECT 7 AS id) SELECT id FROM trips"
+    assert rows(spark, shadowed) == [(7,)]
+    assert rows(spark, "WITH trips AS (SELECT id FROM trips) SELECT sum(id) FROM trips") == [(3,)]
+    spark.sql("CREATE TEMPORARY VIEW trips AS SELECT 9 AS id")
+    try:
+        assert rows(spark, "SELECT id FROM trips") == [(9,)]
+    finally:
+        spark.catalog.dropTempView("trips")
+    with pytest.raises(NotFoundError, match="nowhere"):
+        hw.sql(spark, "CALL run_clean('nowhere.trips')")

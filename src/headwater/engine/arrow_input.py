@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from headwater.arrow.input_schema import normalise_rows
-from headwater.engine.engine import Route, Rows, RowsTask, TaskContext
-from headwater.engine.inline import InlineRows
+from headwater.engine.engine import Route, Rows, RowsTask
+from headwater.engine.inline import InlineRows, run_as_one_task
 from headwater.errors import InvalidInputError
 from headwater.seams.network import LOOPBACK
 
@@ -129,10 +129,7 @@ class SpooledRows:
                     writer.write_batch(batch.slice(start, BATCH_ROWS))
 
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
-        """Hand all rows to one task, in this process."""
-        batches = self._batches()
-        tagged = batches if route.tag is None else route.tag(batches)
-        return task(TaskContext(task=0, task_attempt=0, task_count=1), tagged)
+        return run_as_one_task(self._batches(), route, task)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         with pa.OSFile(self._path, "rb") as source, pa.ipc.open_stream(source) as reader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -59,6 +59,12 @@ def inline_engine(size_bytes: int) -> Engine:
     return InlineEngine()
 
 
+def run_as_one_task(batches: Iterator[pa.RecordBatch], route: Route, task: RowsTask[R]) -> list[R]:
+    """Hand all rows to one task in this process, which trivially holds every file group whole."""
+    tagged = batches if route.tag is None else route.tag(batches)
+    return task(TaskContext(task=0, task_attempt=0, task_count=1), tagged)
+
+
 class InlineRows:
     """Rows that are here already, as one Arrow table."""
 
@@ -78,7 +84,4 @@ class InlineRows:
         return batches
 
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
-        """Hand all rows to one task; one task trivially holds every file group whole."""
-        batches = iter(self._table.to_batches())
-        tagged = batches if route.tag is None else route.tag(batches)
-        return task(TaskContext(task=0, task_attempt=0, task_count=1), tagged)
+        return run_as_one_task(iter(self._table.to_batches()), route, task)

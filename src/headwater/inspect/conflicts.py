@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.context import TableContext
-from headwater.errors import NotFoundError
 from headwater.format.timeline.records import decode_record
 from headwater.inspect.cancels import list_cancels
 from headwater.kernel.timeline.active import instant_path
@@ -50,13 +49,13 @@ def _cancelled(table: TableContext) -> Iterator[dict[str, Any]]:
 
 
 def _rolled_back(table: TableContext) -> Iterator[dict[str, Any]]:
-    for instant in table.load_timeline().completed:
-        if instant.action is not Action.ROLLBACK:
-            continue
-        path = instant_path(table.layout.timeline, instant)
-        try:
-            content = table.storage.read(path)
-        except NotFoundError:
+    completed = table.load_timeline().completed
+    rollbacks = [instant for instant in completed if instant.action is Action.ROLLBACK]
+    paths = [instant_path(table.layout.timeline, instant) for instant in rollbacks]
+    for instant, path, content in zip(
+        rollbacks, paths, table.storage.read_many(paths), strict=True
+    ):
+        if content is None:
             continue  # Archived meanwhile.
         done = decode_record(RollbackMetadata, content, path=path)
         for target in done.instants_rollback:

@@ -53,8 +53,10 @@ def list_plans(table: TableContext) -> pa.Table:
     for instant in timeline.pending:
         if not _is_plan(instant):
             continue
-        content = _content_or_nothing(table, instant)
-        if content is None:
+        try:
+            content = list(_content(table, instant))
+            is_cancellable = _is_cancellable(table, instant)
+        except NotFoundError:
             continue  # It ended meanwhile.
         rows.append(
             {
@@ -62,7 +64,7 @@ def list_plans(table: TableContext) -> pa.Table:
                 "action": instant.action.value,
                 "state": instant.state.value,
                 "file_groups": len(content) if instant.action in _REWRITES else None,
-                "is_cancellable": _is_cancellable(table, instant),
+                "is_cancellable": is_cancellable,
                 "is_cancelled": instant.requested_time in cancelled,
                 **workers.get(instant.requested_time, {}),
             }
@@ -88,13 +90,6 @@ def show_plan(table: TableContext, time: str) -> pa.Table:
 
 def _is_plan(instant: Instant) -> bool:
     return instant.action in (*_REWRITES, Action.INDEXING, Action.ROLLBACK)
-
-
-def _content_or_nothing(table: TableContext, instant: Instant) -> list[dict[str, Any]] | None:
-    try:
-        return list(_content(table, instant))
-    except NotFoundError:
-        return None
 
 
 def _content(table: TableContext, instant: Instant) -> Iterator[dict[str, Any]]:

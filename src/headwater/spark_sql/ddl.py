@@ -10,10 +10,11 @@ from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from headwater.errors import ErrorKind, InvalidInputError, NotFoundError
+from headwater.opening import delete_table
 from headwater.spark.data_source import register
 from headwater.spark_sql.names import PROVIDERS, Names, text_of
 from headwater.spark_sql.selects import resolved
-from headwater.table import Table, create_table
+from headwater.table import create_table
 
 SQL_OPTIONS: Mapping[str, str] = {
     "type": "table_type",
@@ -85,19 +86,8 @@ def drop(statement: exp.Drop, names: Names) -> bool:
     if not _is_path(name):
         names.spark.sql(f"DROP TABLE {text_of(name)}")
     if statement.args.get("purge"):
-        delete_files(table)
+        delete_table(table.storage)
     return True
-
-
-def delete_files(table: Table) -> int:
-    """Delete all files of a table, for good; return how many."""
-    first = (".hoodie/hoodie.properties", ".hoodie/hoodie.properties.backup")
-    # The table stops being one first, so that nobody reads half of it.
-    found = [info.path for info in table.storage.list_tree("")]
-    paths = sorted(found, key=lambda path: path not in first)
-    for path in paths:
-        table.storage.delete(path)
-    return len(paths)
 
 
 def truncate(name: exp.Table, names: Names) -> bool:

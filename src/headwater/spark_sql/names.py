@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
@@ -66,13 +65,13 @@ class Names:
         # DESCRIBE asks the data source, which Spark does not tell where the table is.
         database = f" IN {exp.to_identifier(name.db).sql('spark')}" if name.db else ""
         pattern = name.name.replace("'", "\\'")
-        try:
-            found = self.spark.sql(f"SHOW TABLE EXTENDED{database} LIKE '{pattern}'").collect()
-        except AnalysisException:
-            return None  # There is no such database.
+        if name.db and not self.spark.catalog.databaseExists(name.db):
+            return None
+        listed = self.spark.sql(f"SHOW TABLE EXTENDED{database} LIKE '{pattern}'").collect()
+        found = [row for row in listed if row["tableName"].lower() == name.name.lower()]
+        if any(row["isTemporary"] for row in found) and not name.db:
+            return None  # To Spark, too, a temporary view comes before a table of its name.
         for row in found:
-            if row["tableName"].lower() != name.name.lower() or row["isTemporary"]:
-                continue
             told = dict(line.partition(": ")[::2] for line in row["information"].splitlines())
             if told.get(_PROVIDER, "").lower() in PROVIDERS and _LOCATION in told:
                 return _plain_path(told[_LOCATION])

@@ -7,7 +7,7 @@ name of the catalog; `path` may stand in its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import sqlglot
 from sqlglot import exp
 
 from headwater.errors import InvalidInputError, NotFoundError
+from headwater.model.summary import summary_of
 from headwater.spark_sql.names import Names
 from headwater.table import Table
 
@@ -255,20 +256,7 @@ def _needed(given: Arguments, key: str) -> str:
 
 
 def _results(done: Iterable[Any]) -> pa.Table:
-    """Return what services did as rows; files and file groups as how many there are."""
-    rows = []
-    for one in done:
-        if one is None:
-            continue
-        row = {}
-        for field in fields(one):
-            value = getattr(one, field.name)
-            is_plain = value is None or isinstance(value, bool | int)
-            row[field.name] = (
-                len(value) if isinstance(value, tuple) else value if is_plain else str(value)
-            )
-        rows.append(row)
-    return _rows(rows)
+    return _rows([summary_of(one) for one in done if one is not None])
 
 
 def _rows(rows: list[dict[str, Any]], *columns: str) -> pa.Table:

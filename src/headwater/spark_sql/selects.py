@@ -39,7 +39,7 @@ def resolved(query: exp.Expr, names: Names) -> Iterator[tuple[str, bool]]:
     views: list[str] = []
     try:
         for place in list(query.find_all(exp.Table)):
-            frame = _frame_of(place, names)
+            frame = None if _is_of_query(place) else _frame_of(place, names)
             if frame is None:
                 continue
             view = f"headwater_view_{len(views)}_{id(query):x}"
@@ -50,6 +50,22 @@ def resolved(query: exp.Expr, names: Names) -> Iterator[tuple[str, bool]]:
     finally:
         for view in views:
             names.spark.catalog.dropTempView(view)
+
+
+def _is_of_query(place: exp.Table) -> bool:
+    """Whether a name is that of a WITH of the query; within its own definition it is not."""
+    if place.db or isinstance(place.this, exp.Func):
+        return False
+    above: exp.Expr | None = place
+    inside = set()
+    while above is not None:
+        if isinstance(above, exp.CTE):
+            inside.add(above.alias.lower())
+        known = {each.alias.lower() for each in getattr(above.args.get("with_"), "expressions", [])}
+        if place.name.lower() in known - inside:
+            return True
+        above = above.parent
+    return False
 
 
 def _frame_of(place: exp.Table, names: Names) -> DataFrame | None:

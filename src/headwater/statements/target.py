@@ -24,7 +24,8 @@ from headwater.arrow.merge_rule import MergeMode, MergeRule, PartialUpdate, merg
 from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.config.table_options import GLOBAL_INDEXES, TableType
 from headwater.context import TableContext
-from headwater.engine.engine import Route, RowsTask, TaskContext
+from headwater.engine.engine import Route, RowsTask
+from headwater.engine.inline import run_as_one_task
 from headwater.errors import ConflictError, ErrorKind, InvalidInputError, UnsupportedError
 from headwater.expressions.evaluate import compare_values
 from headwater.expressions.nodes import Function
@@ -66,9 +67,7 @@ class StatementRows:
         return None
 
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
-        """Hand all rows to one task, in this process."""
-        tagged = self._batches if route.tag is None else route.tag(self._batches)
-        return task(TaskContext(task=0, task_attempt=0, task_count=1), tagged)
+        return run_as_one_task(self._batches, route, task)
 
 
 @dataclass(frozen=True)

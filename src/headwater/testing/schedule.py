@@ -79,19 +79,25 @@ class Pct:
 
 
 class Rarely:
-    """One actor is slower than all others by a factor: it gets one step in so many."""
+    """One actor is slower than all others by a factor: it gets one step in so many.
+
+    The gaps differ, since nobody is slow to a beat: two others that hand a lock to each other with
+    a period that fits would keep it from the third for ever.
+    """
 
     def __init__(self, actor: str, factor: int) -> None:
         self._actor = actor
         self._factor = factor
-        self._steps = 0
+        self._source = RandomSource(factor)
+        self._gap = factor
         self._last = ""
 
     def choose(self, actions: list[Action]) -> Action:
-        self._steps += 1
+        self._gap -= 1
         runs = [action for action in actions if action.move in _NO_FAULTS]
         others = [run for run in runs if run.actor != self._actor]
-        if not others or (self._steps % self._factor == 0 and len(others) < len(runs)):
+        if not others or (self._gap <= 0 and len(others) < len(runs)):
+            self._gap = self._source.randint(1, 2 * self._factor - 1)
             return next(run for run in runs if run.actor == self._actor)
         chosen = next((run for run in others if run.actor > self._last), others[0])
         self._last = chosen.actor

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from enum import StrEnum, unique
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +21,7 @@ from headwater.cli.arguments import (
 )
 from headwater.cli.output import Format, Output, output_of, say
 from headwater.cli.progress import shown_while, with_progress
+from headwater.model.summary import summary_of
 
 if TYPE_CHECKING:
     from headwater.seams.clock import Clock
@@ -289,30 +289,12 @@ def _planned(instant: str | None) -> dict[str, str] | None:
 
 
 def _show(output: Output, done: Any, nothing: str) -> None:
-    """Print results of services; each is a dataclass or a dictionary."""
+    """Print results of services; a plan that was only made is a dictionary."""
     import pyarrow as pa
 
     if isinstance(done, list):
-        output.show_rows(pa.Table.from_pylist([_fields(one) for one in done]), nothing=nothing)
+        output.show_rows(pa.Table.from_pylist([summary_of(one) for one in done]), nothing=nothing)
     elif done is None:
         output.show_rows(pa.table({}), nothing=nothing)
     else:
-        output.show_fields(_fields(done))
-
-
-def _fields(done: Any) -> dict[str, Any]:
-    if not is_dataclass(done):
-        return dict(done)
-    shown: dict[str, Any] = {}
-    for field in fields(done):
-        value = getattr(done, field.name)
-        if isinstance(value, tuple):
-            # Files and file groups are many; how many says enough.
-            shown[field.name] = [str(each) for each in value] if len(value) <= 1 else len(value)
-        else:
-            shown[field.name] = value if isinstance(value, bool | int) else _text(value)
-    return shown
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+        output.show_fields(done if isinstance(done, dict) else summary_of(done))

@@ -210,13 +210,10 @@ def write(
 @app.command()
 def drop(path: TablePath, options: TableOptions = None, yes: Confirmed = False) -> None:
     """Delete a table and all of its files, for good."""
+    from headwater.opening import delete_table
+
     with open_given_table(path, options) as table:
-        files = table.storage.list_tree("")
-        confirm(f"Delete {table.uri} with all of its {len(files):,} files?", is_confirmed=yes)
-        # The table stops being one first, so that nobody reads half of it.
-        first = ".hoodie/hoodie.properties"
-        paths = [first, *(file.path for file in files if file.path != first)]
+        confirm(f"Delete {table.uri} with all of its files, for good?", is_confirmed=yes)
         with shown_while("deleting"):
-            for one in paths:
-                table.storage.delete(one)
-    say(f"{len(paths):,} files deleted")
+            count = delete_table(table.storage)
+    say(f"{count:,} files deleted")
