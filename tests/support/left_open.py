@@ -36,9 +36,9 @@ class OpenThings:
 
     @classmethod
     def now(cls) -> OpenThings:
-        return cls(
-            frozenset(_descriptors()), frozenset(threading.enumerate()), frozenset(_children())
-        )
+        # First, since a thread may end meanwhile: what one has open that is no more is closed.
+        threads = frozenset(threading.enumerate())
+        return cls(frozenset(descriptors()), threads, frozenset(_children()))
 
     def beyond(self, before: OpenThings) -> list[str]:
         """Say what is open now and was not before."""
@@ -110,7 +110,8 @@ def _unraisable() -> Iterator[list[str]]:
         sys.unraisablehook = before
 
 
-def _descriptors() -> Iterator[tuple[int, str]]:
+def descriptors() -> Iterator[tuple[int, str]]:
+    """Give the number of each, and what it leads to."""
     for number in os.listdir(f"{_OWN}/fd"):
         try:
             yield int(number), os.readlink(f"{_OWN}/fd/{number}")

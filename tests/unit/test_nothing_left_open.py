@@ -29,6 +29,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support import left_open
 from tests.support.left_open import outcome_of
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import columns, rows_of
@@ -627,6 +628,33 @@ def test_a_marker_service_that_cannot_start_listens_no_more() -> None:
     ended = outcome_of(start)
     assert "KeyboardInterrupt" in (ended.error or "")
     assert ended.left == []
+
+
+def test_what_ends_while_it_is_counted_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = left_open.descriptors
+    goes_on = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def list_and_wait() -> Iterator[tuple[int, str]]:
+        yield from listed()
+        goes_on.set()
+        for thread in threads:
+            thread.join()
+
+    def start() -> None:
+        def read() -> None:
+            with open(os.devnull):
+                is_open.set()
+                goes_on.wait()
+
+        goes_on.clear()
+        is_open = threading.Event()
+        threads.append(threading.Thread(target=read))
+        threads[0].start()
+        is_open.wait()
+
+    monkeypatch.setattr(left_open, "descriptors", list_and_wait)
+    assert outcome_of(start).left == []
 
 
 def test_a_server_that_was_never_started_does_not_listen() -> None:
