@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says nothing of the code: a slow machine is no failure.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Tests of which one example takes long ask for a share of what the profile says.
-settings.register_profile("same", PATIENT, derandomize=True)
+settings.register_profile("same", PATIENT, derandomize=True, max_examples=50)
 settings.register_profile("long", PATIENT, max_examples=500)
 settings.load_profile("same")
 
@@ -25,6 +27,12 @@ os.environ.setdefault(
     "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'"
     " --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=4 pyspark-shell",
 )
+
+
+# Tests make some hundred thousand small files: in memory, where there is enough, that costs little.
+MEMORY = Path("/dev/shm")
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 8 * 1024**3:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def pytest_collection_finish() -> None:

@@ -90,18 +90,12 @@ SHAPES = {
     "mor-record-level-index": Shape(MOR, ("city",), "record_level_index", {}),
     "mor-bloom-unpartitioned-all-indexes": Shape(MOR, (), "bloom", ALL_INDEXES),
 }
-LONG = {
-    "cow-bucket",
-    "cow-record-level-index",
-    "mor-bloom-unpartitioned-all-indexes",
-    "mor-bucket-unpartitioned",
-    "mor-simple",
-}
-"""Shapes whose traits the others have, too, but for the simple index, which lies as bloom does."""
+SHORT = {"cow-record-index-unpartitioned", "mor-bucket-all-indexes"}
+"""Two that have most of the traits of the others between them; `make test-more` takes all."""
 each_shape = pytest.mark.parametrize(
     "shape",
     [
-        pytest.param(shape, id=name, marks=[pytest.mark.long] if name in LONG else [])
+        pytest.param(shape, id=name, marks=[] if name in SHORT else [pytest.mark.long])
         for name, shape in SHAPES.items()
     ],
 )
@@ -259,7 +253,13 @@ def test_every_operation_and_service(tmp_path: Path, shape: Shape) -> None:
     assert (found["sf-a"], found["sf-z"], found["ny-17"]) == (30, 1, 17)
 
 
-@pytest.mark.parametrize("shape", [SHAPES["cow-bucket"], SHAPES["mor-bucket-all-indexes"]])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        SHAPES["cow-bucket"],
+        pytest.param(SHAPES["mor-bucket-all-indexes"], marks=pytest.mark.long),
+    ],
+)
 def test_compactions_of_the_metadata_table(tmp_path: Path, shape: Shape) -> None:
     """Each write may be followed by one; the logs that it folds in are cleaned away later."""
     table = shape.create(tmp_path, **{"hoodie.metadata.compact.max.delta.commits": "3"})

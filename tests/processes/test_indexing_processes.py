@@ -32,7 +32,7 @@ from tests.support.hudi_rs import location_for_hudi_rs
 import headwater as hw
 from headwater.model.instant import State
 
-FILES = int(os.environ.get("HEADWATER_TEST_INDEXED_FILES", "60"))
+FILES = int(os.environ.get("HEADWATER_TEST_INDEXED_FILES", "24"))
 IS_FULL = FILES >= 2_000
 ROUNDS = 3 if IS_FULL else 0
 """How often the indexes are built beside writers alone, and dropped again, for the sake of figures:
@@ -316,7 +316,7 @@ def test_a_build_ends_however_slow_its_builder_is(tmp_path: Path) -> None:
 
     The full form has a builder of a tenth of the speed, which is stopped anywhere.
     """
-    site = Site(tmp_path, "non-blocking")
+    site = Site(tmp_path, "non-blocking", JOB_MODULE.INDEXES if IS_FULL else ["record_index"])
     site.start(*WRITERS)
     try:
         site.wait_for_commits(2)

@@ -73,14 +73,18 @@ def history(
     """Register a history for each combination of the values of its axes.
 
     Args:
-        long: ids of combinations that quick readers leave to `make test-more`.
+        long: ids of combinations that quick readers leave to `make test-more`, besides every
+            second one of several axes: the first half has every two values of three axes together.
         spark: ids of combinations that Spark reads in `make test`; it leaves the others.
         axes: arguments of the function, whose values have ids.
     """
 
     def register(write: Write) -> Write:
         found = set()
-        for chosen in product(*(axis.items() for axis in axes.values())):
+        for places in product(*(range(len(axis)) for axis in axes.values())):
+            chosen = [
+                list(axis.items())[at] for axis, at in zip(axes.values(), places, strict=True)
+            ]
             label = "-".join(key for key, _ in chosen)
             found.add(label)
             name = "-".join(filter(None, (write.__name__, label)))
@@ -89,7 +93,8 @@ def history(
             def run(path: Path, arguments: dict[str, Any] = arguments) -> Iterator[Step]:
                 return write(path, **arguments)
 
-            HISTORIES[name] = History(name, run, label in set(long), label in set(spark))
+            is_long = label in set(long) or (len(axes) > 1 and sum(places) % 2 == 1)
+            HISTORIES[name] = History(name, run, is_long, label in set(spark))
         unknown = {*long, *spark} - found
         assert not unknown, f"{write.__name__} has no {unknown}"
         return write

@@ -25,12 +25,23 @@ LONG = {
     "abort does not look at heartbeats",
     "archival takes the newest to complete",
     "archived candidates are not looked for",
+    "base file below one that its writer has seen",
+    "clean planned while a commit is being taken back",
     "compaction of the metadata table takes in an index that is being built",
+    "completion time of a delta commit issued before its lock scope",
     "detection ignores instant order",
+    "every writer names its own bucket group",
+    "first deadline counted from after the claim",
     "index not announced until its builder has caught up",
+    "index set evaluated before the lock",
+    "merge by requested time",
     "OCC by requested time",
+    "rollback by prefix listing",
+    "savepoint deleted while a restore to it is pending",
+    "second rollback for the same write",
+    "write rolled back by listing its files",
 }
-"""Those that are found after seconds; `make sim` hunts all of them."""
+"""Those that are found after a second; `make sim` hunts all of them."""
 assert {mutant.name for mutant in MUTANTS} >= LONG
 
 

@@ -191,7 +191,7 @@ def _short() -> Iterator[Proof]:
     yield _guard_2("guard_2 after death: crash, tick", True, crashes=1, ticks=1)
     yield Proof(label="guard_3: no fault", build=lambda: guard_3(Faults()))
     yield from _skews(_drop(ticks=1), clock_steps=1)
-    yield _unknown("unknown: 2 lost replies", lost_replies=2)
+    yield _unknown("unknown: lost reply", lost_replies=1)
     yield Proof(label="unknown_exhausted", build=unknown_exhausted, preemptions_max=0)
     yield _rollback("rollback_two: crash, tick", rollback_two, preemptions_max=0)
     yield _rollback("rollback_own: crash, tick", rollback_own, preemptions_max=0)

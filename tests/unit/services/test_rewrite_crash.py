@@ -104,14 +104,20 @@ def check_rewritten(table: Table, service: str) -> None:
     assert logs == ({1} if service == "log compaction" else {0})
 
 
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("service", SERVICES)
 def test_another_process_finishes_what_a_dead_one_began(
-    table: Table, dying: Dying, killed: type[BaseException], copies: Copies, service: str
+    table: Table,
+    dying: Dying,
+    killed: type[BaseException],
+    copies: Copies,
+    service: str,
+    every: int,
 ) -> None:
     times = [row["completion_time"] for row in table.inspect.timeline().to_pylist()]
     before = answers_of(table, times)
     execute = SERVICES[service]
-    for writes, copy in zip(count(), copies(table), strict=False):
+    for writes, copy in zip(count(step=every), copies(table), strict=False):
         clock = ManualClock()
         try:
             execute(services_of("X", copy, clock, dying(copy.storage, writes)))
