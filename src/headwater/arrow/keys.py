@@ -15,9 +15,10 @@ and their records one, so `check_distinct` refuses such values before they are w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,9 +32,16 @@ from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError, che
 
 Rows: TypeAlias = Any
 """A `pa.RecordBatch` or a `pa.Table`."""
+R = TypeVar("R", pa.RecordBatch, pa.Table)
 
 _TYPES = ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")
 _CONSISTENT_TIMESTAMPS = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
+
+
+CARRIED_KEY = "__headwater_key"
+CARRIED_PATH = "__headwater_path"
+"""Columns of rows on their way to a file: what was made once is carried beside them."""
+CARRIED = (CARRIED_KEY, CARRIED_PATH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +91,15 @@ class KeyGenerator:
         return not self.record_key_fields
 
     def record_keys(self, rows: Rows) -> pa.StringArray:
-        """Return the record key of every row.
+        """Return the record key of every row: those that the rows carry, or else made of them.
 
         Raises:
             InvalidInputError: a key column is missing or has a type without text, or a row has no
                 key.
         """
         check(not self.generates_keys, "A table without key columns was asked for its keys")
+        if CARRIED_KEY in rows.schema.names:
+            return _column(rows, CARRIED_KEY)
         texts = [_column_text(rows, column) for column in self.record_key_fields]
         if not self.names_fields:
             is_missing = _is_missing(texts[0])
@@ -164,12 +174,51 @@ class KeyGenerator:
 
     def partition_dictionary(self, rows: Rows) -> pa.DictionaryArray:
         """Return the same as `partition_paths`, with every path once and a number per row."""
+        if CARRIED_PATH in rows.schema.names:
+            return _column(rows, CARRIED_PATH)
         columns = [_column(rows, field.column) for field in self.partition.fields]
         return self.partition.paths(columns, rows.num_rows)
 
     def partition_values(self, path: str) -> dict[str, str | None]:
         """Return what a partition path tells about its rows; see `PartitionPathRule.values`."""
         return self.partition.values(path)
+
+    def with_keys(self, rows: R, record_keys: pa.StringArray | None = None) -> R:
+        """Return rows that carry their record keys, so that nobody makes them again.
+
+        A key that is a column of text as it is needs no carrying.
+
+        Args:
+            record_keys: the keys, if they are known.
+
+        Raises:
+            InvalidInputError: as `record_keys`.
+        """
+        if self.generates_keys or self._is_column(rows) or CARRIED_KEY in rows.schema.names:
+            return rows
+        made = self.record_keys(rows) if record_keys is None else record_keys
+        return rows.append_column(CARRIED_KEY, made)
+
+    def with_keys_and_paths(self, rows: pa.RecordBatch, fitting: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows that carry their keys and partition paths.
+
+        Args:
+            fitting: the same rows in the types of the table, which these are made of.
+
+        Raises:
+            InvalidInputError: as `record_keys` and `partition_paths`.
+        """
+        if not self.generates_keys:
+            rows = self.with_keys(rows, self.record_keys(fitting))
+        if CARRIED_PATH in rows.schema.names:
+            return rows
+        return rows.append_column(CARRIED_PATH, self.partition_dictionary(fitting))
+
+    def _is_column(self, rows: pa.RecordBatch | pa.Table) -> bool:
+        if self.names_fields or len(self.record_key_fields) != 1:
+            return False
+        at = rows.schema.get_field_index(self.record_key_fields[0])
+        return at >= 0 and bool(pa.types.is_string(rows.schema.field(at).type))
 
     def _check_keys(self, is_missing: pa.Array, text: pa.Array) -> None:
         count = pc.sum(is_missing).as_py() or 0
@@ -187,6 +236,20 @@ class KeyGenerator:
         raise InvalidInputError(
             f"{problem} in {count} of {len(is_missing)} row(s); {detail}. Give each row a key"
         )
+
+
+def carried_over(rows: pa.RecordBatch | pa.Table, to: R, names: Sequence[str] = CARRIED) -> R:
+    """Return the same rows with other columns, such that they carry what they did before."""
+    for name in names:
+        if name in rows.schema.names:
+            to = to.append_column(name, rows.column(name))
+    return to
+
+
+def put_down(rows: R, names: Sequence[str] = CARRIED) -> R:
+    """Return rows with nothing but their own columns."""
+    carried = [name for name in names if name in rows.schema.names]
+    return rows.drop_columns(carried) if carried else rows
 
 
 def _type_of(config: TableConfig) -> str:

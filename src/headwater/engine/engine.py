@@ -46,7 +46,8 @@ class Route:
     Equal numbers come to the same task: with n tasks, number i to the task i modulo n.
     `group_numbers` gives every row of a batch its number. Where finding the number is costly, `tag`
     does it instead: it gives the rows of a task's batches again, with the column `GROUP_NUMBER`,
-    which the tasks that consume the rows then see. It may leave rows out, or give them twice.
+    which the tasks that consume the rows then see. It may leave rows out, or give them twice, and
+    add columns that spare the tasks work; an engine that moves rows between machines drops those.
     `simple_key` and `simple_partition` name the columns when the number is no more than Hudi's
     bucket of one key column plus a hash of the partition path, made of the values of columns as
     they are, which an engine may compute natively. `is_hive_style` says that paths name columns.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import pyarrow as pa
@@ -57,7 +57,12 @@ from headwater.operations.plan import (
     slices_by_number,
 )
 from headwater.operations.request import WriteRequest, check_sort_columns, schema_after
-from headwater.operations.routing.route import located_keys_of, record_keys_of, touched_partitions
+from headwater.operations.routing.route import (
+    carry_keys,
+    located_keys_of,
+    record_keys_of,
+    touched_partitions,
+)
 
 log = logging.getLogger(__name__)
 
@@ -68,22 +73,33 @@ _SHOWN_PARTITIONS_MAX = 20
 """A message that names what a table has ends somewhere."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """The rows of a write that this process has; they carry their keys and partition paths."""
+
+    batches: Sequence[pa.RecordBatch]
+    located: pa.Table | None = None
+    """Where their keys are, if the record index was asked."""
+
+
 def prepare_write(
     table: TableContext,
     request: WriteRequest,
     write: InflightWrite,
     view: IndexedView,
-    held: Sequence[pa.RecordBatch] | None,
-) -> tuple[WritePlan, pa.Table | None, frozenset[str] | None]:
-    """Return the plan of a write, where the keys of held rows are, and what partitions they touch.
+    batches: Sequence[pa.RecordBatch] | None,
+) -> tuple[WritePlan, HeldRows | None, frozenset[str] | None]:
+    """Return the plan of a write, the rows that this process has, and the partitions they touch.
 
     Raises:
         InvalidInputError: rows, columns or keys do not fit the table.
         CorruptTableError: the metadata table is missing or damaged.
     """
-    plan, located = _look_up(_plan_write(table, request, write, view), view, held)
-    touched = _touched(plan, held, located)
-    return _open_groups(plan, view, touched), located, touched
+    plan = _plan_write(table, request, write, view)
+    held = None if batches is None else HeldRows(carry_keys(plan, batches))
+    plan, held = _look_up(plan, view, held)
+    touched = _touched(plan, held)
+    return _open_groups(plan, view, touched), held, touched
 
 
 def _plan_write(
@@ -137,8 +153,8 @@ def _record_size(view: TableView, files: FileConfig) -> int | None:
 
 
 def _look_up(
-    plan: WritePlan, view: IndexedView, held: Sequence[pa.RecordBatch] | None
-) -> tuple[WritePlan, pa.Table | None]:
+    plan: WritePlan, view: IndexedView, held: HeldRows | None
+) -> tuple[WritePlan, HeldRows | None]:
     """Return the plan with the way that keys are looked up, and where those of held rows are.
 
     A table whose record index is being built, or cannot be trusted, is searched without it.
@@ -148,35 +164,37 @@ def _look_up(
         has_ranges = has_filters and view.has_index(COLUMN_STATS)
         return replace(
             plan, key_search=KeySearch(has_bloom_index=has_filters, has_key_ranges=has_ranges)
-        ), None
+        ), held
     is_partitioned = plan.config.index_type is IndexType.RECORD_LEVEL_INDEX
     is_asked = is_partitioned or plan.config.index_type in RECORD_INDEXES
     if not is_asked or plan.operation.is_replacing or not view.has_index(RECORD_INDEX):
-        return plan, None
+        return plan, held
     table = view.metadata_table
     definition = None if table is None else table.definitions.get(RECORD_INDEX)
     if is_partitioned is not (definition is not None and definition.is_partitioned):
-        return plan, None  # The index is of the other kind, and does not know all places.
+        return plan, held  # The index is of the other kind, and does not know all places.
     searched = replace(plan, key_search=KeySearch(uses_record_index=True))
     if held is None or table is None:
-        return searched, None
+        return searched, held
     try:
         if is_partitioned:
-            return searched, find_locations_by_partition(table, located_keys_of(plan, held))
-        return searched, find_locations(table, record_keys_of(plan, held))
+            located = find_locations_by_partition(table, located_keys_of(plan, held.batches))
+        else:
+            located = find_locations(table, record_keys_of(plan, held.batches))
     except CorruptTableError as error:
         log.warning("record index not used table=%s reason=%s", plan.config.name, error)
-        return plan, None
+        return plan, held
+    return searched, replace(held, located=located)
 
 
-def _touched(
-    plan: WritePlan, held: Sequence[pa.RecordBatch] | None, located: pa.Table | None
-) -> frozenset[str] | None:
+def _touched(plan: WritePlan, held: HeldRows | None) -> frozenset[str] | None:
     """Return the partitions that the rows may go to; None: any."""
-    if held is None or (plan.is_global and located is None):
+    if held is None or (plan.is_global and held.located is None):
         return None
-    own = touched_partitions(plan, held)
-    return own if located is None else own.union(located["partition_path"].unique().to_pylist())
+    own = touched_partitions(plan, held.batches)
+    if held.located is None:
+        return own
+    return own.union(held.located["partition_path"].unique().to_pylist())
 
 
 def _open_groups(plan: WritePlan, view: TableView, touched: Collection[str] | None) -> WritePlan:

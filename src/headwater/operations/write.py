@@ -33,6 +33,7 @@ from headwater.arrow.merge_rule import check_meaningful, merge_rule_of
 from headwater.config.write import ConcurrencyMode
 from headwater.context import TableContext
 from headwater.engine.engine import Rows
+from headwater.engine.inline import InlineRows
 from headwater.errors import CommitUnknownError, ConflictError, ErrorKind, check
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.table_config import table_layout
@@ -66,7 +67,12 @@ from headwater.operations.concurrency import check_partial_write
 from headwater.operations.key_comparison import compare_keys
 from headwater.operations.losses import Losses
 from headwater.operations.plan import Announcing, WritePlan, action_of
-from headwater.operations.preparing import plan_detection_of, prepare_write, replaceable_groups
+from headwater.operations.preparing import (
+    HeldRows,
+    plan_detection_of,
+    prepare_write,
+    replaceable_groups,
+)
 from headwater.operations.redo import Redo, part_to_redo, split_stats
 from headwater.operations.request import (
     RowsOfTable,
@@ -200,7 +206,7 @@ def start_write(
     service: RunningMarkerService | None = None
     try:
         view = view_of(table)
-        plan, located, touched = prepare_write(table, request, inflight, view, held)
+        plan, rows, touched = prepare_write(table, request, inflight, view, held)
         # Rows that were made of the table's must not be appended to what they have not seen.
         is_rebased = redoes and plan.appends_blindly and not request.reads_table
         detects = detects and not is_rebased
@@ -233,7 +239,7 @@ def start_write(
             has_detection=detection is not None,
             service=service,
         )
-        return RunningWrite(table, planned, inflight, markers, located, view)
+        return RunningWrite(table, planned, inflight, markers, rows, view)
     except (Exception, KeyboardInterrupt, SystemExit):
         if service is not None:
             service.stop(waits=False)
@@ -274,14 +280,14 @@ class RunningWrite:
         planned: PlannedWrite,
         inflight: InflightWrite,
         markers: WriteMarkers,
-        located: pa.Table | None = None,
+        held: HeldRows | None = None,
         view: IndexedView | None = None,
     ) -> None:
         self._table = table
         self._planned = planned
         self._inflight = inflight
         self._markers = markers
-        self._located = located
+        self._held = held
         self._view = view
         self._checked: ConflictCheck | None = None
         self._update: MetadataUpdate | None = None
@@ -298,9 +304,11 @@ class RunningWrite:
 
     def run_tasks(self, rows: Rows) -> list[WriteStat]:
         """Bring rows to tasks that write them; return what they wrote."""
-        keys = KeyGenerator.from_config(self._table.config)
-        route = group_route(self.plan, keys, self._located)
-        return rows.run(route, partial(execute_write, self.plan))
+        keys, located = KeyGenerator.from_config(self._table.config), None
+        if self._held is not None and self._held.batches:
+            rows = InlineRows(pa.Table.from_batches(self._held.batches))
+            located = self._held.located
+        return rows.run(group_route(self.plan, keys, located), partial(execute_write, self.plan))
 
     def commit(
         self, stats: list[WriteStat], extra_metadata: Mapping[str, str] | None = None
@@ -340,7 +348,7 @@ class RunningWrite:
         if part is None:
             return None
         request = self._planned.request
-        plan, self._located, _ = prepare_write(table, request, self._inflight, view, rows.held())
+        plan, self._held, _ = prepare_write(table, request, self._inflight, view, rows.held())
         # Markers of their own: the service takes none any more, and there is nothing to detect.
         self._planned = replace(
             self._planned,

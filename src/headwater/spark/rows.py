@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 )
 
 from headwater.arrow.input_schema import normalise_rows
+from headwater.arrow.keys import put_down
 from headwater.arrow.partition_paths import DEFAULT_PARTITION
 from headwater.config.spark import SparkConfig
 from headwater.engine.engine import GROUP_NUMBER, Route, RouteKind, RowsTask, TaskContext
@@ -188,7 +189,8 @@ def _tag(
 ) -> Iterator[pa.RecordBatch]:
     if warms:
         warm()
-    yield from tag(normalise_rows(batch) for batch in batches)
+    for batch in tag(normalise_rows(batch) for batch in batches):
+        yield put_down(batch)  # To make keys again costs less than to send them.
 
 
 def _consume(

@@ -21,10 +21,9 @@ Numbers = npt.NDArray[np.signedinteger[Any]]
 
 
 def existing_partitions(
-    plan: WritePlan, keys: KeyGenerator, rows: pa.RecordBatch, tags: Numbers
+    plan: WritePlan, own: pa.DictionaryArray, tags: Numbers
 ) -> pa.DictionaryArray:
     """Return the partition that each row is written to: that of its slice, else its own."""
-    own = keys.partition_dictionary(rows)
     places = {path: code for code, path in enumerate(own.dictionary.to_pylist())}
     numbers = {
         number: places.setdefault(partition, len(places))

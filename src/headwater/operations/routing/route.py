@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from headwater.arrow.buckets import bucket_ids
 from headwater.arrow.java_hash import string_hashes
-from headwater.arrow.keys import KeyGenerator
+from headwater.arrow.keys import CARRIED_PATH, KeyGenerator, put_down
 from headwater.engine.engine import GROUP_NUMBER, Route, RouteKind
 from headwater.errors import check
 from headwater.operations.plan import INSERTS, WritePlan
@@ -46,6 +47,8 @@ def assign_groups(
 ) -> tuple[pa.RecordBatch, Numbers, list[GroupKey]]:
     """Return the rows as the table has them, a number for each, and the groups of the numbers.
 
+    The rows carry their keys from here on, if a look-up has not seen to that before.
+
     Raises:
         InvalidInputError: a key is null, empty or may be that of other values, or a column is
             missing or does not fit.
@@ -53,14 +56,18 @@ def assign_groups(
     if not plan.looks_up:
         rows = fit_rows(plan, batch)
         keys.check_distinct(rows)
-        return rows, *_computed_groups(plan, keys, rows)
+        rows = keys.with_keys(rows)
+        return put_down(rows, [CARRIED_PATH]), *_computed_groups(plan, keys, rows)
     check(GROUP_NUMBER in batch.schema.names, "Rows reached their task without being looked up")
     rows = fit_rows(plan, batch.drop_columns([GROUP_NUMBER]))
     keys.check_distinct(rows)
+    rows = keys.with_keys(rows)
     tags = batch.column(GROUP_NUMBER).to_numpy()
+    own = keys.partition_dictionary(rows)
+    rows = put_down(rows, [CARRIED_PATH])  # The group of a row says it.
     if not plan.is_global:
-        return rows, *_tagged_groups(keys.partition_dictionary(rows), tags)
-    homes = existing_partitions(plan, keys, rows, tags)
+        return rows, *_tagged_groups(own, tags)
+    homes = existing_partitions(plan, own, tags)
     groups = _unsettled_groups if plan.settles_partitions else _tagged_groups
     return rows, *groups(homes, tags)
 
@@ -118,47 +125,44 @@ def _computed_groups(
     return compact[codes], groups
 
 
-def touched_partitions(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> frozenset[str]:
-    """Return the partitions that rows belong to.
+def carry_keys(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return rows that carry their keys and partition paths, for what follows.
 
     Raises:
         InvalidInputError: as `assign_groups`.
     """
     keys = KeyGenerator.from_config(plan.config)
-    found: set[str] = set()
-    for batch in batches:
-        if batch.num_rows:
-            found.update(keys.partition_dictionary(fit_rows(plan, batch)).dictionary.to_pylist())
-    return frozenset(found)
+    return [
+        keys.with_keys_and_paths(batch, fit_rows(plan, batch))
+        for batch in batches
+        if batch.num_rows
+    ]
+
+
+def touched_partitions(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> frozenset[str]:
+    """Return the partitions that rows belong to which carry their paths."""
+    keys = KeyGenerator.from_config(plan.config)
+    found = (keys.partition_dictionary(batch).dictionary.to_pylist() for batch in batches)
+    return frozenset(chain.from_iterable(found))
 
 
 def record_keys_of(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> pa.StringArray:
-    """Return the keys of rows, each once.
-
-    Raises:
-        InvalidInputError: as `assign_groups`.
-    """
+    """Return the keys of rows that carry them, each once."""
     keys = KeyGenerator.from_config(plan.config)
-    found = [keys.record_keys(fit_rows(plan, batch)) for batch in batches if batch.num_rows]
+    found = [keys.record_keys(batch) for batch in batches]
     return pa.chunked_array(found, pa.string()).unique()
 
 
 def located_keys_of(
     plan: WritePlan, batches: Iterable[pa.RecordBatch]
 ) -> dict[str, pa.StringArray]:
-    """Return the keys of rows by the partitions that the rows belong to, each once.
-
-    Raises:
-        InvalidInputError: as `assign_groups`.
-    """
+    """Return the keys of rows that carry them, by the partitions of the rows, each once."""
     keys = KeyGenerator.from_config(plan.config)
     found: dict[str, list[pa.StringArray]] = {}
     for batch in batches:
-        if batch.num_rows:
-            rows = fit_rows(plan, batch)
-            record_keys, paths = keys.record_keys(rows), keys.partition_dictionary(rows)
-            for path, some in keys_by_partition(record_keys, paths).items():
-                found.setdefault(path, []).append(some)
+        record_keys, paths = keys.record_keys(batch), keys.partition_dictionary(batch)
+        for path, some in keys_by_partition(record_keys, paths).items():
+            found.setdefault(path, []).append(some)
     return {path: pa.chunked_array(found[path], pa.string()).unique() for path in found}
 
 

@@ -78,23 +78,23 @@ def tag_indexed_batch(
     plan: WritePlan, keys: KeyGenerator, index: RecordIndexLookup, batch: pa.RecordBatch
 ) -> pa.RecordBatch:
     """Return the rows of one batch with the numbers that the record index tells."""
-    rows = fit_rows(plan, batch)
-    record_keys = keys.record_keys(rows)
+    carrying = keys.with_keys_and_paths(batch, fit_rows(plan, batch))
+    record_keys, paths = keys.record_keys(carrying), keys.partition_dictionary(carrying)
     numbers = _numbers_of_new(record_keys)
-    owners = index.find(record_keys, None if plan.is_global else keys.partition_dictionary(rows))
+    owners = index.find(record_keys, None if plan.is_global else paths)
     numbers = np.where(owners >= 0, owners, numbers)
-    return _numbered(batch, numbers, [], keeps_new=plan.operation is not Operation.DELETE)
+    return _numbered(carrying, numbers, [], keeps_new=plan.operation is not Operation.DELETE)
 
 
 def tag_batch(
     plan: WritePlan, keys: KeyGenerator, lookup: KeyLookup, batch: pa.RecordBatch
 ) -> pa.RecordBatch:
     """Return the rows of one batch with their numbers."""
-    fitting = fit_rows(plan, batch)
-    record_keys = keys.record_keys(fitting)
+    carrying = keys.with_keys_and_paths(batch, fit_rows(plan, batch))
+    record_keys, paths = keys.record_keys(carrying), keys.partition_dictionary(carrying)
     numbers = _numbers_of_new(record_keys)
     repeated: list[tuple[_Numbers, int]] = []
-    for rows, slices in _searched(plan, keys, fitting):
+    for rows, slices in _searched(plan, paths):
         encoded = record_keys.take(pa.array(rows)).dictionary_encode()
         codes = encoded.indices.to_numpy().astype(np.int64)
         owners = np.full(len(encoded.dictionary), -1, np.int64)
@@ -110,7 +110,7 @@ def tag_batch(
                 repeated.append((rows[np.isin(codes, positions[is_owned])], number))
         owner_of_row = owners[codes]
         numbers[rows] = np.where(owner_of_row >= 0, owner_of_row, numbers[rows])
-    return _numbered(batch, numbers, repeated, keeps_new=plan.operation is not Operation.DELETE)
+    return _numbered(carrying, numbers, repeated, keeps_new=plan.operation is not Operation.DELETE)
 
 
 def _numbers_of_new(record_keys: pa.StringArray) -> _Numbers:
@@ -118,14 +118,14 @@ def _numbers_of_new(record_keys: pa.StringArray) -> _Numbers:
 
 
 def _searched(
-    plan: WritePlan, keys: KeyGenerator, rows: pa.RecordBatch
+    plan: WritePlan, paths: pa.DictionaryArray
 ) -> Iterator[tuple[_Numbers, Mapping[int, FileSlice]]]:
     """Give the numbers of rows, and the slices in which their keys may be."""
     if plan.is_global:
         everywhere = {n: one for slices in plan.groups.slices.values() for n, one in slices.items()}
-        yield np.arange(rows.num_rows), everywhere
+        yield np.arange(len(paths)), everywhere
         return
-    for partition, numbers in rows_by_partition(keys.partition_dictionary(rows)):
+    for partition, numbers in rows_by_partition(paths):
         if plan.groups.slices.get(partition):
             yield numbers, plan.groups.slices[partition]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from headwater.arrow.keys import carried_over
 from headwater.arrow.schema_evolution import project_batch
 from headwater.operations.plan import Operation, WritePlan
 from headwater.operations.tasks.leaving import IS_LEAVING
@@ -25,4 +26,4 @@ def fit_rows(plan: WritePlan, batch: pa.RecordBatch) -> pa.RecordBatch:
     rows = project_batch(batch, columns, rounds=plan.files.allows_lossy_widening)
     if IS_LEAVING in batch.schema.names:
         rows = rows.append_column(IS_LEAVING, batch.column(IS_LEAVING))
-    return rows
+    return carried_over(batch, rows)

@@ -25,7 +25,7 @@ from typing import cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.arrow.keys import KeyGenerator
+from headwater.arrow.keys import KeyGenerator, carried_over, put_down
 from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.arrow.merge import MergeCounts
 from headwater.arrow.meta_columns import (
@@ -36,7 +36,6 @@ from headwater.arrow.meta_columns import (
 )
 from headwater.arrow.ordering import is_all_null
 from headwater.arrow.record_marks import deleted_rows, whole
-from headwater.arrow.reduce import reduce_batch
 from headwater.arrow.schema_evolution import project_batch
 from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
@@ -57,6 +56,7 @@ from headwater.operations.plan import INSERTS, Operation, WritePlan, has_room
 from headwater.operations.tasks.gathered_files import Announced, GatheredFiles
 from headwater.operations.tasks.inserts import plan_inserts
 from headwater.operations.tasks.leaving import split_leaving
+from headwater.operations.tasks.reduced import reduced
 from headwater.seams.storage import Storage
 from headwater.slice.merged_slice import open_merged
 
@@ -138,7 +138,7 @@ class GroupWriter:
                 yield from self._delete(file_slice, rows)
             return
         rows, leaving = split_leaving(rows)
-        rows = self._sorted(reduce_batch(rows, self._keys.record_keys(rows), self._rule))
+        rows = self._sorted(reduced(rows, self._keys, self._rule))
         if file_slice is not None:
             yield self._change(file_slice, rows, more=more, leaving=leaving)
             return
@@ -173,7 +173,7 @@ class GroupWriter:
         rows, _ = split_leaving(rows)
         if not self._plan.looks_up:
             return rows, rows.slice(0, 0)
-        rows = reduce_batch(rows, self._keys.record_keys(rows), self._rule)
+        rows = reduced(rows, self._keys, self._rule)
         return self._without_deleted(rows), self._deletes_to_keep(rows)
 
     def _insert_pieces(self, partition: str, rows: pa.Table) -> list[tuple[int | None, pa.Table]]:
@@ -186,7 +186,7 @@ class GroupWriter:
             rows.num_rows,
             self._free_bytes(partition),
             record_size_bytes=self._plan.groups.record_size_bytes
-            or max(1, rows.nbytes // rows.num_rows),
+            or max(1, put_down(rows).nbytes // rows.num_rows),
             file_size_max=files.file_size_max,
         )
         return [(piece.slice_number, rows.slice(piece.start, piece.row_count)) for piece in pieces]
@@ -261,12 +261,8 @@ class GroupWriter:
             written = self._with_meta_columns(rows, base.partition, base.name)
             parts.append(DataPart(time, written, self._plan.is_partial))
         if more is not None:
-            complete = project_batch(
-                more, self._plan.columns.schema
-            )  # A partial write may lack columns.
-            parts.append(
-                DataPart(time, self._with_meta_columns(complete, base.partition, base.name))
-            )
+            written = self._with_meta_columns(self._complete(more), base.partition, base.name)
+            parts.append(DataPart(time, written))
         if gone is not None:
             paths = repeated_text(base.partition, len(gone), is_encoded=False)
             parts.append(DeletePart(time, gone, paths))
@@ -325,11 +321,15 @@ class GroupWriter:
         if not self._plan.is_partial:
             return rows.slice(0, 0), rows
         if file_slice is None:
-            return rows.slice(0, 0), project_batch(rows, self._plan.columns.schema)
+            return rows.slice(0, 0), self._complete(rows)
         keys = self._keys.record_keys(rows)
         is_update = pc.is_in(keys, value_set=self._reader.live_keys(file_slice, keys))
         new = rows.filter(pc.invert(is_update))
-        return rows.filter(is_update), project_batch(new, self._plan.columns.schema)
+        return rows.filter(is_update), self._complete(new)
+
+    def _complete(self, rows: pa.Table) -> pa.Table:
+        """Return rows with all columns of the table: a partial write may lack some."""
+        return carried_over(rows, project_batch(rows, self._plan.columns.schema))
 
     def _data_block(self, group: FileGroupId, rows: pa.Table, *, is_partial: bool) -> bytes:
         plan = self._plan
@@ -398,11 +398,10 @@ class GroupWriter:
 
     def _create(self, group: FileGroupId, rows: pa.Table) -> WriteStat:
         base = self._new_base_file(group)
-        whole = project_batch(rows, self._plan.columns.schema)  # A partial write may lack columns.
         written = self._write_base_file(
             base,
             MarkerKind.CREATE,
-            [self._with_meta_columns(whole, base.partition, base.name)],
+            [self._with_meta_columns(self._complete(rows), base.partition, base.name)],
             row_count_max=rows.num_rows,
         )
         return _base_file_stat(base, written, MergeCounts(inserted=rows.num_rows))
@@ -502,7 +501,7 @@ class GroupWriter:
             else self._keys.record_keys(rows)
         )
         return add_meta_columns(
-            rows,
+            put_down(rows),
             instant_time=self._plan.instant_time,
             task=self._context.task,
             first_row=first_row,

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.arrow.fold import fold_logs
-from headwater.arrow.keys import KeyGenerator
+from headwater.arrow.keys import KeyGenerator, carried_over, put_down
 from headwater.arrow.log_parts import DataPart
 from headwater.arrow.merge import merge_batches
 from headwater.arrow.meta_columns import (
@@ -38,13 +38,13 @@ from headwater.arrow.meta_columns import (
 )
 from headwater.arrow.ordering import Mask, is_all_null, is_not_less, to_numpy
 from headwater.arrow.record_marks import deleted_rows, whole
-from headwater.arrow.reduce import reduce_batch
 from headwater.arrow.schema_evolution import project_batch
 from headwater.operations.plan import INSERTS, WritePlan
 from headwater.operations.routing.existing_partitions import with_existing_partitions
 from headwater.operations.routing.partition_rows import rows_by_partition
 from headwater.operations.routing.route import GroupKey
 from headwater.operations.tasks.leaving import IS_LEAVING, mark_leaving, split_leaving
+from headwater.operations.tasks.reduced import reduced
 from headwater.seams.storage import Storage
 
 
@@ -74,13 +74,13 @@ class PartitionUpdate:
                 yield to, some if is_marked else mark_leaving(some, is_leaving=False)
 
     def _settled(self, group: GroupKey, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
+        rows = reduced(rows, self._keys, self._rule)
         if group.number < 0:
-            yield from self._new(reduce_batch(rows, self._keys.record_keys(rows), self._rule))
+            yield from self._new(rows)
         elif self._plan.moves_records:
-            rows = reduce_batch(rows, self._keys.record_keys(rows), self._rule)
             yield from self._moved(group, rows)
         else:
-            yield from self._kept(group, reduce_batch(rows, self._record_keys(rows), self._rule))
+            yield from self._kept(group, rows)
 
     def _record_keys(self, rows: pa.Table) -> pa.StringArray:
         return whole(self._keys.record_keys(rows)).cast(pa.string())
@@ -89,7 +89,8 @@ class PartitionUpdate:
         """Give new records by partition. A partial write may lack columns, moved records do not."""
         for partition, numbers in rows_by_partition(self._keys.partition_dictionary(rows)):
             some = rows.take(pa.array(numbers))
-            yield GroupKey(partition, INSERTS), project_batch(some, self._plan.columns.schema)
+            complete = carried_over(some, project_batch(some, self._plan.columns.schema))
+            yield GroupKey(partition, INSERTS), self._keys.with_keys(complete)
 
     def _kept(self, group: GroupKey, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
         """Give rows of records that stay where they are, and those whose records are gone."""
@@ -179,7 +180,7 @@ class PartitionUpdate:
     def _merged(self, old: pa.Table, rows: pa.Table) -> pa.Table:
         """Return the records that rows become together with the older ones; keys are unique."""
         written = add_meta_columns(
-            rows,
+            put_down(rows),
             instant_time=self._plan.instant_time,
             task=0,
             first_row=0,

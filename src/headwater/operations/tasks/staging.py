@@ -25,7 +25,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from headwater.arrow.keys import KeyGenerator
+from headwater.arrow.keys import CARRIED_PATH, KeyGenerator, put_down
 from headwater.engine.engine import GROUP_NUMBER, Route, RowsTask, TaskContext
 from headwater.kernel.layout import marker_folder
 from headwater.model.files import write_token
@@ -145,6 +145,7 @@ def _divided(
     for lot in route.tag(batches) if route.tag is not None else gathered(batches):
         if route.tag is not None:
             numbers = lot.column(GROUP_NUMBER).to_numpy()
+            lot = put_down(lot, [CARRIED_PATH])  # A file has one dictionary for all its batches.
         else:
             assert route.group_numbers is not None
             numbers = route.group_numbers(lot).to_numpy()
