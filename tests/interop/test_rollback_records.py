@@ -77,7 +77,7 @@ def test_a_plan_with_several_partitions_says_what_hudi_says(metadata_timeline: P
     )
     assert listed_paths(plan) == LOGS
     base = f"{BASE}/.hoodie/metadata"
-    ours = plan_deletions(TARGET, [Marker(path, MarkerKind.APPEND) for path in LOGS], base)
+    ours = plan_deletions(TARGET, [Marker(path, MarkerKind.CREATE) for path in LOGS], base)
     theirs = plan.rollback_requests or ()
     assert ours == tuple(sorted(theirs, key=lambda request: request.files_to_be_deleted))
     (path,) = metadata_timeline.glob(f"{ROLLBACK}_*.rollback")

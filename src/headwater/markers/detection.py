@@ -159,7 +159,7 @@ class DetectingMarkers:
         self._touches[marker.group] = max(touch, self._touches.get(marker.group, touch))
         marks: list[tuple[Candidate, list[Marker]]] = []
         # A new group has an id that nobody else knows, unless all agree on it as for buckets.
-        if check.is_bucketed or marker.kind is not MarkerKind.CREATE:
+        if check.is_bucketed or marker.is_log or marker.kind is not MarkerKind.CREATE:
             for candidate in self._detection.candidates:
                 found = self._sight.markers_on(candidate.time, marker.group)
                 if found:

@@ -43,8 +43,7 @@ def touch_of(marker: Marker, action: Action) -> Touch:
     """
     if action in (Action.COMPACTION, Action.LOG_COMPACTION):
         return Touch.COMPACT
-    is_log = marker.data_path.rpartition("/")[2].startswith(".")
-    return Touch.APPEND if is_log else Touch.WRITE_BASE
+    return Touch.APPEND if marker.is_log else Touch.WRITE_BASE
 
 
 def announced_change(instant: Instant, markers: Iterable[Marker], owner: str | None) -> Change:

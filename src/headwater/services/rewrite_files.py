@@ -120,7 +120,7 @@ class RewriteOutput:
             )
 
     def put_log(self, file: LogFile, data: bytes) -> None:
-        self.announce(file, MarkerKind.APPEND)
+        self.announce(file, MarkerKind.CREATE)
         create_data_file(self.storage, file.path, data)
 
     def bloom_filter(self, row_count_max: int) -> BloomFilterBuilder | None:

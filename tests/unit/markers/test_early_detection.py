@@ -117,7 +117,7 @@ class Writer:
         log = LogFile(*group, self.time, 1, write_token(0, 1, len(self._stats)))
         if self._markers is None:
             self._markers = self._stack.enter_context(self._open(storage or self.table.storage))
-        self._markers.create(Marker(log.path, MarkerKind.APPEND))
+        self._markers.create(Marker(log.path, MarkerKind.CREATE))
         self.table.storage.put(log.path, b"")
         stat = WriteStat(file_id=group.file_id, path=log.path, partition_path=group.partition)
         self._stats.append(stat)
@@ -369,7 +369,7 @@ def test_markers_left_by_a_crash_after_the_commit_stop_nobody(
     heartbeat = table.storage.read(attempt.path)
     first.commit()
     left = LogFile(*A, first.time, 1, "7-1-0")
-    create_marker(table.storage, first.time, Marker(left.path, MarkerKind.APPEND))
+    create_marker(table.storage, first.time, Marker(left.path, MarkerKind.CREATE))
     table.storage.put(attempt.path, heartbeat)
     assert second.is_stopped_at(A) is None
     second.commit()
@@ -401,7 +401,7 @@ def test_another_engine_counts_while_its_heartbeat_file_is_there(
         table.storage.put(f".hoodie/timeline/{name}", b"")
     table.storage.put(heartbeat_path(other), b"")
     log = LogFile(*A, other, 1, "0-1-0")
-    create_marker(table.storage, other, Marker(log.path, MarkerKind.APPEND))
+    create_marker(table.storage, other, Marker(log.path, MarkerKind.CREATE))
     second = begin(strategy)
     assert second.detection is not None
     [rival] = second.detection.candidates

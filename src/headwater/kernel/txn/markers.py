@@ -27,9 +27,9 @@ _INFIX = ".marker."
 
 @unique
 class MarkerKind(StrEnum):
-    CREATE = "CREATE"  # A file of a new file group.
-    MERGE = "MERGE"  # A new base file of an existing one.
-    APPEND = "APPEND"  # A log file.
+    CREATE = "CREATE"  # A log file, or the first base file of a file group.
+    MERGE = "MERGE"  # A new base file of a group that has one.
+    APPEND = "APPEND"  # A log file in tables of older versions; Hudi's rollbacks stop at it now.
 
 
 class Marker(NamedTuple):
@@ -41,6 +41,11 @@ class Marker(NamedTuple):
         """The file group of the data file, by its name alone."""
         partition, _, name = self.data_path.rpartition("/")
         return FileGroupId(partition, name.removeprefix(".").partition("_")[0])
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the data file is a log file; its kind does not tell."""
+        return self.data_path.rpartition("/")[2].startswith(".")
 
 
 class Markers(Protocol):

@@ -378,7 +378,7 @@ class GroupWriter:
     ) -> WriteStat:
         log = LogFile(*group, self._plan.instant_time, 1, self._token)
         data = log_file_bytes(blocks)
-        self._new_files.add(log, MarkerKind.APPEND, data)
+        self._new_files.add(log, MarkerKind.CREATE, data)
         return WriteStat(
             file_id=group.file_id,
             path=log.path,

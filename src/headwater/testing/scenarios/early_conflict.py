@@ -126,7 +126,7 @@ class Writer:
         with self._markers(process, detection) as markers:
             for group in self.groups:
                 file = log_file(group, inflight.instant_time, inflight.attempt.attempt)
-                markers.create(Marker(file.path, MarkerKind.APPEND))
+                markers.create(Marker(file.path, MarkerKind.CREATE))
                 stats.append(put_rows(process.storage, file, ()))
             if isinstance(markers, _ServiceMarkers):
                 markers.check()

@@ -335,7 +335,7 @@ class _MarkingStorage:
         if path.startswith(f"{PARTITION}/"):
             file = parse_data_file(path)
             assert file is not None
-            create_marker(self._storage, file.instant_time, Marker(path, MarkerKind.APPEND))
+            create_marker(self._storage, file.instant_time, Marker(path, MarkerKind.CREATE))
         self._storage.put(path, data)
 
 

@@ -55,7 +55,7 @@ OTHER = replace(CLAIM, owner=Owner("host", 2, "other"), token="theirs")
 FILE = f"city=sf/fg-0_0-1-0_{T}.parquet"
 LOG = f"city=ny/.fg-0_{T}.log.1_0-1-0"
 REQUESTS = plan_deletions(
-    T, [Marker(FILE, MarkerKind.CREATE), Marker(LOG, MarkerKind.APPEND)], "s3://bucket/trips"
+    T, [Marker(FILE, MarkerKind.CREATE), Marker(LOG, MarkerKind.CREATE)], "s3://bucket/trips"
 )
 PLAN = encode_record(rollback_plan(Instant(T, Action.COMMIT, State.INFLIGHT), REQUESTS))
 SCHEDULE = ScheduleRollback(T, REQUESTS, CLAIM)
