@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from copy import copy
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -82,6 +83,12 @@ class InlineRows:
     def held(self) -> list[pa.RecordBatch]:
         batches: list[pa.RecordBatch] = self._table.to_batches()
         return batches
+
+    def holding(self, batches: Sequence[pa.RecordBatch]) -> Self:
+        """Return the same rows with what was found out about them, as further columns."""
+        again = copy(self)
+        again._table = pa.Table.from_batches(batches) if batches else self._table
+        return again
 
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
         return run_as_one_task(iter(self._table.to_batches()), route, task)

@@ -305,9 +305,8 @@ class RunningWrite:
     def run_tasks(self, rows: Rows) -> list[WriteStat]:
         """Bring rows to tasks that write them; return what they wrote."""
         keys, located = KeyGenerator.from_config(self._table.config), None
-        if self._held is not None and self._held.batches:
-            rows = InlineRows(pa.Table.from_batches(self._held.batches))
-            located = self._held.located
+        if isinstance(rows, InlineRows) and self._held is not None:
+            rows, located = rows.holding(self._held.batches), self._held.located
         return rows.run(group_route(self.plan, keys, located), partial(execute_write, self.plan))
 
     def commit(
