@@ -2,6 +2,8 @@
 
     format_version   1; a file without it is of a release before there were versions
     release          the release that wrote it, to be named to who cannot read it
+    checksum         of all other fields, behind the release that made it; a release that keeps it
+                     as a field it does not know names itself above
     ...              the fields of the file
 
 A release that only adds fields keeps the version: who does not know them ignores them, and keeps
@@ -12,6 +14,7 @@ must not be ignored, raises the version, and older releases refuse the file and 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.metadata import version
@@ -23,11 +26,13 @@ from headwater.format.strict_json import load_json
 FORMAT_VERSION = 1
 VERSION_FIELD = "format_version"
 RELEASE_FIELD = "release"
+CHECKSUM_FIELD = "checksum"
 
 
 def encode_own(fields: Mapping[str, Any], unknown: str = "") -> bytes:
     """Encode a file; `unknown` is what `unknown_fields` gave for the file that it replaces."""
-    return json.dumps(own_fields(fields, unknown), sort_keys=True).encode()
+    content = own_fields(fields, unknown)
+    return json.dumps({**content, CHECKSUM_FIELD: _checksum(content)}, sort_keys=True).encode()
 
 
 def own_fields(fields: Mapping[str, Any], unknown: str = "") -> dict[str, Any]:
@@ -40,14 +45,25 @@ def decode_own(data: bytes, *, path: str) -> dict[str, Any]:
     """Return the fields of a file.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: it is no JSON object, or not the one that was written.
         UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
     """
     fields = load_json(data)
     if not isinstance(fields, dict):
         raise ValueError("it is no JSON object")
     check_version(fields, path=path)
+    checksum = fields.pop(CHECKSUM_FIELD, None)
+    is_of_writer = isinstance(checksum, str) and checksum.startswith(
+        f"{fields.get(RELEASE_FIELD)} "
+    )
+    if is_of_writer and checksum != _checksum(fields):
+        raise ValueError("its checksum is that of other content")
     return fields
+
+
+def _checksum(fields: Mapping[str, Any]) -> str:
+    crc = zlib.crc32(json.dumps(fields, sort_keys=True).encode())
+    return f"{fields[RELEASE_FIELD]} {crc:08x}"
 
 
 def check_version(fields: Mapping[str, Any], *, path: str) -> None:
@@ -82,7 +98,7 @@ def unknown_fields(fields: Mapping[str, Any], known: Collection[str]) -> str:
     kept = {
         name: value
         for name, value in fields.items()
-        if name not in known and name not in (VERSION_FIELD, RELEASE_FIELD)
+        if name not in known and name not in (VERSION_FIELD, RELEASE_FIELD, CHECKSUM_FIELD)
     }
     return json.dumps(kept, sort_keys=True) if kept else ""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 
@@ -21,12 +22,17 @@ from headwater.config.files import Compression, LogBlockFormat
 from headwater.errors import CorruptTableError, UnsupportedError
 from headwater.files.base_files import open_base_file
 from headwater.files.log_files import read_log_parts
+from headwater.format.avro.container import SYNC_SIZE_BYTES
 from headwater.format.avro.schema import encode_avro_schema
 from headwater.format.log.blocks import encode_data_block, encode_delete_block
 from headwater.format.parquet.base_file import read_base_file, write_base_file
 from headwater.format.parquet.row_group_copy import SourceGroup, copy_row_groups, read_raw_footer
+from headwater.format.timeline.records import decode_record, encode_record
+from headwater.format.timeline.schemas import Record
+from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import BaseFile, LogFile
 from headwater.model.instant import InstantTime
+from headwater.model.plans import CompactionOperation, CompactionPlan
 
 TIME = InstantTime("20260101000000000")
 BASE = BaseFile("", "group-0", "0-1-0", TIME)
@@ -209,3 +215,32 @@ def test_the_footer_of_others_that_is_no_text_is_named() -> None:
     data[data.index(b"city")] ^= 0x80
     with pytest.raises(CorruptTableError, match=BASE.name):
         read_base(bytes(data))
+
+
+PLAN = CompactionPlan(operations=(CompactionOperation(base_instant_time=TIME, file_id="group-0"),))
+COMMIT = CommitMetadata(
+    operation_type="UPSERT",
+    partition_to_write_stats={
+        "rome": (WriteStat(file_id="group-0", path=BASE.path, num_writes=6, num_deletes=1),)
+    },
+    extra_metadata={"schema": SCHEMA_JSON},
+)
+RECORDS: dict[str, Record] = {"commit": COMMIT, "plan": PLAN}
+
+
+@pytest.mark.parametrize("every", [41, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", RECORDS)
+def test_no_bit_of_a_timeline_file_changes_what_it_says(kind: str, every: int) -> None:
+    record = RECORDS[kind]
+    data = encode_record(record)
+    for position in range(0, len(data) * 8, every):
+        damaged = bytearray(data)
+        damaged[position // 8] ^= 1 << position % 8
+        with suppress(CorruptTableError, UnsupportedError):
+            assert decode_record(type(record), bytes(damaged), path="p") == record, position
+
+
+def test_timeline_files_of_others_are_read_as_they_are() -> None:
+    data = encode_record(COMMIT)
+    theirs = data.replace(data[-SYNC_SIZE_BYTES:], b"any other marker")
+    assert decode_record(CommitMetadata, theirs, path="p") == COMMIT

@@ -4,12 +4,15 @@
     record count | byte size | record | sync marker
 
 Hudi writes one metadata entry, `avro.schema`, and no codec. The marker only has to be unlikely
-inside the data, so ours is a digest of it: equal records give equal files, by which a writer may
-recognise its own file after a lost reply.
+inside the data, and be the same in both places. So ours is a checksum, where Hudi's format has room
+for none: a tag that says so, and a digest of metadata and record. Others take it for any marker; we
+find by it that a file is not what was written. Besides, equal records give equal files, by which a
+writer may recognise its own file after a lost reply.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 
 from headwater.format.avro.binary import (
@@ -22,6 +25,8 @@ from headwater.format.avro.binary import (
 
 MAGIC = b"Obj\x01"
 SYNC_SIZE_BYTES = 16
+CHECKSUM_TAG = b"hwck"
+"""What sync markers begin with that are checksums."""
 
 _ONE = 2
 """The number one as Avro writes it."""
@@ -41,11 +46,35 @@ def encode_header(schema_text: str) -> bytes:
 
 def encode_container(header: bytes, record: bytes | bytearray) -> bytes:
     """Put an encoded record behind a header."""
-    marker = blake2b(header + record, digest_size=SYNC_SIZE_BYTES).digest()
+    marker = _checksum(header, record)
     out = bytearray(header + marker)
     append_long(1, out)
     append_long(len(record), out)
     return bytes(out + record + marker)
+
+
+def check_block(data: bytes, header: bytes, start: int, end: int) -> None:
+    """Compare a record, between these offsets, with the checksum behind it, if there is one.
+
+    Raises:
+        MalformedAvroError: these are not the bytes that were written.
+    """
+    if data.startswith(CHECKSUM_TAG, end) and not data.startswith(
+        _checksum(header, data[start:end]), end
+    ):
+        raise MalformedAvroError("its bytes are not those that were written, by their checksum")
+
+
+def _checksum(header: bytes, record: bytes | bytearray) -> bytes:
+    digest = _header_digest(header).copy()
+    digest.update(record)
+    return CHECKSUM_TAG + digest.digest()
+
+
+# A release has one header per kind of record; it is longer than most records.
+@lru_cache(maxsize=64)
+def _header_digest(header: bytes) -> blake2b:
+    return blake2b(header, digest_size=SYNC_SIZE_BYTES - len(CHECKSUM_TAG))
 
 
 def find_header_end(data: bytes) -> int:

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
 from headwater.format.avro.binary import MalformedAvroError
 from headwater.format.avro.container import (
+    check_block,
     decode_header,
     encode_container,
     encode_header,
@@ -47,7 +48,8 @@ def decode_record(cls: type[RecordT], data: bytes, *, path: str) -> RecordT:
     the schema.
 
     Raises:
-        CorruptTableError: the bytes are cut short, are no Avro, hold another record, none or more.
+        CorruptTableError: the bytes are cut short, are no Avro, hold another record, none or more,
+            or are not those that we wrote.
         UnsupportedError: the file is compressed.
     """
     try:
@@ -99,6 +101,7 @@ def _decode(cls: type[RecordT], data: bytes, start: int, end: int) -> RecordT | 
     block, block_end = find_block(data, start + len(file_format.header), end)
     if file_format.codec != b"null":
         return None
+    check_block(data, file_format.header, block, block_end)
     record, at = file_format.read(data, block)
     if at != block_end:
         raise MalformedAvroError(f"its record ends at offset {at}, its block at {block_end}")

@@ -20,7 +20,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headwater.errors import CorruptTableError
-from headwater.format.own_json import check_version, encode_own, own_fields, unknown_fields
+from headwater.format.own_json import (
+    check_version,
+    decode_own,
+    encode_own,
+    own_fields,
+    unknown_fields,
+)
 from headwater.format.strict_json import load_json
 from headwater.seams.ids import Owner
 
@@ -117,9 +123,8 @@ def parse_epoch(data: bytes, path: str) -> Epoch:
         CorruptTableError: it is no epoch. Guessing a token could hand the same one out twice.
         UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
     """
-    content = _parse_object(data)
-    check_version(content, path=path)
     try:
+        content = decode_own(data, path=path)
         unknown = unknown_fields(content, ("token", "acquisition"))
         return Epoch(int(content["token"]), str(content["acquisition"]), unknown)
     except (KeyError, TypeError, ValueError) as error:
