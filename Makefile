@@ -67,7 +67,7 @@ test-more: install java ## tests with more rows, shapes and examples than make t
 fuzz: install ## damaged bytes for every parser, and every single bit of small files
 	@HEADWATER_FUZZ_INPUTS=$${HEADWATER_FUZZ_INPUTS:-40000} $(PYTEST) -m long tests/unit/fuzz tests/unit/format/test_flipped_bits.py
 
-test-writers: install ## eight writer processes, fifty commits each, some of them killed
+test-writers: install ## eight writer processes, fifty commits each: killed, with the same new keys, beside restores
 	@HEADWATER_TEST_WRITERS=8 HEADWATER_TEST_COMMITS=50 $(RECORDED) $(PYTEST) -m "" tests/processes/test_writer_processes.py
 
 test-indexing: install ## indexes of 2,000 files built beside four writers, killed and resumed; minutes

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from headwater.queries.count import count_rows
 from headwater.queries.predicate import Predicate
 from headwater.queries.slice_query import read_slices
 from headwater.queries.snapshot import ReadRequest, SnapshotPlan, find_as_of, plan_snapshot
+from headwater.seams.cached import cached_property
 
 if TYPE_CHECKING:
     import duckdb

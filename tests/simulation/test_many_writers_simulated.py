@@ -7,7 +7,13 @@ import pytest
 from headwater.testing.check import COMMITTED
 from headwater.testing.explore import Report, exhaust
 from headwater.testing.faults import Faults
-from headwater.testing.scenarios.nbcc import IDLE, REPLACERS, nbcc_replace, nbcc_slice
+from headwater.testing.scenarios.nbcc import (
+    IDLE,
+    REPLACERS,
+    nbcc_columns,
+    nbcc_replace,
+    nbcc_slice,
+)
 from headwater.testing.scenarios.occ import occ_3
 from headwater.testing.scenarios.writes import LOST
 from headwater.testing.simulation import Scenario
@@ -28,6 +34,12 @@ def test_non_blocking_writers_and_a_compaction_never_fail_each_other() -> None:
     report = _search(nbcc_slice(Faults()))
     assert _ends(report, "AB") == {(COMMITTED, COMMITTED)}
     assert _ends(report, "C") == {(COMMITTED,), (IDLE,)}
+
+
+def test_non_blocking_writers_who_bring_columns_all_get_them_in() -> None:
+    report = _search(nbcc_columns(Faults()))
+    assert "lost to the columns of another" in report.marks
+    assert _ends(report, "ABC") == {(COMMITTED, COMMITTED, COMMITTED)}
 
 
 @pytest.mark.parametrize("by", REPLACERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -73,6 +74,7 @@ def end(
     replaced: Iterable[FileGroupId] | None = None,
     saw: int | None = None,
     by: int | None = None,
+    columns: str = "",
 ) -> list[Act]:
     """Write one row to each file and complete, having seen all that completed up to `saw`."""
 
@@ -82,7 +84,9 @@ def end(
         if saw is not None:
             process.note(PLANNED, time(number), time(saw))
         process.clock.now_ms()
-        content = encode_record(metadata_of(operation, stats, replaced))
+        said = metadata_of(operation, stats, replaced)
+        extra = {**(said.extra_metadata or {}), "schema": columns}
+        content = encode_record(dataclasses.replace(said, extra_metadata=extra))
         completed = path(number, action.completed_name, State.COMPLETED, completion)
         process.storage.put(completed, content)
 
@@ -98,10 +102,16 @@ def base(number: int, group: FileGroupId = GROUP) -> DataFile:
 
 
 def append(
-    number: int, completion: int, saw: int, *, key: str = "k", **at: FileGroupId
+    number: int,
+    completion: int,
+    saw: int,
+    *,
+    key: str = "k",
+    columns: str = "",
+    **at: FileGroupId,
 ) -> list[Act]:
     began = begin(number, Action.DELTA_COMMIT)
-    return began + end(number, completion, [log(number, **at)], key, saw=saw)
+    return began + end(number, completion, [log(number, **at)], key, saw=saw, columns=columns)
 
 
 def rewrite(number: int, completion: int, saw: int, **at: FileGroupId) -> list[Act]:
@@ -197,6 +207,10 @@ BAD: dict[str, tuple[str, list[Act]]] = {
         "INV-65",
         [*append(1, 2, 0), *append(3, 4, 2, key="other", group=TWIN)],
     ),
+    "a write leaves fewer columns than the one before": (
+        "INV-100",
+        [*append(1, 2, 0, columns="a b"), *append(3, 4, 0, columns="a")],
+    ),
     "a base file below a newer one": (
         "INV-81",
         [
@@ -221,6 +235,11 @@ GOOD: dict[str, list[Act]] = {
         *begin(1, Action.DELTA_COMMIT),
         *append(2, 3, 0),
         *end(1, 4, [log(1)], saw=0),
+    ],
+    "columns stay, and become more": [
+        *append(1, 2, 0, columns="a"),
+        *compact(3, 4, by=1),
+        *append(5, 6, 4, columns="a b"),
     ],
     "a log on top of a compaction that was requested later": [
         *append(1, 2, 0),

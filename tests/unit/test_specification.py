@@ -64,7 +64,7 @@ def rules_in(page: str, text: str) -> Iterator[Rule]:
                 yield Rule(row["id"], page, kept_by, row.get("held by", ""))
 
 
-DEFINED = re.compile(r"(?:INV|LIV|H|N)-\d\d|M\d|F\d\d?|A\d")
+DEFINED = re.compile(r"(?:INV|LIV|H|N)-\d{2,3}|M\d|F\d\d?|A\d")
 
 
 @cache
@@ -116,7 +116,7 @@ def sources() -> Mapping[str, str]:
 
 
 PLAIN_ID = re.compile(r"\b(?:(?:INV|LIV|H|N)-\d+|[MFA]\d{1,2})\b")
-ID_IN_NAME = re.compile(r"(?<=_)(inv|liv|h|n)_(\d\d)(?:_and_(\d\d))?(?![^\W_])")
+ID_IN_NAME = re.compile(r"(?<=_)(inv|liv|h|n)_(\d{2,3})(?:_and_(\d{2,3}))?(?![^\W_])")
 SHORT_ID_IN_NAME = re.compile(r"(?:test_|Test)([hmfHMF])(\d{1,2})(?:_|\b)")
 
 
@@ -266,7 +266,7 @@ class Held(NamedTuple):
 
 
 def held_by(rule: Rule) -> Held:
-    sims = re.findall(r"\bsim\b(?: ((?:INV|LIV)-\d\d|\d\.\d+))?", rule.held_by)
+    sims = re.findall(r"\bsim\b(?: ((?:INV|LIV)-\d{2,3}|\d\.\d+))?", rule.held_by)
     code = frozenset(re.findall(r"`([^`]+)`", rule.held_by))
     tests = frozenset(name for name in code if name.startswith(("test_", "Test")))
     named = re.findall(r"scenarios? ((?:`\w+`(?:, | and )?)+)", rule.held_by)
@@ -387,7 +387,7 @@ def test_what_keeps_a_rule_exists() -> None:
 
 def test_the_last_table_lists_what_is_not_kept() -> None:
     last = (PROTOCOL / "invariants.md").read_text().partition("\n## 7 ")[2]
-    listed = re.findall(r"^\| ((?:INV|LIV)-\d\d)( †)? \|", last, re.MULTILINE)
+    listed = re.findall(r"^\| ((?:INV|LIV)-\d{2,3})( †)? \|", last, re.MULTILINE)
     assert {one for one, mark in listed if mark} == set(NOT_HELD)
     told = {rule.id for rule in rules().values() if "see section 7" in _row_of(rule)}
     assert {one for one, _ in listed} == told

@@ -24,6 +24,7 @@ from headwater.context import TableContext
 from headwater.errors import HeadwaterError, NotFoundError
 from headwater.files.base_files import open_base_file
 from headwater.files.log_files import read_log_parts
+from headwater.inspect.cleaned import load_cleaned
 from headwater.inspect.doubled_keys import find_doubled_keys
 from headwater.inspect.validate_metadata import STALE, validate_metadata
 from headwater.kernel.layout import ATTEMPTS, MARKERS, METADATA, METADATA_TIMELINE
@@ -243,8 +244,14 @@ def _of_files(
     noted = {file.path: file.size_bytes for commit in view.commits for file in commit.files}
     rows = _noted_rows(view)
     links = set()
+    lost = [file for one in kept for file in one.files() if not view.is_stored(file)]
+    since = min((file.instant_time for file in lost), default=None)
+    # What a clean says it deleted is in its place: nowhere, though commits still list it.
+    cleaned = frozenset() if since is None else load_cleaned(table, view.timeline, since)
     for one in kept:
         for file in one.files():
+            if file.path in cleaned and file.path not in in_use:
+                continue
             problem = _problem_of_file(table, file, noted.get(file.path, 0), is_deep=is_deep)
             if problem is not None:
                 count = f"{rows[file.path]} rows" if file.path in rows else "the rows"

@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 from typing import TypeVar
 
@@ -89,6 +89,7 @@ from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.metadata.table_change import TableChange
 from headwater.model.files import BaseFile, DataFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime
+from headwater.seams.cached import cached_property
 from headwater.seams.open_storage import open_storage
 from headwater.seams.prefetched_storage import PrefetchedStorage
 from headwater.seams.storage import Storage

@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -74,6 +73,7 @@ from headwater.metadata.slices import MetadataSlice, newest_slices
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import BaseFile, DataFile, attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime
+from headwater.seams.cached import cached_property
 from headwater.seams.prefetched_storage import PrefetchedStorage
 from headwater.seams.storage import Storage
 from headwater.seams.sub_storage import SubStorage

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from headwater.model.files import DataFile, FileGroupId
 from headwater.model.instant import Action, InstantTime
+from headwater.seams.cached import cached_property
 
 Inputs = Mapping[FileGroupId, tuple[DataFile, ...]]
 """File groups with the files of theirs that an instant has read."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from functools import cached_property
 
 from headwater.config.table import TableConfig
 from headwater.config.table_options import TableType
@@ -35,6 +34,7 @@ from headwater.metadata.indexed_files import IndexedFiles
 from headwater.metadata.partition_kinds import PartitionKind
 from headwater.metadata.table import MetadataTable, load_own_timeline
 from headwater.model.instant import InstantTime
+from headwater.seams.cached import cached_property
 from headwater.seams.storage import Storage, both_at_once
 
 log = logging.getLogger(__name__)

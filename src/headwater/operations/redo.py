@@ -8,7 +8,7 @@ smallest part of the batch whose rows can go to no file that is kept:
     indexes of the whole table      all rows, since any may go to any partition
 
 Nothing is, if all that the write lost against were columns: its files are as good as older ones,
-and its commit says the new columns.
+and its commit says the new columns. So even a write can whose rows this process does not have.
 
 All of it is compared with what completed up to the view that the redo is planned on, not only with
 the commit that it lost to: from then on this view is its snapshot, and what came before it is never
@@ -53,7 +53,7 @@ def part_to_redo(
         others: everything that the write may conflict with, up to the view of the redo.
         keys: the conflicts of its new keys with them.
     """
-    if plan.operation.is_replacing or plan.is_handed_over:
+    if plan.operation.is_replacing:
         return None
     groups: set[FileGroupId] = set()
     winners = {conflict.context["other"] for conflict in keys}
@@ -71,6 +71,8 @@ def part_to_redo(
     number = 1 if plan.redo is None else plan.redo.number + 1
     if not groups and not keys:
         return RedoPart(number=number, partitions=frozenset())
+    if plan.is_handed_over:
+        return None
     if plan.is_global:
         return RedoPart(number=number)
     if plan.is_bucketed:

@@ -318,9 +318,8 @@ class RunningWrite:
         """
         if self._planned.request.columns is not None:
             self._markers.settle({stat.path for stat in stats if stat.path is not None})
-        metadata = commit_metadata(self._planned, stats, extra_metadata or {})
         try:
-            done = self._complete(metadata)
+            done = self._complete_with(stats, extra_metadata or {})
         except CommitUnknownError:
             self._markers.close()
             raise
@@ -328,9 +327,10 @@ class RunningWrite:
         self._markers.close()
         return commit_of(done, stats)
 
-    def redo(self, rows: Rows, stats: Sequence[WriteStat]) -> Redo | None:
+    def redo(self, rows: Rows | None, stats: Sequence[WriteStat]) -> Redo | None:
         """Write again what was lost in, on the table as it is now; see `redo`.
 
+        Without `rows`, which a write that was handed over lacks, it can but take on new columns.
         Returns None if the write has to begin anew, under another instant.
 
         Raises: see `run_write`.
@@ -346,18 +346,34 @@ class RunningWrite:
         part = part_to_redo(self.plan, check, others, key_conflicts)
         if part is None:
             return None
-        request = self._planned.request
-        plan, self._held, _ = prepare_write(table, request, self._inflight, view, rows.held())
+        request, held = self._planned.request, None if rows is None else rows.held()
+        plan, self._held, _ = prepare_write(table, request, self._inflight, view, held)
         # Markers of their own: the service takes none any more, and there is nothing to detect.
         self._planned = replace(
             self._planned,
-            plan=replace(plan, redo=part),
+            plan=replace(plan, redo=part, is_handed_over=self.plan.is_handed_over),
             snapshot=Snapshot.of(view.timeline),
             table_schema=view.avro_schema(),
         )
         kept, discarded = split_stats(part, plan, stats)
-        written = [] if part.is_empty else self.run_tasks(rows)
+        written = [] if rows is None or part.is_empty else self.run_tasks(rows)
         return Redo([*kept, *written], discarded)
+
+    def _complete_with(
+        self, stats: Sequence[WriteStat], extra_metadata: Mapping[str, str]
+    ) -> CommittedWrite:
+        """Commit; a write that was handed over takes on columns that others brought meanwhile.
+
+        It ends: each turn but the last one finds that somebody has changed the columns.
+        """
+        while True:
+            try:
+                return self._complete(commit_metadata(self._planned, stats, extra_metadata))
+            except ConflictError as conflict:
+                if conflict.kind is not ErrorKind.WRITE_CONFLICT or not self.plan.is_handed_over:
+                    raise
+                if self.redo(None, stats) is None:
+                    raise
 
     def _complete(self, metadata: CommitMetadata) -> CommittedWrite:
         """Commit, once all new keys were compared with those that others brought meanwhile."""
@@ -422,7 +438,7 @@ class RunningWrite:
             # Rows that were made of older ones must not hide what came in between.
             is_non_blocking=self.plan.is_non_blocking and not self._planned.request.reads_table,
             is_rebased=self._planned.is_rebased,
-            planned_schema=self._planned.table_schema,
+            planned_schema=self._planned.table_schema or "",
             starts_groups=not mine.touches.keys() <= self.plan.known_groups(),
             keys=None if (scope := self.plan.key_scope) is None else KeyCheck(scope),
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
 from io import BytesIO
 from typing import BinaryIO, TypeVar
 
+from headwater.seams.cached import cached_property
 from headwater.seams.storage import ObjectInfo, Storage, StoredObject
 
 T = TypeVar("T")

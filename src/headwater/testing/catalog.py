@@ -60,7 +60,7 @@ from headwater.testing.scenarios.index import (
     slow_builder,
 )
 from headwater.testing.scenarios.logcompact import logcompact
-from headwater.testing.scenarios.nbcc import REPLACERS, nbcc_replace, nbcc_slice
+from headwater.testing.scenarios.nbcc import REPLACERS, nbcc_columns, nbcc_replace, nbcc_slice
 from headwater.testing.scenarios.occ import occ_3
 from headwater.testing.scenarios.occ_redo import occ_keys, occ_redo
 from headwater.testing.scenarios.removable import NEVER_MS, removable
@@ -199,8 +199,8 @@ def _short() -> Iterator[Proof]:
         yield _ecd(strategy, 2, preemptions_max=1, crashes=1)
         yield _ecd(strategy, 3, preemptions_max=0)
     yield _occ_3("occ_3: no fault", preemptions_max=1)
-    yield _optimistic(occ_keys, "no fault", preemptions_max=1)
-    yield _optimistic(occ_redo, "no fault", preemptions_max=2)
+    yield _writers(occ_keys, "no fault", preemptions_max=1)
+    yield _writers(occ_redo, "no fault", preemptions_max=2)
     yield _nbcc_slice("nbcc_slice: no fault", preemptions_max=1)
     for by in REPLACERS:
         yield _nbcc_replace(by, "2 writers", writers=2, preemptions_max=1)
@@ -266,10 +266,12 @@ def _sim() -> Iterator[Proof]:
         yield _ecd(strategy, 3, preemptions_max=0, crashes=1)
         yield _unreadable_markers(strategy)
     yield _occ_3("occ_3: no fault", preemptions_max=1)
-    yield _optimistic(occ_keys, "no fault", preemptions_max=1)
-    yield _optimistic(occ_redo, "no fault", preemptions_max=2)
+    yield _writers(occ_keys, "no fault", preemptions_max=1)
+    yield _writers(occ_redo, "no fault", preemptions_max=2)
     yield _occ_3("occ_3: tick", preemptions_max=0, ticks=1)
     yield _nbcc_slice("nbcc_slice: no fault", preemptions_max=2)
+    yield _writers(nbcc_columns, "no fault", preemptions_max=2)
+    yield _writers(nbcc_columns, "crash", preemptions_max=0, crashes=1)
     yield _nbcc_slice("nbcc_slice: crash", preemptions_max=1, crashes=1)
     yield _nbcc_slice("nbcc_slice: tick", preemptions_max=1, ticks=1)
     yield _nbcc_slice("nbcc_slice: crash, tick", preemptions_max=0, crashes=1, ticks=1)
@@ -348,8 +350,8 @@ def _full() -> Iterator[Proof]:
         yield _ecd(strategy, 3, preemptions_max=2, crashes=1)
     yield _occ_3("occ_3: no fault", preemptions_max=2)
     yield _occ_3("occ_3: tick", preemptions_max=2, ticks=1)
-    yield _optimistic(occ_keys, "crash, tick", preemptions_max=2, crashes=1, ticks=1)
-    yield _optimistic(occ_redo, "crash", preemptions_max=2, crashes=1)
+    yield _writers(occ_keys, "crash, tick", preemptions_max=2, crashes=1, ticks=1)
+    yield _writers(occ_redo, "crash", preemptions_max=2, crashes=1)
     yield _nbcc_slice("nbcc_slice: crash, tick", preemptions_max=3, crashes=1, ticks=1)
     for by in REPLACERS:
         yield _nbcc_replace(by, "2 writers, tick", writers=2, preemptions_max=3, ticks=1)
@@ -507,7 +509,7 @@ def _occ_3(label: str, *, preemptions_max: int, **budgets: int) -> Proof:
     return Proof(label=label, build=scenario, preemptions_max=preemptions_max)
 
 
-def _optimistic(
+def _writers(
     build: Callable[[Faults], Scenario], label: str, *, preemptions_max: int, **budgets: int
 ) -> Proof:
     name = f"{build.__name__}: {label}"

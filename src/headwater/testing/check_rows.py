@@ -62,6 +62,8 @@ class Done(NamedTuple):
     rows: tuple[Row, ...]
     is_compaction: bool
     is_clustering: bool
+    columns: frozenset[str] = frozenset()
+    """The columns that it left, if the scenario has any."""
 
     @property
     def groups(self) -> frozenset[FileGroupId]:
@@ -105,7 +107,7 @@ class RowChecks:
     _moments: list[_Moment] = field(default_factory=list)
 
     def invariants(self) -> tuple[Invariant, ...]:
-        """INV-35, INV-45, INV-48, INV-52, INV-53, INV-61 to INV-65, INV-81, INV-82 and INV-85."""
+        """INV-35, 45, 48, 52, 53, 61 to 65, 81, 82, 85 and 100."""
         return (
             *_BASIC.timeline(),
             *_BASIC.guard(),
@@ -116,6 +118,7 @@ class RowChecks:
             self._at_commit("INV-63", _replaced_is_dead),
             self._at_commit("INV-64", _keeps_off_pending_clustering),
             self._at_commit("INV-65", _buckets_have_one_group),
+            self._at_commit("INV-100", _no_column_is_lost),
             self._at_commit("INV-81", _no_row_is_lost),
             self._at_commit("INV-82", _no_key_is_doubled),
             self._at_commit("INV-48", _services_are_invisible),
@@ -296,6 +299,13 @@ def _buckets_have_one_group(moment: _Moment) -> Iterator[str]:
             yield f"as of {time} a bucket has two groups: {', '.join(map(str, view.groups))}"
 
 
+def _no_column_is_lost(moment: _Moment) -> Iterator[str]:
+    writes = [one for one in moment.commits if not one.is_service]
+    lost = (writes[-1].columns if writes else frozenset()) - moment.done.columns
+    if lost and not moment.done.is_service:
+        yield f"{moment.done.time} takes back columns of {writes[-1].time}: {sorted(lost)}"
+
+
 def _due_logs(time: InstantTime, commits: list[Done]) -> set[str]:
     """Return the logs that a compaction requested at a time has to take in."""
     cuts: dict[FileGroupId, str] = {}
@@ -433,6 +443,7 @@ def done_of(instant: Instant, content: bytes, saw: str | None, world: World) -> 
         tuple(sorted(row for row in rows if row.by == commit.requested_time)),
         commit.is_any_compaction,
         commit.is_table_service and not commit.is_any_compaction,
+        frozenset((commit.schema or "").split()),
     )
 
 

@@ -161,6 +161,29 @@ def test_a_whole_table_has_no_problems(folder: Path) -> None:
     assert problems_of(folder, deep=True) == []
 
 
+def test_n_80_what_a_clean_deleted_is_not_missed(tmp_path: Path) -> None:
+    table = hw.create_table(
+        tmp_path / "trips",
+        schema=SCHEMA,
+        record_key="id",
+        table_type="MERGE_ON_READ",
+        buckets=1,
+        options=OPTIONS,
+    )
+    for fare in range(8):
+        table.upsert(rows(0, 6, fare))
+        if fare in (2, 4):
+            table.services.compact()
+    (cleaned,) = table.services.clean()
+    assert any(path.endswith(".parquet") for path in cleaned.deleted_paths)
+    assert any(".log." in path for path in cleaned.deleted_paths)
+    assert problems_of(tmp_path / "trips", deep=True) == []
+    log = max((tmp_path / "trips").glob(".*.log.*"), key=lambda path: path.name.split("_")[1])
+    log.unlink()
+    (problem,) = problems_of(tmp_path / "trips")
+    assert problem["subject"] == log.name
+
+
 @pytest.mark.parametrize("name", [*SHALLOW, *DEEP])
 def test_planted_damage_is_found(folder: Path, name: str) -> None:
     plant, check, problem = (SHALLOW | DEEP)[name]

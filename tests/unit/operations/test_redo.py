@@ -17,7 +17,7 @@ from headwater.model.files import parse_data_file
 from headwater.model.instant import Action
 from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
-from headwater.operations.write import RunningWrite, start_write
+from headwater.operations.write import RunningWrite, resume_write, start_write
 
 OPTIONS = {
     "hoodie.write.lock.provider": "filesystem",
@@ -226,19 +226,68 @@ def test_n_70_what_completed_before_the_redo_is_compared_with_what_is_kept(
 
 
 @pytest.mark.parametrize("table_type", TYPES)
-def test_n_71_a_column_that_another_brought_stays(
+def test_inv_100_a_column_that_another_brought_stays(
     tmp_path: Path, interfere: Interfere, table_type: str
 ) -> None:
     table = new_table(tmp_path, table_type, "simple", partitioned=True)
     table.upsert(pa.concat_tables([rows("a", 0, "x"), rows("b", 0, "y")]))
     rival = open_table(table.storage.uri, OPTIONS)
-    wider = rows("a", 1, "x").append_column("note", pa.array(["new"]))
-    interfere(lambda: rival.upsert(wider))
+    interfere(lambda: rival.upsert(with_note(rows("a", 1, "x"))))
     mine = table.upsert(rows("b", 2, "y"))
     assert mine.redone == Redone(times=1)
+    assert notes(table) == {"a": (1, "new"), "b": (2, None)}
+    check_nothing_is_left(table)
+
+
+NON_BLOCKING = {**OPTIONS, "hoodie.write.concurrency.mode": "non_blocking_concurrency_control"}
+
+
+def with_note(given: pa.Table) -> pa.Table:
+    return given.append_column("note", pa.array(["new"] * given.num_rows))
+
+
+def notes(table: Table) -> dict[str, tuple[int, str | None]]:
     found = table.read_arrow().select(["id", "value", "note"]).to_pylist()
-    assert {row["id"]: (row["value"], row["note"]) for row in found} == {
-        "a": (1, "new"),
-        "b": (2, None),
-    }
+    return {row["id"]: (row["value"], row["note"]) for row in found}
+
+
+def test_inv_100_a_column_that_another_brought_stays_beside_non_blocking_writers(
+    tmp_path: Path, interfere: Interfere
+) -> None:
+    """Of those who came first only the newest is read, and it tells of the column of another."""
+    created = new_table(tmp_path, "MERGE_ON_READ", "bucket")
+    table = open_table(created.storage.uri, NON_BLOCKING)
+    table.upsert(rows("abcdefgh", 0))
+    rival = open_table(table.storage.uri, NON_BLOCKING)
+
+    def two_commits() -> None:
+        rival.upsert(with_note(rows("a", 1)))
+        rival.upsert(rows("b", 1))
+
+    interfere(two_commits)
+    mine = table.upsert(rows("b", 2))
+    assert mine.redone == Redone(times=1)
+    assert notes(table) == {"a": (1, "new"), "b": (2, None)} | dict.fromkeys("cdefgh", (0, None))
+    check_nothing_is_left(table)
+
+
+@pytest.mark.parametrize("options", [OPTIONS, NON_BLOCKING])
+def test_inv_100_a_write_that_was_handed_over_takes_columns_on_without_its_rows(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    created = new_table(tmp_path, "MERGE_ON_READ", "bucket")
+    table, rival = (open_table(created.storage.uri, options) for _ in range(2))
+    table.upsert(rows("abcdefgh", 0))
+    groups = {table.upsert(rows(key, 0)).file_groups: key for key in "abcdefgh"}
+    first, second = list(groups.values())[:2]
+    batch = InlineRows(rows(second, 2))
+    running = start_write(
+        table.context, WriteRequest(operation=Operation.UPSERT, columns=batch.schema)
+    )
+    planned = running.hand_over()
+    stats = running.run_tasks(batch)
+    rival.upsert(with_note(rows(first, 1)))
+    resume_write(table.context, planned).commit(stats)
+    expected = dict.fromkeys("abcdefgh", (0, None)) | {first: (1, "new"), second: (2, None)}
+    assert notes(table) == expected
     check_nothing_is_left(table)

@@ -358,6 +358,35 @@ def test_h_39_a_delete_hides_what_comes_late_also_after_compactions(
     assert values(table) == {"a": 6, "b": 1}
 
 
+def kept_deletes(table: Table) -> int:
+    """Return how many deletes lie beside the base files of the newest slices."""
+    view = load_view(table.storage, table.config)
+    beside = {log.path for one in view.slices() for log in one.kept_deletes}
+    stats = (stat for commit in view.commits for stat in commit.metadata.write_stats())
+    return sum(stat.num_deletes or 0 for stat in stats if stat.path in beside)
+
+
+@pytest.mark.parametrize("forget", ["delete", "record", "overwrite"])
+def test_inv_101_a_key_is_remembered_once_and_can_be_forgotten(
+    new_table: Callable[..., Table], forget: str
+) -> None:
+    table = new_table()
+    table.upsert(rows(("a", "sf", 1, 1), ("b", "sf", 1, 1), ("c", "sf", 1, 1)))
+    for ts in (2, 3, 4):
+        table.upsert(rows(("a", "sf", ts, 0, True), ("b", "sf", ts, 0, True)))
+        table.services.compact()
+        assert kept_deletes(table) == 2
+    match forget:
+        case "delete":
+            table.delete(rows(("a", "sf", 0, 0), ("b", "sf", 0, 0)).select(["id", "city"]))
+        case "record":
+            table.upsert(rows(("a", "sf", 5, 5), ("b", "sf", 5, 5)))
+        case _:
+            table.overwrite(rows(("c", "sf", 1, 1)))
+    table.services.compact()
+    assert kept_deletes(table) == 0
+
+
 def test_h_39_a_record_as_new_as_the_delete_is_not_hidden_if_it_came_later(
     new_table: Callable[..., Table],
 ) -> None:

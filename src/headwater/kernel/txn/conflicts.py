@@ -126,7 +126,8 @@ class ConflictCheck:
     known: Mapping[InstantTime, Change] = field(default_factory=dict)
     """Changes of candidates that were read before the lock was taken."""
     planned_schema: str | None = None
-    """The columns of the table that the write was planned on; None: they are not compared."""
+    """The columns of the table that the write was planned on, empty if it had none; None: they are
+    not compared."""
     cancelled: frozenset[InstantTime] = frozenset()
     """Plans that this write has cancelled already, which nobody can take back."""
     keys: KeyCheck | None = None
@@ -136,13 +137,14 @@ class ConflictCheck:
         """Return the candidates whose changes must be read for the check."""
         mine = self.mine.instant.requested_time
         candidates = self.snapshot.candidates(timeline, mine)
+        fitting = [instant for instant in candidates if self._fits_unread(instant)]
         if Touch.WRITE_BASE in self.mine.touches.values():
             candidates += self.snapshot.overtakers(timeline, mine)
-        return [
-            instant
-            for instant in candidates
-            if not self._knows(instant) and not self._fits_unread(instant)
-        ]
+        wanted = [instant for instant in candidates if instant not in fitting]
+        if fitting and self.planned_schema is not None:
+            # Each write keeps the columns of the one before, so the newest tells of all (INV-100).
+            wanted.append(_last_completed(fitting))
+        return [instant for instant in wanted if not self._knows(instant)]
 
     def _knows(self, instant: Instant) -> bool:
         """Whether what was read is still what the instant does; a plan may have ended since."""
@@ -150,7 +152,7 @@ class ConflictCheck:
         return known is not None and known.instant.is_pending == instant.is_pending
 
     def _fits_unread(self, other: Instant) -> bool:
-        """Whether an instant fits, whatever it did: a delta commit, for a write that appends.
+        """Whether an instant fits, whatever rows it wrote: a delta commit, for one that appends.
 
         If the write started a bucket, an optimistic writer may have started it under another id.
         """
@@ -237,7 +239,7 @@ class ConflictCheck:
         return sorted(set(clashing))
 
     def _hides_columns_of(self, other: Change) -> bool:
-        """Whether the commit would take back columns that another one brought (N-72).
+        """Whether the commit would take back columns that another one brought (INV-100).
 
         The newest commit tells the columns of the table.
         """
@@ -256,6 +258,10 @@ class ConflictCheck:
             appends_stay = self.is_non_blocking or self.is_rebased
             return appends_stay and other.instant.action is Action.DELTA_COMMIT
         return (mine, theirs) in _FITTING
+
+
+def _last_completed(instants: Iterable[Instant]) -> Instant:
+    return max(instants, key=lambda instant: instant.completion_time or "")
 
 
 def _schema_conflict(mine: Change, other: Change) -> ConflictError:

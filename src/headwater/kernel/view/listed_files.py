@@ -8,7 +8,6 @@ its time. A file that a commit of the active timeline lists counts even if stora
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import cached_property
 
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.view.commits import CommitReader, CompletedCommit
@@ -17,6 +16,7 @@ from headwater.kernel.view.file_index import FileIndex
 from headwater.model.files import DataFile
 from headwater.model.instant import Instant, InstantTime
 from headwater.model.plans import CompactionPlan
+from headwater.seams.cached import cached_property
 
 
 class ListedFiles:

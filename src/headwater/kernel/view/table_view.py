@@ -21,7 +21,6 @@ import logging
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -42,6 +41,7 @@ from headwater.kernel.view.retention import check_readable
 from headwater.kernel.view.slicing import merge_latest
 from headwater.model.files import DataFile, FileGroupId, FileSlice
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
+from headwater.seams.cached import cached_property
 from headwater.seams.collector import collector_paused
 from headwater.seams.storage import Storage
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +29,7 @@ from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.model.files import BaseFile
 from headwater.operations.plan import WritePlan
 from headwater.operations.routing.key_summary import KeySummary
+from headwater.seams.cached import cached_property
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)

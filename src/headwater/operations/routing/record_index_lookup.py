@@ -7,7 +7,6 @@ does no harm: the row is written there as if it were new.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from headwater.metadata.record_lookup import find_locations, find_locations_by_p
 from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.operations.plan import WritePlan
 from headwater.operations.routing.partition_rows import rows_by_partition
+from headwater.seams.cached import cached_property
 from headwater.seams.storage import Storage
 
 Numbers: TypeAlias = npt.NDArray[np.int64]

@@ -17,7 +17,7 @@ from headwater.seams.storage import Storage
 from headwater.testing.faults import Faults
 from headwater.testing.mutants.mutant import Mutant
 from headwater.testing.mutants.time import early_transaction
-from headwater.testing.scenarios.nbcc import nbcc_replace, nbcc_slice
+from headwater.testing.scenarios.nbcc import nbcc_columns, nbcc_replace, nbcc_slice
 from headwater.testing.scenarios.occ import occ_3
 from headwater.testing.scenarios.occ_redo import occ_keys, occ_redo
 from headwater.testing.table import LAYOUT
@@ -41,6 +41,10 @@ def _lost_to_the_first(
     plan: WritePlan, check: ConflictCheck, others: list[Change], keys: object
 ) -> RedoPart | None:
     return part_to_redo(plan, check, others[:1], ())
+
+
+def _never(*arguments: object) -> bool:
+    return False
 
 
 def _nothing(snapshot: object, *arguments: object) -> list[Any]:
@@ -168,6 +172,20 @@ MUTANTS = (
         name="archival takes the newest to complete",
         scenario=lambda: occ_3(Faults(), choose=_all_but_pending),
         must_violate=("INV-35",),
+        preemptions_max=2,
+    ),
+    Mutant(
+        name="columns that another brought are not compared",
+        scenario=lambda: nbcc_columns(Faults()),
+        patches=((f"{_CONFLICTS}.ConflictCheck._hides_columns_of", _never),),
+        must_violate=("INV-100",),
+        preemptions_max=1,
+    ),
+    Mutant(
+        name="columns are those of the newest request",
+        scenario=lambda: nbcc_columns(Faults()),
+        patches=((f"{_CONFLICTS}._last_completed", max),),
+        must_violate=("INV-100",),
         preemptions_max=2,
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
     nbcc_slice     two writers that append, a compactor, a reader      INV-41, INV-45, INV-48
     nbcc_replace   two writers, and one that replaces their file group  INV-63, INV-64
+    nbcc_columns   three writers, two of which bring a column           INV-100
 
 All writers write the same key, and each one of its own. Which file group they append to is the
 product's choice: the bucket's, or a new one under the name of its generation.
@@ -90,6 +91,8 @@ CONFIG = config_of(
 BUCKET = 0
 GROUP = FileGroupId(PARTITION, "00000000-0000-0000-0000-000000000000-0")
 SHARED_KEY = "k"
+COLUMNS = {"A": "a", "B": "b", "C": ""}
+"""What writers bring, in `nbcc_columns`."""
 
 IDLE = "idle"
 
@@ -124,6 +127,18 @@ def nbcc_replace(faults: Faults, *, by: str, writers: int = 1) -> Scenario:
         before=_before(),
     )
     return replace(scenario, set_up=commit_before, twins=tuple(names))
+
+
+def nbcc_columns(faults: Faults) -> Scenario:
+    """Writers that append to one group, two with a column of their own, and again after a loss."""
+    scenario = _scenario(
+        "nbcc_columns",
+        {name: _appender(rounds=3, brings=column) for name, column in COLUMNS.items()},
+        faults,
+        marks=("lost to the columns of another",),
+        before=_before(),
+    )
+    return replace(scenario, set_up=commit_before)
 
 
 def _scenario(
@@ -202,8 +217,11 @@ def _before() -> tuple[Done, ...]:
 # Writers.
 
 
-def _appender(transaction: MakeTransaction = lock_transaction, *, rounds: int = 1) -> Body:
-    return writer(replace(_write(append, Action.DELTA_COMMIT), transaction=transaction), rounds)
+def _appender(
+    transaction: MakeTransaction = lock_transaction, *, rounds: int = 1, brings: str | None = None
+) -> Body:
+    write = _write(append, Action.DELTA_COMMIT)
+    return writer(replace(write, transaction=transaction, brings=brings), rounds)
 
 
 def _write(fill: Fill, action: Action) -> Write:
@@ -439,6 +457,7 @@ MARKS: Mapping[str, Callable[[Step, Simulation], bool]] = {
     "log on top of a compaction requested after it": _is_above_later_compaction,
     "replaced": _is_replaced,
     "lost to the replacing one": _has_lost,
+    "lost to the columns of another": _has_lost,
     "lost to a pending clustering": _has_lost_to_pending,
     "next generation": _is_next_generation,
 }

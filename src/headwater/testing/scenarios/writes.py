@@ -28,6 +28,7 @@ from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import load_view
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.operations.committing import SCHEMA_KEY
 from headwater.seams.storage import Storage
 from headwater.testing.actor import Body, Process
 from headwater.testing.check import BEGUN, COMMITTED, ENDED, FAILED, FENCED, UNKNOWN
@@ -67,6 +68,8 @@ class Write:
     transaction: MakeTransaction = lock_transaction
     snapshot: MakeSnapshot = planned_snapshot
     keys: KeyCheck | None = None
+    brings: str | None = None
+    """The columns that the write adds to those of the table; None: it says none at all."""
 
     def run(self, process: Process) -> tuple[str, InstantTime]:
         """Write and commit, once; return how it ended, and the instant."""
@@ -80,8 +83,8 @@ class Write:
         try:
             view = load_view(process.storage, self.config)
             process.note(PLANNED, time, view.instant or "")
-            metadata = self.fill(process, inflight, view)
-            check = self._check(process.storage, time, view.timeline, metadata)
+            metadata = self._with_columns(self.fill(process, inflight, view), view)
+            check = self._check(process.storage, time, view, metadata)
             inflight.commit(encode_record(metadata), check)
         except CommitUnknownError:
             return UNKNOWN, time
@@ -90,16 +93,24 @@ class Write:
             return word_of(error), time
         return COMMITTED, time
 
+    def _with_columns(self, metadata: CommitMetadata, view: TableView) -> CommitMetadata:
+        if self.brings is None:
+            return metadata
+        columns = {*self.brings.split(), *(view.avro_schema() or "").split()}
+        extra = {**(metadata.extra_metadata or {}), SCHEMA_KEY: " ".join(sorted(columns))}
+        return replace(metadata, extra_metadata=extra)
+
     def _check(
-        self, storage: Storage, time: InstantTime, planned_on: Timeline, metadata: CommitMetadata
+        self, storage: Storage, time: InstantTime, view: TableView, metadata: CommitMetadata
     ) -> ConflictCheck:
         instant = Instant(time, self.action, State.INFLIGHT)
         check = ConflictCheck(
             mine=change_of(CompletedCommit(instant, metadata)),
-            snapshot=self.snapshot(storage, planned_on),
+            snapshot=self.snapshot(storage, view.timeline),
             is_bucketed=self.is_bucketed,
             is_non_blocking=self.is_non_blocking,
             keys=self.keys,
+            planned_schema=None if self.brings is None else view.avro_schema() or "",
         )
         done = [i for i in check.unread(load_active(storage, LAYOUT.timeline)) if i.is_completed]
         return replace(check, known=load_changes(storage, LAYOUT, done))

@@ -140,6 +140,42 @@ def test_non_blocking_appends_read_no_delta_commit_but_every_other_action() -> N
     assert len(replaces.unread(timeline)) == 2
 
 
+def test_inv_100_of_the_writes_that_fit_the_newest_to_complete_is_read_for_its_columns() -> None:
+    compared = replace(mine(Touch.APPEND, is_non_blocking=True), planned_schema="a")
+    newest = completed(100, 620)
+    timeline = Timeline([newest, completed(200, 610), pending(500), completed(510, 600)])
+    assert compared.unread(timeline) == [newest]
+    known = {newest.requested_time: Change(instant=newest, touches={}, schema="a")}
+    assert replace(compared, known=known).unread(timeline) == []
+
+
+@pytest.mark.parametrize(
+    ("planned", "theirs", "conflicts"),
+    [
+        ("a", "a", False),
+        ("a", "a b", True),
+        ("a", "a c", False),  # Mine says the same.
+        ("", "a b", True),  # Both are the first writes of a table.
+        (None, "a b", False),
+        ("a", None, False),  # A table service.
+    ],
+)
+def test_inv_100_columns_that_others_brought(
+    planned: str | None, theirs: str | None, conflicts: bool
+) -> None:
+    check = ConflictCheck(
+        mine=Change(instant=pending(500), touches={GROUP: Touch.APPEND}, schema="a c"),
+        snapshot=Snapshot(),
+        is_non_blocking=True,
+        planned_schema=planned,
+    )
+    other = Change(instant=completed(400, 600), touches={GROUP: Touch.APPEND}, schema=theirs)
+    found = check.find([other])
+    assert (found is not None) == conflicts
+    if found is not None:
+        assert "changed the columns" in found.message
+
+
 def test_a_non_blocking_write_that_starts_a_bucket_reads_delta_commits_too() -> None:
     timeline = Timeline([completed(100, 600), pending(500)])
     check = replace(mine(Touch.APPEND, is_non_blocking=True), starts_groups=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 
 import pyarrow as pa
 
@@ -35,6 +34,7 @@ from headwater.kernel.timeline.history.rows import (
     decode_metadata,
 )
 from headwater.model.instant import Instant, InstantTime
+from headwater.seams.cached import cached_property
 from headwater.seams.storage import Storage
 
 
