@@ -122,6 +122,7 @@ bench-hudi: install java ## the same jobs in Headwater and Apache Hudi; ARGS="--
 
 docs: install ## regenerate the reference pages
 	@$(BIN)/python -m headwater.config.reference > docs/reference/options.md
+	@$(BIN)/python -m headwater.config.reference hudi > docs/reference/hudi-options.md
 	@$(SUITES) page
 
 clean: ## remove .venv and caches

@@ -82,6 +82,7 @@ class ErrorKind(StrEnum):
     UNSUPPORTED_FILE_VERSION = "unsupported.file_version"
     CLOCK_AHEAD = "invalid_input.clock_ahead"
     COLUMNS_CHANGED = "conflict.columns_changed"
+    KEYS_EXIST = "invalid_input.keys_exist"
 
 
 class HeadwaterError(Exception):

@@ -24,6 +24,15 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
+@unique
+class DuplicatePolicy(StrEnum):
+    """What an insert does with a row whose key the table has."""
+
+    NONE = "none"
+    DROP = "drop"
+    FAIL = "fail"
+
+
 LOG_BLOCK_FORMAT = Option(
     "hoodie.logfile.data.block.format",
     LogBlockFormat,
@@ -109,6 +118,14 @@ BULK_INSERT_SORT_COLUMNS: Option[tuple[str, ...], tuple[str, ...]] = Option(
     default=(),
     doc="Columns by which bulk_insert sorts the rows that it brings to each file.",
 )
+INSERT_DUPLICATES = Option(
+    "hoodie.datasource.insert.dup.policy",
+    DuplicatePolicy,
+    default=DuplicatePolicy.NONE,
+    doc="What an insert does with rows whose keys the table has: none takes them like any others, "
+    "drop leaves them out, fail refuses the insert. With drop and fail every index is asked, and "
+    "of several rows of one key in a batch one counts, as in an upsert.",
+)
 PARALLELISM = Option(
     "headwater.write.tasks",
     integer(minimum=1),
@@ -168,6 +185,7 @@ class FileConfig(OptionConfig):
     bloom_moves_records: bool = setting(BLOOM_MOVES_RECORDS)
     record_index_moves_records: bool = setting(RECORD_INDEX_MOVES_RECORDS)
     sort_columns: tuple[str, ...] = setting(BULK_INSERT_SORT_COLUMNS)
+    duplicates: DuplicatePolicy = setting(INSERT_DUPLICATES)
     task_count: int | None = setting(PARALLELISM)
     task_memory_bytes: int = setting(TASK_MEMORY)
     inline_bytes: int = setting(INLINE_BYTES)

@@ -2,23 +2,30 @@
 
     honoured     read, and means what it means to Hudi
     mapped       becomes another option, with the same effect
-    harmless     has no effect here and changes no row; said once
+    harmless     has no effect here and changes no row; said once (`harmless`)
     refused      would change what happens, and is not implemented (`unsupported`)
-    unread       nothing here reads it: kept, and warned about
+    unread       nothing here knows it: kept, and warned about
 
-`registry.fate_of` tells which; the reference page lists the middle three.
+`registry.fate_of` tells which. `hudi_keys.txt` lists all options of Hudi 1.2; each of them has one
+of the first four fates, and the page docs/reference/hudi-options.md says which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum, unique
-from fnmatch import fnmatchcase
 
+from headwater.config.files import INSERT_DUPLICATES, DuplicatePolicy
+from headwater.config.sql import INSERT_OPERATION, InsertOperation
 from headwater.config.table_options import (
+    KEY_GENERATOR_TYPE,
     MERGE_MODE,
+    NAME,
+    ORDERING_FIELDS,
     PARTIAL_UPDATE_MODE,
+    PARTITION_FIELDS,
+    RECORD_KEY_FIELDS,
+    TYPE,
     MergeMode,
     PartialUpdateMode,
 )
@@ -33,61 +40,56 @@ class Fate(StrEnum):
     UNREAD = "unread"
 
 
-@dataclass(frozen=True, slots=True)
-class HarmlessOptions:
-    """Keys that change no row, whatever their value."""
+RENAMED_OPTIONS: Mapping[str, str] = {
+    "hoodie.datasource.write.table.name": NAME.key,
+    "hoodie.datasource.write.table.type": TYPE.key,
+    "hoodie.datasource.write.storage.type": TYPE.key,
+    "hoodie.datasource.write.recordkey.field": RECORD_KEY_FIELDS.key,
+    "hoodie.bucket.index.hash.field": RECORD_KEY_FIELDS.key,
+    "hoodie.datasource.write.partitionpath.field": PARTITION_FIELDS.key,
+    "hoodie.datasource.write.precombine.field": ORDERING_FIELDS.key,
+    "hoodie.payload.ordering.field": ORDERING_FIELDS.key,
+    "hoodie.datasource.write.keygenerator.type": KEY_GENERATOR_TYPE.key,
+    "hoodie.datasource.write.keygenerator.class": KEY_GENERATOR_TYPE.key,
+    "hoodie.table.keygenerator.class": KEY_GENERATOR_TYPE.key,
+    "hoodie.write.record.merge.mode": MERGE_MODE.key,
+    **{
+        f"hoodie.deltastreamer.keygen.timebased.{setting}": f"hoodie.keygen.timebased.{setting}"
+        for setting in (
+            "input.dateformat",
+            "input.dateformat.list.delimiter.regex",
+            "input.timezone",
+            "output.dateformat",
+            "output.timezone",
+            "timestamp.scalar.time.unit",
+            "timestamp.type",
+            "timezone",
+        )
+    },
+}
+"""What Hudi's writers call the options of a table. The hash field of a bucket index is the record
+key here, and so has to agree with it."""
 
-    pattern: str
-    """With `*` for any text."""
-    why: str
-
-
-HARMLESS_OPTIONS = (
-    HarmlessOptions(
-        "hoodie.datasource.hive_sync.*",
-        "tables are not registered with a metastore; readers find them by their path",
-    ),
-    HarmlessOptions(
-        "hoodie.datasource.meta*sync.*",
-        "tables are not registered with a metastore; readers find them by their path",
-    ),
-    HarmlessOptions(
-        "hoodie.meta.sync.*",
-        "tables are not registered with a metastore; readers find them by their path",
-    ),
-    HarmlessOptions(
-        "hoodie.gcp.bigquery.sync.*",
-        "tables are not registered with a catalog; readers find them by their path",
-    ),
-    HarmlessOptions("hoodie.metrics.*", "Hudi's own metrics are not published"),
-    HarmlessOptions("hoodie.metrics", "Hudi's own metrics are not published"),
-    HarmlessOptions("hoodie.memory.*", "memory is bounded by headwater.write.task.memory.bytes"),
-    HarmlessOptions(
-        "hoodie.*parallelism",
-        "Spark's cores and headwater.write.tasks say how many tasks there are",
-    ),
-    HarmlessOptions("hoodie.embed.timeline.server", "there is no timeline server"),
-    HarmlessOptions("hoodie.embed.timeline.server.async", "there is no timeline server"),
-    HarmlessOptions("hoodie.embed.timeline.server.gzip", "there is no timeline server"),
-    HarmlessOptions("hoodie.embed.timeline.server.threads", "there is no timeline server"),
-    HarmlessOptions("hoodie.embed.timeline.server.reuse.*", "there is no timeline server"),
-    HarmlessOptions("hoodie.filesystem.view.*", "there is no timeline server"),
-    HarmlessOptions("hoodie.write.executor.*", "rows are not handed over between threads"),
-    HarmlessOptions("hoodie.write.buffer.*", "rows are not handed over between threads"),
-    HarmlessOptions(
-        "hoodie.datasource.write.row.writer.enable", "rows are Arrow batches in every write"
-    ),
-    HarmlessOptions("hoodie.consistency.check.*", "stores list what was written to them"),
-    HarmlessOptions("hoodie.rollback.using.markers", "rollbacks always go by markers"),
-    HarmlessOptions("hoodie.common.spillable.diskmap.*", "sorted files are spilled instead"),
-    HarmlessOptions("hoodie.common.diskmap.*", "sorted files are spilled instead"),
-    HarmlessOptions("hoodie.file.index.enable", "files are always found by the metadata table"),
-    HarmlessOptions("hoodie.enable.data.skipping", "files are always skipped where indexes allow"),
-    HarmlessOptions("hoodie.avro.schema.*", "schemas are always checked before they change"),
-)
+_KEY_GENERATORS = {
+    "SimpleKeyGenerator": "SIMPLE",
+    "ComplexKeyGenerator": "COMPLEX",
+    "NonpartitionedKeyGenerator": "NON_PARTITION",
+    "TimestampBasedKeyGenerator": "TIMESTAMP",
+    "CustomKeyGenerator": "CUSTOM",
+}
+_PACKAGE = "org.apache.hudi.keygen."
+SPELLINGS: Mapping[str, Mapping[str, str]] = {
+    KEY_GENERATOR_TYPE.key: {
+        f"{package}{name}": kind
+        for name, kind in _KEY_GENERATORS.items()
+        for package in ("", _PACKAGE)
+    },
+    TYPE.key: {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"},
+}
+"""Values that Hudi's writers and SQL take for those of table config."""
 
 PAYLOAD_CLASS = "hoodie.datasource.write.payload.class"
-PAYLOAD_KEYS = (PAYLOAD_CLASS,)
+PAYLOAD_KEYS = (PAYLOAD_CLASS, "hoodie.compaction.payload.class")
 
 _LATEST = {MERGE_MODE.key: MergeMode.COMMIT_TIME_ORDERING.value}
 _NEWEST = {MERGE_MODE.key: MergeMode.EVENT_TIME_ORDERING.value}
@@ -102,15 +104,35 @@ PAYLOADS: Mapping[str, Mapping[str, str]] = {
 }
 """The payload classes that do no more than what a merge mode says."""
 
+MAPPED_VALUES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+    "hoodie.datasource.write.insert.drop.duplicates": {
+        "true": {INSERT_DUPLICATES.key: DuplicatePolicy.DROP.value},
+        "false": {},
+    },
+    "hoodie.sql.bulk.insert.enable": {
+        "true": {INSERT_OPERATION.key: InsertOperation.BULK_INSERT.value},
+        "false": {},
+    },
+    "hoodie.sql.insert.mode": {
+        "upsert": {INSERT_OPERATION.key: InsertOperation.UPSERT.value},
+        "strict": {INSERT_DUPLICATES.key: DuplicatePolicy.FAIL.value},
+        "non-strict": {INSERT_OPERATION.key: InsertOperation.INSERT.value},
+    },
+}
+"""By key and value the options that stand for them."""
+
 
 def mapped_option(key: str, text: str) -> Mapping[str, str] | None:
     """Return the options that a key and value of Hudi's stand for; None if for nothing else."""
-    if key not in PAYLOAD_KEYS:
-        return None
-    return PAYLOADS.get(text.strip().rpartition(".")[2])
+    if key in RENAMED_OPTIONS:
+        own = RENAMED_OPTIONS[key]
+        return {own: spelled(own, text)}
+    if key in PAYLOAD_KEYS:
+        return PAYLOADS.get(text.strip().rpartition(".")[2])
+    return MAPPED_VALUES.get(key, {}).get(text.strip().lower())
 
 
-def harmless_reason(key: str) -> str | None:
-    """Return why a key has no effect here; None if it may have one."""
-    found = (each.why for each in HARMLESS_OPTIONS if fnmatchcase(key, each.pattern))
-    return next(found, None)
+def spelled(key: str, text: str) -> str:
+    """Return a value of a table's option as table config has it."""
+    spellings = SPELLINGS.get(key, {})
+    return spellings.get(text, spellings.get(text.lower(), text))

@@ -1,6 +1,7 @@
-"""The reference page of all options, made from their declarations.
+"""The reference pages of all options, made from their declarations.
 
 python -m headwater.config.reference > docs/reference/options.md
+python -m headwater.config.reference hudi > docs/reference/hudi-options.md
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-from headwater.config.hudi_options import HARMLESS_OPTIONS, PAYLOAD_CLASS, PAYLOADS
+from headwater.config.hudi_keys import HudiKey, load_hudi_keys
+from headwater.config.hudi_options import MAPPED_VALUES, PAYLOAD_CLASS, PAYLOADS, RENAMED_OPTIONS
 from headwater.config.option import Option
-from headwater.config.registry import OPTION_GROUPS, OPTION_PREFIXES
+from headwater.config.registry import OPTION_GROUPS, OPTION_PREFIXES, fate_of
 from headwater.config.source import SOURCE_OPTIONS, TABLE_KEYS
-from headwater.config.unsupported import UNSUPPORTED_OPTIONS
 
 _HEAD = """\
 # Options
@@ -59,26 +60,58 @@ def render() -> str:
         _table(
             ("key", "value", "becomes"),
             (
-                (f"`{PAYLOAD_CLASS}`", f"`{name}`", _assignments(becomes))
-                for name, becomes in PAYLOADS.items()
+                *((f"`{key}`", "any", f"`{own}`") for key, own in RENAMED_OPTIONS.items()),
+                *(
+                    (f"`{PAYLOAD_CLASS}`", f"`{name}`", _assignments(becomes))
+                    for name, becomes in PAYLOADS.items()
+                ),
+                *(
+                    (f"`{key}`", f"`{value}`", _assignments(becomes) or "nothing")
+                    for key, values in MAPPED_VALUES.items()
+                    for value, becomes in values.items()
+                ),
             ),
         )
     )
     parts.append(
-        "## Options of Hudi without effect\n\nThey change no row; each reason is said once, as a "
-        "warning.\n"
-    )
-    parts.append(
-        _table(("keys", "why"), ((f"`{each.pattern}`", each.why) for each in HARMLESS_OPTIONS))
-    )
-    parts.append("## Options of Hudi that are refused\n")
-    parts.append(
-        _table(
-            ("key", "accepted", "instead"),
-            ((f"`{option.key}`", option.limits, option.advice) for option in UNSUPPORTED_OPTIONS),
-        )
+        "## All options of Hudi\n\nWhich of them are honoured, which have no effect and which are "
+        "refused: [options of Apache Hudi](hudi-options.md).\n"
     )
     return "\n".join(parts)
+
+
+_HUDI_HEAD = """\
+# Options of Apache Hudi
+
+Every option that Hudi 1.2 declares, by the pages of its documentation, and what becomes of it here.
+
+| | |
+| --- | --- |
+| honoured | read, and means what it means to Hudi; [options](options.md) says how |
+| mapped | becomes another option with the same effect |
+| harmless | changes no row; why is said once, as a warning |
+| refused | would change what happens, so it is an error; values that are accepted are named |
+
+A key of `hoodie.` that is not on this page is kept and warned about. Options given to a table, to
+`format("headwater")`, to `hw.sql` or by `SET` in it go through the same check.
+
+This page is made from the declarations: `python -m headwater.config.reference hudi`.
+"""
+
+
+def render_hudi() -> str:
+    """Return the page about Hudi's options as Markdown."""
+    parts = [_HUDI_HEAD]
+    for title, keys in load_hudi_keys().items():
+        parts.append(f"## {title}\n")
+        parts.append(_table(("key", "Hudi's default", "here", ""), map(_hudi_row, keys)))
+    return "\n".join(parts)
+
+
+def _hudi_row(key: HudiKey) -> tuple[str, ...]:
+    fate, why = fate_of(key.key)
+    shown = f"`{key.key}`" + "".join(f", `{older}`" for older in key.older_names)
+    return shown, f"`{key.default}`" if key.default else "none", fate, why
 
 
 def _row(option: Option[Any, Any]) -> tuple[str, ...]:
@@ -108,4 +141,4 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(render())
+    sys.stdout.write(render_hudi() if sys.argv[1:] == ["hudi"] else render())

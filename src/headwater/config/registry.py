@@ -26,11 +26,13 @@ from headwater.config.clustering import ClusteringConfig
 from headwater.config.compaction import CompactionConfig
 from headwater.config.detection import DetectionConfig
 from headwater.config.files import FileConfig
+from headwater.config.harmless import harmless_reason
 from headwater.config.hudi_options import (
+    MAPPED_VALUES,
     PAYLOAD_KEYS,
     PAYLOADS,
+    RENAMED_OPTIONS,
     Fate,
-    harmless_reason,
     mapped_option,
 )
 from headwater.config.lock import LockConfig
@@ -47,7 +49,9 @@ from headwater.config.option import (
 from headwater.config.option_config import OptionConfig
 from headwater.config.plans import PlanConfig
 from headwater.config.secrets import HIDDEN, Options, is_secret, without_values
+from headwater.config.source import SOURCE_OPTIONS
 from headwater.config.spark import SparkConfig
+from headwater.config.sql import SqlConfig
 from headwater.config.table_options import MERGE_MODE, TABLE_OPTIONS, TABLE_PREFIXES
 from headwater.config.table_services import TableServicesConfig
 from headwater.config.unsupported import UNSUPPORTED_OPTIONS
@@ -78,6 +82,7 @@ CONFIGS: Mapping[str, type[OptionConfig]] = {
     "Metadata table": MetadataConfig,
     "Plans": PlanConfig,
     "Services after a write": TableServicesConfig,
+    "SQL": SqlConfig,
 }
 """The subjects; each knows its options, and the rules that bind several of them."""
 
@@ -91,6 +96,13 @@ ALL_OPTIONS = tuple(option for group in OPTION_GROUPS.values() for option in gro
 _BY_NAME: Mapping[str, Option[Any, Any]] = {
     name: option for option in ALL_OPTIONS for name in (option.key, *option.aliases)
 }
+
+
+_WARNED = (Fate.UNREAD, Fate.HONOURED)
+"""What becomes of keys that nothing reads where they were given, though another door may."""
+
+_OF_SOURCE = frozenset(name for option in SOURCE_OPTIONS for name in (option.key, *option.aliases))
+"""Keys that the data source takes before the table is opened with the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +147,8 @@ def check_options(given: Mapping[str, Any] | None) -> CheckedOptions:
                 known[option.key] = text
         elif refusal is None and _is_of_a_family(key):
             known[key] = text
+        elif refusal is None and _is_accepted(key):
+            unknown[key] = text
         elif refusal is None and (why := harmless_reason(key)) is not None:
             unknown[key] = text
             harmless.setdefault(why, key)
@@ -153,7 +167,7 @@ def check_options(given: Mapping[str, Any] | None) -> CheckedOptions:
     )
     for why, key in harmless.items():
         warnings.warn(f"{key} has no effect here: {why}", HarmlessOptionWarning, stacklevel=3)
-    unread = [key for key in sorted(unknown) if harmless_reason(key) is None]
+    unread = [key for key in sorted(unknown) if fate_of(key)[0] in _WARNED]
     if unread:
         warnings.warn(
             "Nothing here reads these options; they are kept: "
@@ -168,11 +182,20 @@ def fate_of(key: str) -> tuple[Fate, str]:
     """Return what becomes of a key of Hudi's, and a sentence about it."""
     option = _BY_NAME.get(key)
     if option is not None:
+        if option.is_managed:
+            return Fate.REFUSED, "Headwater sets it"
         return Fate.HONOURED, "" if option.key == key else f"as `{option.key}`"
+    if key in RENAMED_OPTIONS:
+        return Fate.MAPPED, f"to `{RENAMED_OPTIONS[key]}`"
+    if key in MAPPED_VALUES:
+        targets = dict.fromkeys(own for to in MAPPED_VALUES[key].values() for own in to)
+        return Fate.MAPPED, "to " + ", ".join(f"`{own}`" for own in targets)
     if key in PAYLOAD_KEYS:
         return Fate.MAPPED, f"to `{MERGE_MODE.key}`: {', '.join(PAYLOADS)}; others are refused"
     if _is_of_a_family(key):
         return Fate.HONOURED, ""
+    if key.lower() in _OF_SOURCE:
+        return Fate.HONOURED, 'by `format("headwater")`'
     for refused in UNSUPPORTED_OPTIONS:
         if refused.is_meant(key):
             return Fate.REFUSED, f"{refused.limits}: {refused.advice}"
@@ -194,21 +217,25 @@ def _mapped(given: Mapping[str, Any], invalid: list[str]) -> dict[str, Any]:
     """Return options with those of Hudi's that stand for others in the form of these."""
     found = dict(given)
     for key, value in given.items():
-        mapped = mapped_option(key, value) if isinstance(value, str) else None
+        own_text = _text(value)
+        mapped = None if own_text is None else mapped_option(key, own_text)
+        if mapped is None and key in MAPPED_VALUES:
+            invalid.append(f"{key} must be one of {', '.join(MAPPED_VALUES[key])}, got {value!r}")
         if mapped is None:
             continue
         del found[key]
         for other, text in mapped.items():
-            if str(found.setdefault(other, text)).upper() != text:
+            if str(found.setdefault(other, text)).upper() != text.upper():
                 invalid.append(f"{key}={value} means {other}={text}, but {found[other]} was given")
     return found
 
 
 def _refusal(key: str, text: str) -> str | None:
-    for option in UNSUPPORTED_OPTIONS:
-        if option.refuses(key, text):
-            return f"{key}={text} is not supported ({option.limits}): {option.advice}"
-    return None
+    # A key may also belong to a family that comes after it.
+    option = next((each for each in UNSUPPORTED_OPTIONS if each.is_meant(key)), None)
+    if option is None or not option.refuses(text):
+        return None
+    return f"{key}={text} is not supported ({option.limits}): {option.advice}"
 
 
 def _text(value: Any) -> str | None:
@@ -248,6 +275,11 @@ def _cross_option_problems(known: Mapping[str, str]) -> list[str]:
         except InvalidInputError as error:
             problems.append(error.message)
     return problems
+
+
+def _is_accepted(key: str) -> bool:
+    """Whether a key is one of which some values change nothing here."""
+    return any(option.is_meant(key) for option in UNSUPPORTED_OPTIONS)
 
 
 def _is_of_a_family(key: str) -> bool:

@@ -14,16 +14,10 @@ from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Self
 
-from headwater.config.option import NON_BLANK, Option, OptionReader, integer
+from headwater.config.hudi_options import RENAMED_OPTIONS, spelled
+from headwater.config.option import NON_BLANK, TEXT_LIST, Option, OptionReader, integer
 from headwater.config.option_config import option_fields, read_fields, setting
-from headwater.config.table_options import (
-    KEY_GENERATOR_TYPE,
-    NAME,
-    ORDERING_FIELDS,
-    PARTITION_FIELDS,
-    RECORD_KEY_FIELDS,
-    TYPE,
-)
+from headwater.config.table_options import ORDERING_FIELDS, RECORD_KEY_FIELDS, TYPE
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -48,6 +42,7 @@ class SourceOperation(StrEnum):
     INSERT = "insert"
     BULK_INSERT = "bulk_insert"
     DELETE = "delete"
+    DELETE_PARTITION = "delete_partition"
     INSERT_OVERWRITE = "insert_overwrite"
     INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
 
@@ -56,6 +51,7 @@ QUERY_TYPE = Option(
     "hoodie.datasource.query.type",
     QueryType,
     default=QueryType.SNAPSHOT,
+    aliases=("hoodie.datasource.view.type",),
     doc="What a read gives: the newest rows, those of base files alone, or the rows of a window.",
 )
 AS_OF = Option(
@@ -97,6 +93,13 @@ OPERATION = Option(
     SourceOperation,
     default=None,
     doc="What a write does. Default: upsert, or insert if the table has no record key.",
+)
+PARTITIONS_TO_DELETE: Option[tuple[str, ...], tuple[str, ...]] = Option(
+    "hoodie.datasource.write.partitions.to.delete",
+    TEXT_LIST,
+    default=(),
+    doc="Paths of the partitions that the operation delete_partition deletes, with `*` for any "
+    "text. The rows of the DataFrame are not looked at.",
 )
 SINK_IDENTIFIER = Option(
     "hoodie.datasource.write.streaming.checkpoint.identifier",
@@ -161,31 +164,13 @@ _NO_PATH = (
 )
 
 TABLE_KEYS: Mapping[str, str] = {
-    "hoodie.datasource.write.table.name": NAME.key,
-    "hoodie.datasource.write.table.type": TYPE.key,
-    "hoodie.datasource.write.storage.type": TYPE.key,
-    "hoodie.datasource.write.recordkey.field": RECORD_KEY_FIELDS.key,
-    "hoodie.datasource.write.partitionpath.field": PARTITION_FIELDS.key,
-    "hoodie.datasource.write.precombine.field": ORDERING_FIELDS.key,
-    "hoodie.datasource.write.keygenerator.type": KEY_GENERATOR_TYPE.key,
-    "hoodie.datasource.write.keygenerator.class": KEY_GENERATOR_TYPE.key,
+    **RENAMED_OPTIONS,
     "primarykey": RECORD_KEY_FIELDS.key,
     "precombinefield": ORDERING_FIELDS.key,
     "orderingfields": ORDERING_FIELDS.key,
     "type": TYPE.key,
 }
 """What Hudi's data source, and CREATE TABLE of Hudi's SQL, call the options of a table."""
-
-_KEY_GENERATORS = {
-    "org.apache.hudi.keygen.SimpleKeyGenerator": "SIMPLE",
-    "org.apache.hudi.keygen.ComplexKeyGenerator": "COMPLEX",
-    "org.apache.hudi.keygen.NonpartitionedKeyGenerator": "NON_PARTITION",
-}
-_SPELLINGS: Mapping[str, Mapping[str, str]] = {
-    KEY_GENERATOR_TYPE.key: _KEY_GENERATORS,
-    TYPE.key: {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"},
-}
-"""Values that Hudi's data source and SQL take for those of table config."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +187,7 @@ class SourceConfig:
     incremental_format: IncrementalFormat = setting(INCREMENTAL_FORMAT)
     start_offset: str = setting(START_OFFSET)
     operation: SourceOperation | None = setting(OPERATION)
+    partitions_to_delete: tuple[str, ...] = setting(PARTITIONS_TO_DELETE)
     sink_identifier: str | None = setting(SINK_IDENTIFIER)
     shows_meta_columns: bool | None = setting(META_COLUMNS_SHOWN)
     takes_filters: bool = setting(PUSHED_FILTERS)
@@ -232,6 +218,11 @@ class SourceConfig:
             is_incremental or (config.after is None and config.until is None),
             f"{BEGIN_INSTANT.key} and {END_INSTANT.key} need {QUERY_TYPE.key}=incremental",
         )
+        reader.require(
+            bool(config.partitions_to_delete)
+            is (config.operation is SourceOperation.DELETE_PARTITION),
+            f"{PARTITIONS_TO_DELETE.key} and {OPERATION.key}=delete_partition go together",
+        )
         reader.finish()
         return config
 
@@ -259,8 +250,7 @@ def _table_options(options: Mapping[str, str], reader: OptionReader) -> dict[str
         key = TABLE_KEYS.get(given, given)
         if is_of_catalog and not key.startswith(_FAMILIES):
             continue
-        spellings = _SPELLINGS.get(key, {})
-        value = spellings.get(text, spellings.get(text.lower(), text))
+        value = spelled(key, text)
         reader.require(
             found.setdefault(key, value) == value,
             f"{given} is {text!r}, but another name of the same option says {found[key]!r}",

@@ -25,6 +25,7 @@ INLINE_CLUSTERING = Option(
     "hoodie.clustering.inline",
     bool,
     default=False,
+    aliases=("hoodie.datasource.clustering.inline.enable",),
     doc="Whether a write clusters the table after every hoodie.clustering.inline.max.commits.",
 )
 INLINE_CLUSTERING_COMMITS = Option(

@@ -26,7 +26,7 @@ from enum import StrEnum, unique
 
 import pyarrow as pa
 
-from headwater.config.files import FileConfig
+from headwater.config.files import DuplicatePolicy, FileConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import (
     GLOBAL_INDEXES,
@@ -205,8 +205,16 @@ class WritePlan:
         A write that replaces has nothing to look up, but equal keys still meet.
         """
         is_inserting = self.operation in (Operation.INSERT, Operation.BULK_INSERT)
+        looks_all_up = not is_inserting or self.minds_duplicates
         index = self.config.index_type
-        return index in UNIQUE_KEY_INDEXES or (index in LOOKUP_INDEXES and not is_inserting)
+        return index in UNIQUE_KEY_INDEXES or (index in LOOKUP_INDEXES and looks_all_up)
+
+    @property
+    def minds_duplicates(self) -> bool:
+        """Whether an insert looks whether the keys of its rows are there; see `duplicates`."""
+        is_asked = self.files.duplicates is not DuplicatePolicy.NONE
+        has_keys = bool(self.config.record_key_fields)
+        return is_asked and has_keys and self.operation is Operation.INSERT
 
     @property
     def is_global(self) -> bool:
@@ -240,7 +248,8 @@ class WritePlan:
         indexes = (*self.config.metadata_partitions, *self.config.metadata_partitions_inflight)
         has_secondary = any(kind_of(one) is PartitionKind.SECONDARY_INDEX for one in indexes)
         is_append = self.is_merge_on_read and not self.operation.is_replacing
-        return self.is_bucketed and is_append and not self.is_partial and not has_secondary
+        reads_groups = self.is_partial or self.minds_duplicates
+        return self.is_bucketed and is_append and not reads_groups and not has_secondary
 
     @property
     def bucket_count(self) -> int:

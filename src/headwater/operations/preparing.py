@@ -23,9 +23,7 @@ from headwater.config.table import TableConfig
 from headwater.config.table_options import (
     BLOOM_INDEXES,
     RECORD_INDEXES,
-    UNIQUE_KEY_INDEXES,
     IndexType,
-    TableType,
 )
 from headwater.config.write import ConcurrencyMode
 from headwater.context import TableContext
@@ -205,24 +203,22 @@ def _open_groups(plan: WritePlan, view: TableView, touched: Collection[str] | No
     slices = view.slices(touched)
     groups = replace(
         plan.groups,
-        slices=_open_slices(plan.config, plan.operation, slices, plan.files),
+        slices=_open_slices(plan, slices),
         known_partitions=frozenset(file_slice.group.partition for file_slice in slices),
     )
     return replace(plan, groups=groups)
 
 
-def _open_slices(
-    config: TableConfig, operation: Operation, slices: list[FileSlice], files: FileConfig
-) -> dict[str, dict[int, FileSlice]]:
+def _open_slices(plan: WritePlan, slices: list[FileSlice]) -> dict[str, dict[int, FileSlice]]:
     """Return the slices that rows may go to; a write that replaces starts from none."""
-    if operation.is_replacing:
+    if plan.operation.is_replacing:
         return {}
-    if config.index_type is IndexType.BUCKET:
+    if plan.is_bucketed:
         return slices_by_bucket(slices)
-    if operation in (Operation.UPSERT, Operation.DELETE) or config.index_type in UNIQUE_KEY_INDEXES:
+    if plan.operation in (Operation.UPSERT, Operation.DELETE) or plan.looks_up:
         return slices_by_number(slices)
-    if operation is Operation.INSERT and config.table_type is TableType.COPY_ON_WRITE:
-        limit = files.small_file_limit
+    if plan.operation is Operation.INSERT and not plan.is_merge_on_read:
+        limit = plan.files.small_file_limit
         return slices_by_number(s for s in slices if has_room(s, small_file_limit=limit))
     return {}
 

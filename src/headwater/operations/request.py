@@ -10,7 +10,12 @@ import pyarrow as pa
 from headwater.arrow.input_schema import stored_schema
 from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.arrow.schema_evolution import evolve_schema
-from headwater.config.files import BULK_INSERT_SORT_COLUMNS, FileConfig
+from headwater.config.files import (
+    BULK_INSERT_SORT_COLUMNS,
+    INSERT_DUPLICATES,
+    DuplicatePolicy,
+    FileConfig,
+)
 from headwater.config.table import TableConfig
 from headwater.config.table_options import (
     CDC_ENABLED,
@@ -72,7 +77,17 @@ def check_features(config: TableConfig) -> None:
         )
 
 
-def check_request(config: TableConfig, request: WriteRequest) -> None:
+def check_request(config: TableConfig, request: WriteRequest, files: FileConfig) -> None:
+    if (
+        request.operation is Operation.BULK_INSERT
+        and config.record_key_fields
+        and files.duplicates is not DuplicatePolicy.NONE
+    ):
+        raise UnsupportedError(
+            f"A bulk insert does not look for keys that table {config.name} has, as "
+            f"{INSERT_DUPLICATES.key}={files.duplicates} wants it to. Use insert",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
     if config.index_type not in (IndexType.BUCKET, *LOOKUP_INDEXES, None):
         raise UnsupportedError(
             f"Table {config.name} has a {config.index_type} index, which this release reads but "

@@ -189,7 +189,7 @@ def start_write(
     config, components = table.config, table.components
     config.check_writable(components.storage.uri)
     check_features(config)
-    check_request(config, request)
+    check_request(config, request, table.file_config)
     rule = merge_rule_of(config, custom=table.merge_function)
     check_meaningful(rule)
     if request.is_partial:

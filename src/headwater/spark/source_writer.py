@@ -22,6 +22,7 @@ outcome alone.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ from pyspark.sql.types import StructType
 
 from headwater.arrow.input_schema import normalise_rows
 from headwater.arrow.meta_columns import META_COLUMNS
+from headwater.config.files import DuplicatePolicy
 from headwater.config.source import OPERATION, SourceConfig, SourceOperation
 from headwater.config.spark import SparkConfig
 from headwater.context import TableContext
@@ -45,6 +47,7 @@ from headwater.errors import (
 )
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.heartbeat import shared_heartbeat
+from headwater.metadata.view import view_of
 from headwater.model.commit_metadata import WriteStat
 from headwater.operations.committing import PlannedWrite
 from headwater.operations.plan import Operation
@@ -81,6 +84,7 @@ _OPERATIONS = {
     SourceOperation.INSERT: Operation.INSERT,
     SourceOperation.BULK_INSERT: Operation.BULK_INSERT,
     SourceOperation.DELETE: Operation.DELETE,
+    SourceOperation.DELETE_PARTITION: Operation.DELETE_PARTITIONS,
     SourceOperation.INSERT_OVERWRITE: Operation.OVERWRITE_PARTITIONS,
     SourceOperation.INSERT_OVERWRITE_TABLE: Operation.OVERWRITE,
 }
@@ -129,6 +133,9 @@ def begin_write(
     table = open_or_create_source_table(config, columns)
     operation = _operation(config, table, is_overwrite=is_overwrite)
     request = WriteRequest(operation=operation, columns=columns)
+    if operation is Operation.DELETE_PARTITIONS:
+        partitions = _partitions(config, table)
+        request = WriteRequest(operation=operation, columns=None, partitions=partitions)
     with writing(table):
         running = start_write(table, request)
         try:
@@ -152,6 +159,8 @@ def write_task(
     context = SparkTaskContext.get()
     if context is None:
         raise_internal("A task of Spark has a context")
+    if planned.request.columns is None:
+        return Written(context.partitionId())  # Partitions go as wholes, whatever the rows are.
     # Not the number of the attempt but the id of it: unique over stages, retries, speculation.
     here = TaskContext(context.partitionId(), context.taskAttemptId(), TASK_COUNT_UNKNOWN)
     rows = (normalise_rows(_data_columns(batch), plan.columns.schema) for batch in batches)
@@ -212,15 +221,30 @@ def _operation(config: SourceConfig, table: TableContext, *, is_overwrite: bool)
     """Return what to do; mode overwrite replaces all rows, or those of the partitions it meets."""
     default = SourceOperation.UPSERT if table.config.record_key_fields else SourceOperation.INSERT
     operation = _OPERATIONS[config.operation or default]
+    minds_duplicates = table.file_config.duplicates is not DuplicatePolicy.NONE
+    if operation is Operation.UPSERT and minds_duplicates:
+        # Hudi's data source does so too: rows of keys that exist are to change nothing.
+        operation = Operation.INSERT
     if not is_overwrite or operation is Operation.OVERWRITE_PARTITIONS:
         return operation
-    if operation is Operation.DELETE:
+    if operation in (Operation.DELETE, Operation.DELETE_PARTITIONS):
         raise InvalidInputError(
-            f"{OPERATION.key}=delete deletes records of the table, which mode overwrite would "
-            "replace altogether. Use mode append",
+            f"{OPERATION.key}={config.operation} deletes records of the table, which mode "
+            "overwrite would replace altogether. Use mode append",
             kind=ErrorKind.INVALID_OPTION,
         )
     return Operation.OVERWRITE
+
+
+def _partitions(config: SourceConfig, table: TableContext) -> tuple[str, ...]:
+    """Return the partitions to delete; a pattern that matches none is left for its error."""
+    known = view_of(table).partitions()
+    found: dict[str, None] = {}
+    for given in config.partitions_to_delete:
+        pattern = ".*".join(map(re.escape, given.split("*")))
+        matching = [path for path in known if re.fullmatch(pattern, path)]
+        found |= dict.fromkeys(matching or [given])
+    return tuple(found)
 
 
 def _data_columns(batch: pa.RecordBatch) -> pa.RecordBatch:

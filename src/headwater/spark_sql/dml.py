@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
+from headwater.config.sql import InsertOperation, OverwriteMode, SqlConfig
 from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.model.commit import Commit
 from headwater.spark.schemas import frame_schema_of
@@ -38,10 +39,19 @@ def insert(statement: exp.Insert, names: Names) -> Commit | None:
     fixed = _fixed_partitions(statement)
     with resolved(statement.expression, names) as (text, _):
         rows = _aligned(names.spark.sql(text), table, named, fixed)
+    config = SqlConfig.from_options(table.context.options)
     if not statement.args.get("overwrite"):
-        return table.insert(rows)
-    is_dynamic = str(names.spark.conf.get(_OVERWRITE_MODE, "static")).lower() == "dynamic"
-    if fixed or is_dynamic:
+        match config.insert_operation:
+            case InsertOperation.UPSERT:
+                return table.upsert(rows)
+            case InsertOperation.BULK_INSERT:
+                return table.bulk_insert(rows)
+            case InsertOperation.INSERT:
+                return table.insert(rows)
+    mode = config.overwrite_mode or OverwriteMode(
+        str(names.spark.conf.get(_OVERWRITE_MODE, "static")).upper()
+    )
+    if fixed or mode is OverwriteMode.DYNAMIC:
         return table.overwrite_partitions(rows)
     return table.overwrite(rows)
 
@@ -138,13 +148,10 @@ def merge(statement: exp.Merge, names: Names) -> Commit | None:
 
 
 def _with_clause(merging: MergeBuilder, clause: exp.When, sides: Sides) -> MergeBuilder:
-    if clause.args.get("source"):
-        raise UnsupportedError(
-            "WHEN NOT MATCHED BY SOURCE is not supported: delete or update those records by a "
-            "statement of their own"
-        )
     given, then = clause.args.get("condition"), clause.args["then"]
     where = None if given is None else _text(given, sides)
+    if clause.args.get("source"):
+        return _by_source(merging, then, sides, where)
     match then:
         case exp.Update(expressions=[exp.Star()]):
             return merging.when_matched_update(where=where)
@@ -164,6 +171,21 @@ def _with_clause(merging: MergeBuilder, clause: exp.When, sides: Sides) -> Merge
             return merging.when_not_matched_insert(inserted, where=where)
         case _:
             return merging.when_matched_delete(where=where)
+
+
+def _by_source(
+    merging: MergeBuilder, then: exp.Expr, sides: Sides, where: str | None
+) -> MergeBuilder:
+    """Add a clause on records that no row of the source matches."""
+    if not isinstance(then, exp.Update):
+        return merging.when_not_matched_by_source_delete(where=where)
+    if isinstance(then.expressions[0], exp.Star):
+        raise InvalidInputError(
+            "WHEN NOT MATCHED BY SOURCE has no row of the source that * could mean. Name the "
+            "columns to set"
+        )
+    values = {each.this.name: _text(each.expression, sides) for each in then.expressions}
+    return merging.when_not_matched_by_source_update(values, where=where)
 
 
 def _condition(statement: exp.Update | exp.Delete, sides: Sides) -> str | None:

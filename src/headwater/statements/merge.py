@@ -1,11 +1,14 @@
 """MERGE: update, delete and insert the rows of a table by those of a source, as one write.
 
-1. the source is loaded; what its rows are joined by says which files need not be read;
+1. the source is loaded; what its rows are joined by says which files need not be read, unless a
+   clause is about records that no source row matches;
 2. rows of the table come in lots. Each lot is joined with the source by the equalities of `on`,
    and pairs for which the rest of `on` does not hold are dropped;
 3. for each pair the first matched clause counts whose condition holds; two source rows that would
    change one record are an error;
-4. source rows without a pair go to the first not-matched clause whose condition holds.
+4. records of the lot without a pair go to the first clause on records that are not matched by the
+   source whose condition holds;
+5. source rows without a pair go to the first not-matched clause whose condition holds.
 
 A record key is there once, so a source row that matches nothing must not bring one that exists:
 with inserts `on` has to compare the whole record key.
@@ -65,6 +68,7 @@ class MergeRequest:
     on: str
     matched: tuple[Clause, ...] = ()
     not_matched: tuple[Clause, ...] = ()
+    not_matched_by_source: tuple[Clause, ...] = ()
     zone: str = "UTC"
 
 
@@ -80,10 +84,11 @@ def run_merge(table: TableContext, source: pa.Table, request: MergeRequest) -> C
         UnsupportedError: the table merges by a function of the user's.
         Otherwise see `operations.write.run_write`.
     """
-    if not request.matched and not request.not_matched:
+    if not (request.matched or request.not_matched or request.not_matched_by_source):
         raise InvalidInputError(
-            "A merge needs a clause: when_matched_update, when_matched_delete or "
-            "when_not_matched_insert"
+            "A merge needs a clause: when_matched_update, when_matched_delete, "
+            "when_not_matched_insert, when_not_matched_by_source_update or "
+            "when_not_matched_by_source_delete"
         )
     return run_statement(table, request.zone, lambda target: _merge(target, source, request))
 
@@ -115,6 +120,7 @@ class Merge:
     """What else holds for a pair."""
     matched: tuple[_CompiledClause, ...]
     not_matched: tuple[_CompiledClause, ...]
+    not_matched_by_source: tuple[_CompiledClause, ...]
     written: pa.Schema
     is_partial: bool
     used: frozenset[str] = field(default_factory=frozenset)
@@ -128,26 +134,31 @@ class Merge:
         """
         source = source.drop_columns([c for c in source.column_names if c in META_COLUMNS])
         source = source.rename_columns([SOURCE + name for name in source.column_names])
-        if any(clause for clause in request.matched if not clause.is_delete) or request.not_matched:
+        changing = (*request.matched, *request.not_matched_by_source)
+        if any(clause for clause in changing if not clause.is_delete) or request.not_matched:
             target.check_updates()
-        both, alone = _scopes(target, source)
+        both, alone, own = _scopes(target, source)
         on = compile_condition(_spelled_on(request.on, target, source), both, request.zone)
         keys, rest = _split(on, request.on)
         if request.not_matched:
             _check_whole_key(target, keys, request.on)
         matched = tuple(_compiled(target, clause, both, source) for clause in request.matched)
         inserts = tuple(_compiled(target, clause, alone, source) for clause in request.not_matched)
-        is_partial = not inserts and bool(matched) and target.writes_partially()
-        assigned = {name for clause in matched for name in clause.assigned}
+        by_source = tuple(
+            _compiled(target, clause, own, source) for clause in request.not_matched_by_source
+        )
+        clauses = (*matched, *by_source)
+        is_partial = not inserts and bool(clauses) and target.writes_partially()
+        assigned = {name for clause in clauses for name in clause.assigned}
         written = target.schema
         if is_partial:
             written = target.fields({*target.deciding_columns, *assigned})
         nodes = [node for pair in keys for node in pair] + ([] if rest is None else [rest])
-        for clause in matched:
+        for clause in clauses:
             nodes += [*clause.assigned.values(), *([clause.where] if clause.where else [])]
         named = {column.path[0] for node in nodes for column in columns_of(node)}
-        needed = written.names if matched else target.key_columns
-        if any(clause.is_delete for clause in matched):
+        needed = written.names if clauses else target.key_columns
+        if any(clause.is_delete for clause in clauses):
             written = written.append(pa.field(IS_LEAVING, pa.bool_()))
         return cls(
             target=target,
@@ -156,6 +167,7 @@ class Merge:
             rest=rest,
             matched=matched,
             not_matched=inserts,
+            not_matched_by_source=by_source,
             written=written,
             is_partial=is_partial,
             used=frozenset(name for name in target.schema.names if name in {*named, *needed}),
@@ -166,9 +178,10 @@ class Merge:
         source_keys = _key_table([node for _, node in self.keys], self.source)
         is_matched = np.zeros(self.source.num_rows, np.bool_)
         exists = np.zeros(self.source.num_rows, np.bool_)
-        if self.source.num_rows == 0:
+        if self.source.num_rows == 0 and not self.not_matched_by_source:
             return
-        for lot in _lots(self.target.read(view, self.used, known=self._known(source_keys))):
+        known = None if self.not_matched_by_source else self._known(source_keys)
+        for lot in _lots(self.target.read(view, self.used, known=known)):
             old, new = self._pairs(lot, source_keys)
             exists[new] = True
             pairs = self._combined(lot, old, new)
@@ -177,6 +190,7 @@ class Merge:
                 old, new, pairs = old[holds], new[holds], pairs.filter(pa.array(holds))
             is_matched[new] = True
             yield from self._changed(lot, old, pairs)
+            yield from self._unmatched(lot, old)
         yield from self._inserted(~is_matched, exists)
 
     def _known(self, source_keys: pa.Table) -> Predicate:
@@ -235,12 +249,35 @@ class Merge:
             if not len(rows):
                 continue
             context = pairs.filter(pa.array(chosen))
-            before = context.select([field.name for field in lot.schema])
-            after = before
-            if not clause.is_delete:
-                after = assign(before, context, clause.assigned)
-                self.target.check_new_rows(before, after, clause.assigned)
-            yield self._as_written(after, is_delete=clause.is_delete)
+            yield self._after(clause, context.select(lot.column_names), context)
+
+    def _unmatched(self, lot: pa.Table, matched: Numbers) -> Iterator[pa.RecordBatch]:
+        """Give what becomes of the records of a lot that no source row matches."""
+        if not self.not_matched_by_source:
+            return
+        records = _one_batch(lot)
+        is_open = np.ones(lot.num_rows, np.bool_)
+        is_open[matched] = False
+        for clause in self.not_matched_by_source:
+            chosen = _chosen(clause, records, is_open)
+            is_open &= ~chosen
+            before = records.filter(pa.array(chosen))
+            if before.num_rows:
+                yield self._after(clause, before, before)
+
+    def _after(
+        self, clause: _CompiledClause, before: pa.RecordBatch, context: pa.RecordBatch
+    ) -> pa.RecordBatch:
+        """Return what a clause makes of records.
+
+        Args:
+            context: the rows that new values are made of, as many.
+        """
+        if clause.is_delete:
+            return self._as_written(before, is_delete=True)
+        after = assign(before, context, clause.assigned)
+        self.target.check_new_rows(before, after, clause.assigned)
+        return self._as_written(after, is_delete=False)
 
     def _repeated(self, lot: pa.Table, rows: Numbers) -> InvalidInputError:
         numbers, counts = np.unique(rows, return_counts=True)
@@ -281,8 +318,8 @@ class Merge:
         return rows.select(self.written.names)
 
 
-def _scopes(target: Target, source: pa.Table) -> tuple[Scope, Scope]:
-    """Return the names for conditions on pairs, and for those on source rows alone."""
+def _scopes(target: Target, source: pa.Table) -> tuple[Scope, Scope, Scope]:
+    """Return the names for conditions on pairs, on source rows alone, and on records alone."""
     own = {name: name for name in target.schema.names}
     theirs = {name.removeprefix(SOURCE): name for name in source.column_names}
     if clash := [name for name in own if name in source.column_names]:
@@ -290,7 +327,11 @@ def _scopes(target: Target, source: pa.Table) -> tuple[Scope, Scope]:
     targets = dict.fromkeys(_TARGET_ALIASES, own)
     sources = dict.fromkeys(_SOURCE_ALIASES, theirs)
     columns = pa.schema([*target.schema, *source.schema])
-    return Scope(columns, {**targets, **sources}), Scope(source.schema, sources)
+    return (
+        Scope(columns, {**targets, **sources}),
+        Scope(source.schema, sources),
+        Scope(target.schema, targets),
+    )
 
 
 def _spelled_on(on: str, target: Target, source: pa.Table) -> str:

@@ -51,12 +51,31 @@ class MergeBuilder:
         clauses = (*self.request.not_matched, Clause(values, where))
         return replace(self, request=replace(self.request, not_matched=clauses))
 
+    def when_not_matched_by_source_update(
+        self, set: Mapping[str, Any], *, where: str | None = None
+    ) -> MergeBuilder:
+        """Update records that no source row matches; all of the table is read for it.
+
+        Args:
+            set: by column a SQL expression on `t`, or a value that is no text.
+            where: on which records besides; others go to the next clause of this kind.
+        """
+        return self._not_matched_by_source(Clause(set, where))
+
+    def when_not_matched_by_source_delete(self, *, where: str | None = None) -> MergeBuilder:
+        """Delete records that no source row matches; all of the table is read for it."""
+        return self._not_matched_by_source(Clause(where=where, is_delete=True))
+
     def execute(self) -> Commit:
         """Do all of it as one write.
 
         Raises: see `statements.merge.run_merge`.
         """
         return self.done(run_merge(self.context, self.source, self.request))
+
+    def _not_matched_by_source(self, clause: Clause) -> MergeBuilder:
+        clauses = (*self.request.not_matched_by_source, clause)
+        return replace(self, request=replace(self.request, not_matched_by_source=clauses))
 
     def _matched(self, clause: Clause) -> MergeBuilder:
         clauses = (*self.request.matched, clause)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.config.markers import MarkerConfig, MarkerType
-from headwater.config.option import UnknownOptionWarning
+from headwater.config.option import HarmlessOptionWarning
 from headwater.config.registry import check_options
 from headwater.errors import ErrorKind, InvalidInputError
 
@@ -34,7 +34,7 @@ def test_hudis_names_and_spellings_are_known() -> None:
 
 
 def test_an_interval_that_nothing_waits_for_is_not_taken_in_silence() -> None:
-    with pytest.warns(UnknownOptionWarning, match="interval_ms"):
+    with pytest.warns(HarmlessOptionWarning, match="interval_ms"):
         check_options({"hoodie.markers.timeline_server_based.batch.interval_ms": "50"})
 
 

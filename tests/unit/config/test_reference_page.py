@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headwater.config.reference import render
+from headwater.config.hudi_keys import load_hudi_keys
+from headwater.config.reference import render, render_hudi
 from headwater.config.registry import ALL_OPTIONS
 from headwater.config.source import SOURCE_OPTIONS
-from headwater.config.unsupported import UNSUPPORTED_OPTIONS
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "options.md"
+FOLDER = Path(__file__).parents[3] / "docs" / "reference"
+PAGE = FOLDER / "options.md"
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -23,5 +24,14 @@ def test_every_option_has_its_row() -> None:
     for option in (*ALL_OPTIONS, *SOURCE_OPTIONS):
         assert f"| `{option.key}` |" in page
         assert all(f"`{alias}`" in page for alias in option.aliases)
-    for refused in UNSUPPORTED_OPTIONS:
-        assert f"| `{refused.key}` |" in page
+
+
+def test_the_page_about_hudi_is_up_to_date_and_has_every_key() -> None:
+    page = (FOLDER / "hudi-options.md").read_text(encoding="utf-8")
+    assert page == render_hudi(), (
+        "run: python -m headwater.config.reference hudi > docs/reference/hudi-options.md"
+    )
+    for keys in load_hudi_keys().values():
+        for key in keys:
+            assert f"| `{key.key}`" in page
+            assert all(f"`{older}`" in page for older in key.older_names)

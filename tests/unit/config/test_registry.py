@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from headwater.config.hudi_options import Fate, harmless_reason
+from headwater.config.harmless import harmless_reason
+from headwater.config.hudi_options import Fate
 from headwater.config.option import (
     HarmlessOptionWarning,
     OptionAliasWarning,
@@ -118,7 +119,8 @@ def test_options_without_effect_say_why_once() -> None:
         ("hoodie.cleaner.commits.retained", Fate.HONOURED),
         (PAYLOAD, Fate.MAPPED),
         ("hoodie.insert.shuffle.parallelism", Fate.HARMLESS),
-        ("hoodie.datasource.write.insert.drop.duplicates", Fate.REFUSED),
+        ("hoodie.datasource.write.insert.drop.duplicates", Fate.MAPPED),
+        ("hoodie.combine.before.insert", Fate.REFUSED),
         ("hoodie.no.such.option", Fate.UNREAD),
     ],
 )

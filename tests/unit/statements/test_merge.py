@@ -51,6 +51,63 @@ def test_all_clauses_are_one_commit(shape: dict[str, Any], create: Create) -> No
     assert table.read_arrow(where="id = 'c'").to_pylist() == [rest]
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=name_of)
+def test_records_that_no_source_row_matches_are_updated_and_deleted(
+    shape: dict[str, Any], create: Create
+) -> None:
+    table = create(**shape)
+    table.upsert(rows_of("c la 3.5", ts=2))
+    before = table.history().num_rows
+    (
+        table.merge(CHANGES, on="t.id = s.key AND t.city = s.place")
+        .when_matched_update({"fare": "amount"})
+        .when_not_matched_insert(
+            {"id": "key", "city": "place", "fare": "amount", "ts": 5}, where="amount > 0"
+        )
+        .when_not_matched_by_source_delete(where="t.city = 'ny'")
+        .when_not_matched_by_source_update({"fare": "fare * 100", "note": "'left'"})
+        .execute()
+    )
+    assert fares_of(table) == {"a": 10.0, "b": 0.0, "c": 30.0, "d": 400.0, "x": 40.0}
+    assert table.history().num_rows == before + 1
+    notes = table.read_arrow(["id", "note"]).sort_by("id")["note"].to_pylist()
+    assert notes == ["first", "first", "first", "left", None]
+
+
+def test_a_pair_that_the_rest_of_on_drops_is_not_matched_by_source(create: Create) -> None:
+    table = create()
+    source = pa.table({"id": ["a", "b"], "least": [0.5, 9.0]})
+    (
+        table.merge(source, on="t.id = s.id AND t.fare > s.least AND t.city = 'sf'")
+        .when_not_matched_by_source_delete(where="city = 'sf'")
+        .execute()
+    )
+    assert fares_of(table) == {"a": 1.0, "c": 3.0, "d": 4.0, "e": 5.0}
+
+
+def test_an_empty_source_matches_no_record(create: Create) -> None:
+    table = create(table_type="MERGE_ON_READ")
+    nobody = rows_of("a sf 1").slice(0, 0)
+    (
+        table.merge(nobody, on="id")
+        .when_matched_update()
+        .when_not_matched_by_source_delete(where="fare > 2")
+        .when_not_matched_by_source_update({"note": "'alone'"}, where="fare > 1")
+        .execute()
+    )
+    assert fares_of(table) == {"a": 1.0, "b": 2.0}
+    assert table.read_arrow(where="id = 'b'")["note"].to_pylist() == ["alone"]
+
+
+def test_a_clause_on_records_without_a_source_row_knows_no_source(create: Create) -> None:
+    table = create()
+    merging = table.merge(CHANGES, on="t.id = s.key")
+    with pytest.raises(hw.InvalidInputError, match=r"s\.amount"):
+        merging.when_not_matched_by_source_update({"fare": "s.amount"}).execute()
+    with pytest.raises(hw.InvalidInputError, match=r"amount"):
+        merging.when_not_matched_by_source_delete(where="amount > 1").execute()
+
+
 def test_without_values_columns_are_taken_by_name(create: Create) -> None:
     table = create()
     source = rows_of("a sf 9", "z sf 8", ts=3).drop_columns(["note"])

@@ -53,6 +53,7 @@ from headwater.markers.abort_signal import AbortSignal
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.operations.plan import INSERTS, Operation, WritePlan, has_room
+from headwater.operations.tasks.duplicates import without_existing
 from headwater.operations.tasks.gathered_files import Announced, GatheredFiles
 from headwater.operations.tasks.inserts import plan_inserts
 from headwater.operations.tasks.leaving import split_leaving
@@ -140,7 +141,10 @@ class GroupWriter:
         rows, leaving = split_leaving(rows)
         rows = self._sorted(reduced(rows, self._keys, self._rule))
         if file_slice is not None:
-            yield self._change(file_slice, rows, more=more, leaving=leaving)
+            rows = without_existing(self._plan, self._reader, self._keys, file_slice, rows)
+            has_leaving = leaving is not None and leaving.num_rows > 0
+            if rows.num_rows or has_leaving or more is not None:
+                yield self._change(file_slice, rows, more=more, leaving=leaving)
             return
         new = self._plan.new_group(partition, number)
         is_shared = self._plan.is_non_blocking or self._plan.is_handed_over

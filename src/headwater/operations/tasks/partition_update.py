@@ -43,6 +43,7 @@ from headwater.operations.plan import INSERTS, WritePlan
 from headwater.operations.routing.existing_partitions import with_existing_partitions
 from headwater.operations.routing.partition_rows import rows_by_partition
 from headwater.operations.routing.route import GroupKey
+from headwater.operations.tasks.duplicates import without_existing
 from headwater.operations.tasks.leaving import IS_LEAVING, mark_leaving, split_leaving
 from headwater.operations.tasks.reduced import reduced
 from headwater.seams.storage import Storage
@@ -74,6 +75,9 @@ class PartitionUpdate:
                 yield to, some if is_marked else mark_leaving(some, is_leaving=False)
 
     def _settled(self, group: GroupKey, rows: pa.Table) -> Iterator[tuple[GroupKey, pa.Table]]:
+        if group.number >= 0:
+            file_slice = self._plan.groups.slices[group.partition][group.number]
+            rows = without_existing(self._plan, self._reader, self._keys, file_slice, rows)
         rows = reduced(rows, self._keys, self._rule)
         if group.number < 0:
             yield from self._new(rows)
