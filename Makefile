@@ -107,8 +107,8 @@ sim-long: install ## 5,000 seeds of the swarm; minutes
 
 check: fmt test ## format, then all that CI runs
 
-demo: install java ## a table on local Spark, from its first batch to a picture of its timeline
-	@$(BIN)/python examples/demo.py
+demo: install java ## many writers and services on one table, a minute and a half; ARGS=--hudi adds Apache Hudi
+	@$(BIN)/python examples/demo.py $(ARGS)
 
 # Those beside Hudi have a target of their own; the others that are left out are parts of some.
 BENCHMARKS := $(filter-out benchmarks/hudi_% benchmarks/index_% benchmarks/spark_bench.py,$(wildcard benchmarks/*.py))
