@@ -24,7 +24,7 @@ import pyarrow as pa
 from demo_rows import Batch
 
 import headwater as hw
-from headwater.engine.engine import Engine, Poll, Route, RowsTask, TaskContext
+from headwater.engine.engine import Engine, Poll, Route, RowsTask, TaskContext, never_stops
 from headwater.engine.inline import InlineEngine, InlineRows
 from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
@@ -103,7 +103,11 @@ class HeldEngine:
         self._hold = hold
 
     def run(
-        self, function: Callable[[TaskContext, A], R], tasks: Sequence[A], *, poll: Poll
+        self,
+        function: Callable[[TaskContext, A], R],
+        tasks: Sequence[A],
+        *,
+        poll: Poll = never_stops,
     ) -> list[R]:
         begun = 0
 

@@ -132,8 +132,12 @@ def _text_table(rows: Sequence[Row]) -> TextTable:
     text = TextTable(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in rows[0] if rows else ():
         is_number = isinstance(rows[0][name], (int, float))
-        justify = "right" if is_number else "left"
-        text.add_column(name, justify=justify, overflow="fold", header_style="dim")
+        text.add_column(
+            name,
+            justify="right" if is_number else "left",
+            overflow="fold",
+            header_style="dim",
+        )
     for row in rows:
         text.add_row(*("-" if value is None else _shown(value) for value in row.values()))
     return text

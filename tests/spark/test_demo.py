@@ -66,9 +66,7 @@ def run_demo(
         pytest.param((), id="whole", marks=pytest.mark.long),
     ],
 )
-def test_the_demo_runs_to_its_end_in_plain_text(
-    tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_the_demo_runs_to_its_end_in_plain_text(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     ran = run_demo(tmp_path, *arguments)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == ""
@@ -131,7 +129,8 @@ def test_of_every_key_the_largest_ordering_value_is_expected(demo: ModuleType) -
     found = {row["id"]: row for row in rows.expected([second, first], 30).to_pylist()}
     newer = {row["id"]: row for row in second.rows().to_pylist()}
     older = {row["id"]: row for row in first.rows().to_pylist()}
-    assert newer.keys() - older.keys() and older.keys() - newer.keys()
+    assert newer.keys() - older.keys()
+    assert older.keys() - newer.keys()
     assert found == {**older, **newer}
 
 
@@ -139,9 +138,10 @@ def test_a_process_that_ends_by_itself_ends_the_demo_with_what_it_said(
     demo: ModuleType, tmp_path: Path
 ) -> None:
     site = demo.Site(demo.Screen(), tmp_path / "no table", tmp_path, 12)
-    with pytest.raises(demo.Failed, match=r"arrow-1 ended by itself(.|\n)*no table"), site:
+    with site:
         site.start("arrow-1")
-        site.until("arrow-1", "ready")
+        with pytest.raises(demo.Failed, match=r"arrow-1 ended by itself(.|\n)*no table"):
+            site.until("arrow-1", "ready")
 
 
 def test_a_folder_that_is_no_table_is_not_deleted(demo: ModuleType, tmp_path: Path) -> None:

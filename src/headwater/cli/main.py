@@ -12,6 +12,7 @@ import typer
 from headwater.cli.commands import (
     conflict,
     doctor,
+    explain,
     fsck,
     heartbeat,
     index,
@@ -44,6 +45,7 @@ app.add_typer(heartbeat.app, name="heartbeat")
 app.add_typer(conflict.app, name="conflict")
 app.command()(fsck.fsck)
 app.command()(doctor.doctor)
+app.command()(explain.explain)
 app.command()(top.top)
 app.command()(sql.sql)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from functools import cache
-from importlib.metadata import version
 from typing import Any
 
 from headwater.errors import ErrorKind, UnsupportedError
@@ -89,4 +88,7 @@ def unknown_fields(fields: Mapping[str, Any], known: Collection[str]) -> str:
 
 @cache
 def _this_release() -> str:
+    # Loaded late: readers of tables never ask, and it takes long.
+    from importlib.metadata import version
+
     return version("headwater")

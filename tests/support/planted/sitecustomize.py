@@ -6,6 +6,7 @@ HEADWATER_PLANTED says which: cancellation, rollback or merge.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,26 +17,28 @@ def plant_in_cancellation() -> None:
     from headwater.kernel.txn import cancel
     from headwater.kernel.txn.steps import Complete
 
-    cancel.CancelWatch.check = lambda self: None  # type: ignore[method-assign]
-    cancel.Cancellations._completion_of = lambda self, time: Complete  # type: ignore[method-assign]
+    plant(cancel.CancelWatch, "check", lambda self: None)
+    plant(cancel.Cancellations, "_completion_of", lambda self, time: Complete)
 
 
 def plant_in_rollback() -> None:
     """A rollback completes without having deleted the files of the write."""
     from headwater.kernel.txn import rollback
 
-    rollback.listed_paths = lambda plan: iter(())  # type: ignore[attr-defined]
-    rollback.parse_data_file = lambda path: None  # type: ignore[attr-defined]
+    plant(rollback, "listed_paths", lambda plan: [])
+    plant(rollback, "parse_data_file", lambda path: None)
 
 
 def plant_in_merge() -> None:
     """A log wins over its base file, however late it is."""
     from headwater.arrow import merge
 
-    def is_not_less(new: Any, old: Any, count: int) -> Any:
-        return np.ones(count, np.bool_)
+    plant(merge, "is_not_less", lambda new, old, count: np.ones(count, np.bool_))
 
-    merge.is_not_less = is_not_less  # type: ignore[attr-defined]
+
+def plant(where: Any, name: str, defect: Callable[..., Any]) -> None:
+    assert hasattr(where, name), f"{where} has no {name} any more; plant the defect elsewhere"
+    setattr(where, name, defect)
 
 
 match os.environ.get("HEADWATER_PLANTED"):
