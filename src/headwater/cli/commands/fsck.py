@@ -15,6 +15,7 @@ import typer
 from headwater.cli.arguments import OutputFormat, TableOptions, TablePath, open_given_table
 from headwater.cli.exit_codes import PROBLEMS_FOUND
 from headwater.cli.output import Format, output_of
+from headwater.cli.progress import shown_while
 from headwater.errors import HeadwaterError, NotFoundError
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def fsck(
         _show(problems, output)
         raise typer.Exit(PROBLEMS_FOUND) from error
     with table:
-        problems = table.inspect.problems(deep=deep)
+        with shown_while("reading every file" if deep else "looking at every file"):
+            problems = table.inspect.problems(deep=deep)
         _show(problems, output)
         if repair and problems.num_rows:
             problems = _repaired(table, problems, deep=deep, dry_run=dry_run, yes=yes)
