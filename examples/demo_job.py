@@ -17,8 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import pyarrow as pa
 from demo_rows import Batch
@@ -237,8 +238,16 @@ class Job:
         self._may_go.clear()
 
 
+@cache
+def _answers() -> TextIO:
+    """Return where answers go: a way of their own, as Spark and its JVM print to the other."""
+    way = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return way
+
+
 def say(event: str, **fields: Any) -> None:
-    print(json.dumps({"event": event, **fields}), file=ANSWERS, flush=True)
+    print(json.dumps({"event": event, **fields}), file=_answers(), flush=True)
 
 
 def start_spark(log: Path) -> SparkSession:
@@ -278,6 +287,7 @@ def main() -> None:
     parser.add_argument("keys", type=int)
     parser.add_argument("--spark", type=Path)
     given = parser.parse_args()
+    _answers()
     spark = None if given.spark is None else start_spark(given.spark)
     job = Job(given.table, given.keys, spark)
     orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -292,9 +302,5 @@ def main() -> None:
         spark.stop()
 
 
-# Spark and its JVM print to standard output, so answers keep a way of their own.
-ANSWERS = os.fdopen(os.dup(1), "w")
-
 if __name__ == "__main__":
-    os.dup2(2, 1)
     main()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -41,6 +42,7 @@ class Site:
         self.next_batch: dict[str, int] = {}
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._answers: queue.Queue[tuple[str, Answer]] = queue.Queue()
+        self._listeners: list[threading.Thread] = []
         self._early: list[tuple[str, Answer]] = []
         """Answers that came while another one was waited for."""
 
@@ -56,11 +58,12 @@ class Site:
         for process in self._running.values():
             if kind is not None:
                 process.kill()
-            elif process.stdin is not None:
-                process.stdin.close()
+            _close_orders(process)
         for process in self._running.values():
             process.wait()
         self._running.clear()
+        for listener in self._listeners:
+            listener.join()
 
     def start(self, name: str, *, is_spark: bool = False) -> None:
         self.screen.lanes[name] = Lane()
@@ -79,7 +82,9 @@ class Site:
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
         self._running[name] = process
-        threading.Thread(target=self._listen, args=(name, process), daemon=True).start()
+        listener = threading.Thread(target=self._listen, args=(name, process), daemon=True)
+        self._listeners.append(listener)
+        listener.start()
 
     def tell(self, name: str, do: str, **fields: Any) -> None:
         process = self._running[name]
@@ -124,12 +129,14 @@ class Site:
         process = self._running.pop(name)
         process.send_signal(signal.SIGKILL)
         process.wait()
+        _close_orders(process)
         self.screen.lanes[name].set("dead", "killed with SIGKILL")
 
     def _listen(self, name: str, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            self._answers.put((name, json.loads(line)))
+        with process.stdout as answers:
+            for line in answers:
+                self._answers.put((name, json.loads(line)))
         self._answers.put((name, {"event": "ended"}))
 
     def _next(self) -> tuple[str, Answer]:
@@ -172,3 +179,10 @@ class Site:
 
     def _errors_of(self, name: str) -> Path:
         return self.output / f"{name}.log"
+
+
+def _close_orders(process: subprocess.Popen[str]) -> None:
+    """Give no more orders; what a process did not take before it ended is lost on it."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.close()

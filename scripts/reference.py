@@ -206,7 +206,7 @@ def _fields(kind: type) -> list[str]:
     }
     if not found:
         return []
-    rows = [f"| `{name}` | `{_plain(annotation)}` |" for name, annotation in found.items()]
+    rows = [f"| `{name}` | `{_cell(_plain(annotation))}` |" for name, annotation in found.items()]
     return ["| field | type |", "|---|---|", *rows, ""]
 
 
@@ -251,7 +251,7 @@ def _signature(function: Any) -> str:
 
 def _plain(annotation: Any) -> str:
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", None)
-    return str(text or annotation).replace("|", "or")
+    return str(text or annotation)
 
 
 def _markdown(doc: str) -> str:
@@ -260,7 +260,7 @@ def _markdown(doc: str) -> str:
     for line in doc.splitlines():
         if match := re.match(r"^(Args|Raises|Returns):\s*(.*)$", line):
             section = match.group(1)
-            lines.append(f"\n*{section}:* {match.group(2)}".rstrip() + "\n")
+            lines.append(f"*{section}:* {match.group(2)}".rstrip() + "\n")
         elif section and (match := re.match(r"^    (\S[^:]*): (.*)$", line)):
             lines.append(f"- `{match.group(1)}`: {match.group(2)}")
         elif section and line.startswith("    "):
@@ -294,7 +294,10 @@ class _Parameter(NamedTuple):
         if isinstance(self.info, ArgumentInfo):
             name = self.info.metavar or self.name.upper()
             return name if self.default is inspect.Parameter.empty else f"[{name}]"
-        names = self.info.param_decls or (f"--{self.name.replace('_', '-')}",)
+        # Inside of Annotated the first name is where a default would be.
+        first = [self.info.default] if str(self.info.default).startswith("-") else []
+        given = [*first, *(self.info.param_decls or ())]
+        names = given or [f"--{self.name.replace('_', '-')}"]
         return ", ".join(name.partition("/")[0] for name in names)
 
     @property
@@ -340,7 +343,11 @@ def _parameters(command: Callable[..., Any]) -> list[_Parameter]:
 
 
 def _sentence(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("|", "\\|")
+    return _cell(" ".join((text or "").split()))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def main() -> None:
