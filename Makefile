@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-spark test-cluster test-long test-more fuzz test-writers test-indexing chaos hudi test-hudi stores test-stores test-all sim sim-long check demo bench bench-hudi docs clean
+.PHONY: help install java fmt lint types layers test unit test-spark test-cluster test-long test-more fuzz test-writers test-indexing chaos hudi test-hudi stores test-stores test-all sim sim-long check demo bench bench-hudi docs release clean
 
 # Tests start many processes, which would each compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -107,8 +107,8 @@ sim-long: install ## 5,000 seeds of the swarm; minutes
 
 check: fmt test ## format, then all that CI runs
 
-demo: install java ## a table on local Spark, from its first batch to a picture of its timeline
-	@$(BIN)/python examples/demo.py
+demo: install java ## many writers and services on one table, a minute and a half; ARGS=--hudi adds Apache Hudi
+	@$(BIN)/python examples/demo.py $(ARGS)
 
 # Those beside Hudi have a target of their own; the others that are left out are parts of some.
 BENCHMARKS := $(filter-out benchmarks/hudi_% benchmarks/index_% benchmarks/spark_bench.py,$(wildcard benchmarks/*.py))
@@ -120,10 +120,19 @@ bench-hudi: install java ## the same jobs in Headwater and Apache Hudi; ARGS="--
 	-@PYTHON=$(PYTHON) scripts/get-hudi.sh
 	@PYTHONPATH=. $(BIN)/python benchmarks/hudi_bench.py --json docs/benchmarks/hudi.json --plot docs/benchmarks/hudi.svg $(ARGS)
 
-docs: install ## regenerate the reference pages
+docs: install ## regenerate the reference pages and build the site, build/site/index.html
 	@$(BIN)/python -m headwater.config.reference > docs/reference/options.md
 	@$(BIN)/python -m headwater.config.reference hudi > docs/reference/hudi-options.md
+	@$(BIN)/python scripts/reference.py
 	@$(SUITES) page
+	@test -x build/docs/bin/python || $(PYTHON) -m venv build/docs
+	@build/docs/bin/python -m pip install --quiet --upgrade "pip>=25.1,<27"
+	@build/docs/bin/python -m pip install --quiet --group docs
+	@build/docs/bin/zensical build --config-file mkdocs.yml --strict
+	@echo "build/site/index.html"
+
+release: install ## build wheel and sdist into dist, and check them: contents, metadata, an empty environment
+	@PYTHON=$(PYTHON) scripts/release.sh
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,142 +1,269 @@
-"""A table on local Spark, from its first batch to a picture of its timeline.
+"""Many writers and services on one table, as real processes, in seven acts.
 
-Trips of four cities are ingested in batches, updated and deleted; a late row arrives and loses.
-Then the past is read, and what changed since. Every answer is compared with what plain Spark makes
-of the same trips, and the final rows with what hudi-rs, another implementation of the format, reads
-of the same files. As soon as anything differs the demo ends with a sentence and exit code 1.
+Two processes that write Arrow and one that writes by Spark upsert the same keys at once, while the
+table is compacted and indexed; one writer is killed; a clustering gives way; a conflict is found
+early; a bad batch is taken back. Every batch is a function of its number, so what the table must
+hold is known from the acknowledgements alone. It is compared with what the table says, with what
+hudi-rs, another implementation of the format, reads of the same files, and with what fsck finds.
+As soon as anything differs the demo ends with a sentence and exit code 1.
+
+This is the director: it starts the processes (`demo_job.py`), tells them what to do and checks.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import logging
-import os
 import shutil
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkRuntimeError
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table as TextTable
+from demo_hudi import HudiWriter
+from demo_job import NON_BLOCKING
+from demo_rows import SCHEMA, expected
+from demo_screen import Screen
+from demo_site import Differs, Failed, Site
 
 import headwater as hw
-from headwater.model.commit import Commit
 
 ROOT = Path(__file__).parents[1]
-ROWS = 100_000
-ROWS_MIN = 100
-PLAIN_WIDTH = 110
-"""Columns of text where no terminal says how many there are."""
-
-SCHEMA = "id string, city string, fare double, ts long"
-COLUMNS = ["id", "city", "fare", "ts"]
-CITIES = ("la", "ny", "sf", "tokyo")
-IS_UPDATED = "id % 10 = 0"
-IS_DELETED = "id % 25 = 7"
-"""Conditions on the numbers of trips; no number satisfies both."""
-WATCHED = 10
-"""The number of the trip that is updated, and for which the late row comes."""
+KEYS, BATCHES, PAUSE_S = 20_000, 5, 1.0
+SHORT_KEYS, SHORT_BATCHES, SHORT_PAUSE_S = 600, 2, 0.2
+KEYS_MIN = 12
+COLUMNS = SCHEMA.names
+BUCKETS = 4
+LAST = 100_000
+"""The number of batches that must not count; if one does, its rows win over all others."""
+WRITERS = {"arrow-1": 1, "arrow-2": 2, "spark": 3}
+INDEXES = ["column_stats", "record_index"]
 
 
-class Differs(Exception):
-    """The table does not hold what it should."""
+class Demo:
+    """The acts, and what is checked after each."""
 
+    def __init__(self, screen: Screen, site: Site, table: hw.Table, writers: list[str]) -> None:
+        self.screen, self.site, self.table = screen, site, table
+        self.writers = {name: WRITERS[name] for name in writers}
 
-class Screen:
-    """Where the demo speaks: a terminal, or a plain file without control characters."""
+    def start_processes(self) -> None:
+        for name in (*self.writers, "services", "indexer"):
+            self.site.start(name, is_spark=name == "spark")
+        for name in self.screen.lanes:
+            self.site.until(name, "ready")
+            self.screen.event(name, f"is ready, process {self.site.pid(name)}")
 
-    def __init__(self) -> None:
-        is_terminal = sys.stdout.isatty()
-        width = None if is_terminal else PLAIN_WIDTH
-        self.console = Console(force_terminal=is_terminal, width=width, highlight=False)
-        self.started = time.monotonic()
+    def many_writers(self, batch_count: int, pause_s: float, hudi: HudiWriter | None) -> None:
+        screen, site = self.screen, self.site
+        screen.act(
+            "Act 1: three jobs write the same keys at once (non-blocking control, RFC-66)",
+            "commits of all three, side by side; nobody waits for another's write, nobody loses",
+        )
+        # Spark takes its time for the first job of a session, so the others write two batches.
+        for name, writer in self.writers.items():
+            last = 1 if name == "spark" else 2
+            site.tell(name, "ingest", writer=writer, first=1, last=last, pause_s=pause_s)
+        begun = {name: site.until(name, "done", "ingest")["next"] for name in self.writers}
+        for name, writer in self.writers.items():
+            first = begun[name]
+            site.tell(name, "ingest", writer=writer, first=first, last=None, pause_s=pause_s)
 
-    def say(self, text: str = "", style: str | None = None) -> None:
-        self.console.print(text, style=style, markup=False, soft_wrap=True)
-
-    def heading(self, text: str) -> None:
-        self.say()
-        self.say(text, "bold")
-
-    @contextmanager
-    def step(self, title: str) -> Iterator[list[str]]:
-        """Show that a step is under way, then when it ended and what it says it found."""
-        begun = time.monotonic()
-        found: list[str] = []
-        with self.console.status(title):
-            yield found
-        now = time.monotonic()
-        line = f"{now - self.started:6.1f} s  (+{now - begun:4.1f} s)  {title}"
-        self.say(": ".join([line, ", ".join(found)]) if found else line)
-
-    def table(self, rows: list[dict[str, Any]]) -> None:
-        text = TextTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-        for name in rows[0] if rows else ():
-            is_number = isinstance(rows[0][name], (int, float))
-            text.add_column(name, justify="right" if is_number else "left", overflow="fold")
-        for row in rows:
-            text.add_row(*("-" if value is None else _shown(value) for value in row.values()))
-        self.console.print(text)
-
-
-def _shown(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def clock(time: str) -> str:
-    """Return the time of day of an instant time."""
-    return f"{time[8:10]}:{time[10:12]}:{time[12:14]}.{time[14:]}"
-
-
-def near(path: Path) -> Path:
-    """Return a path as it is typed here."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
-
-
-# The data: every batch is made from the numbers of its trips, so the end is known from the start.
-
-
-class Trips:
-    """All trips of the demo, as plain Spark makes them from the numbers 0 to `count` - 1."""
-
-    def __init__(self, spark: SparkSession, count: int) -> None:
-        self.numbers = spark.range(count)
-        self.second, self.third = count * 6 // 10, count * 8 // 10
-        """The first numbers of the second and the third batch."""
-
-    def of(self, where: str, *, ts: int = 1, tip: float = 0.0) -> DataFrame:
-        """Return the trips whose numbers satisfy a condition, with their fares as of `ts`."""
-        number = F.col("id")
-        cities = F.array(*(F.lit(city) for city in CITIES))
-        position = F.floor(number / 3) % len(CITIES) + 1
-        return self.numbers.where(where).select(
-            F.format_string("trip-%07d", number).alias("id"),
-            F.element_at(cities, position.cast("int")).alias("city"),
-            (number % 97 / 2 + 5 + tip).alias("fare"),
-            F.lit(ts).cast("long").alias("ts"),
+        screen.act(
+            "Act 2: a compaction meanwhile (services under a guard, RFC-79)",
+            "the writers go on committing while log files are folded into base files",
+        )
+        compacted = site.done("services", "compact")
+        check("What the compaction did", bool(compacted.get("instant")), True)
+        screen.event(
+            "services",
+            f"compacted {compacted['row_count']:,} rows; {self._completed_during(compacted)} "
+            "commits of others completed meanwhile",
         )
 
-    def updated(self) -> DataFrame:
-        return self.of(IS_UPDATED, ts=2, tip=2.5)
+        screen.act(
+            "Act 3: two indexes meanwhile (asynchronous indexing, RFC-45)",
+            "an indexing instant that catches up with commits; writers do not notice",
+        )
+        site.done("indexer", "index", names=INDEXES)
+        screen.event("indexer", f"built {' and '.join(INDEXES)}")
+        if hudi is not None:
+            site.acknowledged.append(hudi.write(self.screen))
+        site.until_acknowledged(dict.fromkeys(self.writers, batch_count))
+        for name in self.writers:
+            site.tell(name, "enough")
+        for name in self.writers:
+            site.next_batch[name] = site.until(name, "done", "ingest")["next"]
+        self.check_rows("after three writers")
+        self.check_indexes()
 
-    def final(self, where: str = "true") -> DataFrame:
-        """Return what of the table must be left in the end."""
-        kept = f"({where}) and not ({IS_DELETED})"
-        untouched = self.of(f"{kept} and not ({IS_UPDATED})")
-        return untouched.union(self.of(f"{kept} and {IS_UPDATED}", ts=2, tip=2.5))
+    def killed_writer(self) -> None:
+        screen, site = self.screen, self.site
+        screen.act(
+            "Act 4: a writer is killed (heartbeats, RFC-79)",
+            "its files and its instant disappear, by the hand of another process",
+        )
+        victim = "arrow-2"
+        held: dict[str, Any] = {"is_partial": False, "is_optimistic": False}
+        site.tell(victim, "write_held", writer=self.writers[victim], number=LAST, **held)
+        site.until(victim, "held")
+        pid = site.pid(victim)
+        (instant,) = [
+            row["instant"]
+            for row in self.table.inspect.heartbeats().to_pylist()
+            if row["pid"] == pid
+        ]
+        left = self.files_of(instant)
+        check(f"Whether {victim} had written files", bool(left), True)
+        site.kill(victim)
+        screen.event(victim, f"killed, with {len(left)} files written and no commit")
+        self.ingest("arrow-1")
+        site.done("services", "clean")
+        check(f"What is left of {instant}, whose writer was killed", self.files_of(instant), [])
+        rolled_back = [
+            row["instant"]
+            for row in self.table.inspect.conflicts().to_pylist()
+            if row["outcome"] == "rolled back"
+        ]
+        check("Writes that were rolled back", rolled_back, [instant])
+        screen.fact(f"{instant} was rolled back by services, its {len(left)} files are gone")
+        self.check_rows("after the kill")
+
+    def cancelled_clustering(self) -> None:
+        screen, site = self.screen, self.site
+        screen.act(
+            "Act 5: a clustering gives way to a write (cancellable clustering)",
+            "the clustering ends aborted, the write completes without waiting",
+        )
+        site.tell("services", "cluster")
+        plan = site.until("services", "held")["instant"]
+        screen.event("services", f"clustering {plan} is half way")
+        self.ingest("arrow-1")
+        site.tell("services", "go")
+        done = site.until("services", "done", "cluster")
+        check("Whether the clustering was cancelled", done["is_cancelled"], True)
+        states = {
+            row["requested_time"]: row["state"] for row in self.table.inspect.timeline().to_pylist()
+        }
+        check("The state of the clustering", states.get(plan), "aborted")
+        check(f"What is left of the clustering {plan}", self.files_of(plan), [])
+        screen.fact(f"clustering {plan} is aborted, and its files are gone")
+        self.check_rows("after the cancelled clustering")
+
+    def early_conflict(self) -> None:
+        screen, site = self.screen, self.site
+        screen.act(
+            "Act 6: a conflict found early (optimistic control, RFC-56)",
+            "the second writer stops when it is about to write the same files, not at its commit",
+        )
+        first, second = "arrow-1", "indexer"
+        number = site.next_batch[first]
+        site.next_batch[first] += 1
+        held: dict[str, Any] = {"is_partial": True, "is_optimistic": True}
+        site.tell(first, "write_held", writer=self.writers[first], number=number, **held)
+        site.until(first, "held")
+        lost = site.done(second, "write_optimistic", writer=4, number=number + 1)
+        check("The kind of conflict", lost.get("kind"), "conflict.early")
+        screen.event(second, f"lost after {lost['took_ms']} ms, before it wrote a file")
+        screen.event(second, lost["error"])
+        site.tell(first, "go")
+        site.until(first, "done", "write_held")
+        won = site.done(second, "write_optimistic", writer=4, number=number + 1)
+        check("What became of the second try", won.get("kind"), None)
+        self.check_rows("after the conflict")
+
+    def restore(self) -> None:
+        screen, site = self.screen, self.site
+        screen.act(
+            "Act 7: a bad batch is taken back (savepoint and restore)",
+            "a restore, and rows as they were",
+        )
+        site.done("services", "compact")
+        site.done("arrow-1", "ingest", writer=6, first=0, last=0, pause_s=0.0)
+        self.check_rows("after a late batch, older than all others")
+        savepoint = site.done("services", "savepoint")["instant"]
+        screen.event("services", f"savepoint of {savepoint}")
+        before = self.read()
+        good = list(site.acknowledged)
+        site.done("arrow-1", "ingest", writer=9, first=LAST, last=LAST, pause_s=0.0)
+        check("Whether the bad batch is there", self.read().equals(before), False)
+        undone = site.done("services", "restore", instant=savepoint)["undone"]
+        site.acknowledged = good
+        screen.event("services", f"restored; {len(undone)} commits were taken back")
+        self.check_rows("after the restore")
+
+    def ingest(self, name: str) -> None:
+        """Let a process write its next batch, and wait for it."""
+        number = self.site.next_batch[name]
+        given = {"writer": self.writers[name], "first": number, "last": number, "pause_s": 0.0}
+        self.site.next_batch[name] = self.site.done(name, "ingest", **given)["next"]
+
+    def last_checks(self, hudi: HudiWriter | None) -> None:
+        screen = self.screen
+        screen.act("At the end", "nothing that was acknowledged is lost, nothing else is there")
+        self.site.done("services", "compact")
+        self.site.done("services", "clean")
+        ours = self.check_rows("in the end")
+        theirs = read_by_hudi_rs(Path(self.table.uri.removeprefix("file://")))
+        if theirs is None:
+            screen.fact("hudi-rs is not installed, so nothing was compared; `make demo` does it")
+        else:
+            compare("that hudi-rs reads", theirs, ours)
+            screen.fact(f"hudi-rs reads the same {theirs.num_rows:,} rows of the same files")
+        if hudi is not None:
+            compare("that Apache Hudi reads", hudi.read(), ours)
+            screen.fact(f"Apache Hudi reads the same {ours.num_rows:,} rows")
+        self.check_indexes()
+        problems = self.table.inspect.problems(deep=True).to_pylist()
+        check("What fsck finds", problems, [])
+        screen.fact("fsck --deep finds nothing")
+        screen.say()
+        screen.say("How long each process stood in line for the table lock, of all its time:")
+        screen.table(
+            [
+                {"process": name, "commits": len(lane.commits), "waited ms": lane.waited_ms}
+                for name, lane in screen.lanes.items()
+            ]
+        )
+
+    def check_rows(self, when: str) -> pa.Table:
+        found = self.read()
+        batches = self.site.acknowledged
+        compare(when, found, expected(batches, self.site.key_count))
+        self.screen.fact(
+            f"{found.num_rows:,} rows {when}, each as the {len(batches)} acknowledged batches say"
+        )
+        return found
+
+    def check_indexes(self) -> None:
+        table = self.table.reload()
+        here = [
+            row["index"] for row in table.indexes.list().to_pylist() if row["state"] == "usable"
+        ]
+        check("The indexes that are missing", sorted({*INDEXES} - {*here}), [])
+        rows = table.inspect.validate_metadata().to_pylist()
+        wrong = [row for row in rows if row["problem"] in ("missing", "wrong")]
+        check("Where indexes differ from the data", wrong, [])
+        self.screen.fact("every index says what the files say")
+
+    def read(self) -> pa.Table:
+        return in_order(self.table.read_arrow())
+
+    def files_of(self, instant: str) -> list[str]:
+        """Return the data files that an instant wrote and that are there."""
+        folder = self.site.table
+        return sorted(path.name for path in folder.glob(f"*{instant}*") if path.is_file())
+
+    def _completed_during(self, done: dict[str, Any]) -> int:
+        rows = self.table.inspect.timeline().to_pylist()
+        (service,) = [row for row in rows if row["requested_time"] == done["instant"]]
+        return sum(
+            row["action"] == "deltacommit"
+            and service["requested_time"]
+            < (row["completion_time"] or "")
+            < service["completion_time"]
+            for row in rows
+        )
 
 
 # Comparing.
@@ -146,228 +273,88 @@ def in_order(rows: pa.Table) -> pa.Table:
     return rows.select(COLUMNS).sort_by("id").combine_chunks()
 
 
-def check_equal(what: str, found: Any, expected: Any) -> None:
-    if found != expected:
-        raise Differs(f"{what} differs: expected {expected}, found {found}.")
+def check(what: str, found: Any, wanted: Any) -> None:
+    if found != wanted:
+        raise Differs(f"{what}: expected {wanted}, found {found}.")
 
 
-def check_rows(what: str, found: pa.Table, expected: pa.Table) -> str:
-    """Compare row for row, name the first row that differs, and say what was compared."""
-    check_equal(f"The number of rows {what}", found.num_rows, expected.num_rows)
-    if not found.cast(expected.schema).equals(expected):
-        for one, other in zip(found.to_pylist(), expected.to_pylist(), strict=True):
-            check_equal(f"A row {what}", one, other)
-    return f"{found.num_rows:,} rows as expected"
+def compare(what: str, found: pa.Table, wanted: pa.Table) -> None:
+    """Compare row for row, and name the first row that differs."""
+    check(f"The number of rows {what}", found.num_rows, wanted.num_rows)
+    if not found.cast(wanted.schema).equals(wanted):
+        for one, other in zip(found.to_pylist(), wanted.to_pylist(), strict=True):
+            check(f"A row {what}", one, other)
 
 
 def read_by_hudi_rs(path: Path) -> pa.Table | None:
     """Return the rows that hudi-rs reads; None where it is not installed."""
-    try:
-        import hudi
-    except ImportError:
+    if importlib.util.find_spec("hudi") is None:
         return None
+    import hudi
+
     batches = hudi.HudiTableBuilder.from_base_uri(path.as_uri()).build().read()
     return in_order(pa.Table.from_batches([pa.record_batch(batch) for batch in batches]))
-
-
-# Spark.
-
-
-def start_spark(log: Path) -> SparkSession:
-    """Start a local session; what Spark and its JVM have to say goes to a file."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with stderr_to(log):
-        return (
-            SparkSession.builder.master("local[2]")
-            .appName("headwater-demo")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.shuffle.partitions", "4")
-            .config("spark.sql.warehouse.dir", str(log.parent / "spark-warehouse"))
-            .config("spark.python.unix.domain.socket.enabled", "true")
-            .getOrCreate()
-        )
-
-
-@contextmanager
-def stderr_to(path: Path) -> Iterator[None]:
-    """Let the processes that are started meanwhile write their errors to a file, for good."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with path.open("wb") as log:
-        os.dup2(log.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 # The demo.
 
 
-def write_trips(screen: Screen, table: hw.Table, trips: Trips) -> list[Commit]:
-    """Ingest, update and delete; return the commits."""
-    second, third = trips.second, trips.third
-    between = f"id >= {second} and id < {third}"
-    late = trips.of(f"id = {WATCHED}", ts=0, tip=-4.0)
-    keys = trips.of(IS_DELETED).select("id", "city")
-    writes: dict[str, Callable[[], Commit]] = {
-        "bulk_insert a first batch": lambda: table.bulk_insert(trips.of(f"id < {second}")),
-        "upsert a second batch": lambda: table.upsert(trips.of(between)),
-        "upsert a third batch": lambda: table.upsert(trips.of(f"id >= {third}")),
-        "upsert new fares of every tenth trip": lambda: table.upsert(trips.updated()),
-        "upsert a late row, older than what is there": lambda: table.upsert(late),
-        "delete every 25th trip": lambda: table.delete(keys),
-    }
-    commits = []
-    for title, write in writes.items():
-        with screen.step(title) as found:
-            commit = write()
-            commits.append(commit)
-            row_count = commit.inserted + commit.updated + commit.deleted
-            found += [
-                counted(row_count, "row"),
-                counted(len(commit.file_groups), "file group"),
-                f"lock held {commit.lock_held_ms} ms",
-            ]
-    return commits
-
-
-def read_back(screen: Screen, table: hw.Table, trips: Trips, commits: list[Commit]) -> pa.Table:
-    """Read now, then, and what changed in between; check all of it and return the rows of now."""
-    first, second, third = (commit.completion_time for commit in commits[:3])
-    with screen.step("read the table") as found:
-        now = in_order(table.read().toArrow())
-        found.append(check_rows("of the table", now, in_order(trips.final().toArrow())))
-    with screen.step(f"read as of {clock(first)}, when the first batch was in") as found:
-        then = in_order(table.read(as_of=first).toArrow())
-        before = in_order(trips.of(f"id < {trips.second}").toArrow())
-        found.append(check_rows("as of the first batch", then, before))
-    with screen.step("read what was written after the second batch") as found:
-        written = in_order(table.changes(after=second).toArrow())
-        wanted = trips.final(f"id >= {trips.third} or {IS_UPDATED}")
-        found.append(check_rows("written since", written, in_order(wanted.toArrow())))
-    with screen.step("read every change after the third batch") as found:
-        feed = table.changes(after=third, cdc=True)
-        counts = {row["op"]: row["count"] for row in feed.groupBy("op").count().collect()}
-        wanted_counts = {
-            "u": trips.of(IS_UPDATED).count(),
-            "d": trips.of(IS_DELETED).count(),
-        }
-        check_equal("The number of changes by kind", counts, wanted_counts)
-        found.append(f"{counts['u']:,} updates and {counts['d']:,} deletes as expected")
-        watched = f"trip-{WATCHED:07d}"
-        history = feed.where(F.coalesce("after.id", "before.id") == watched).collect()
-
-    screen.heading(f"The changes of {watched}: the late row lost, so it changed nothing")
-    screen.table(
-        [
-            {
-                "op": row["op"],
-                "fare before": row["before"]["fare"],
-                "ts before": row["before"]["ts"],
-                "fare after": row["after"]["fare"],
-                "ts after": row["after"]["ts"],
-            }
-            for row in history
-        ]
+def run(output: Path, given: argparse.Namespace) -> None:
+    path, key_count = table_folder(output), given.keys
+    table = hw.create_table(
+        path,
+        schema=SCHEMA,
+        record_key="id",
+        ordering="ts",
+        table_type="MERGE_ON_READ",
+        buckets=BUCKETS,
+        options=NON_BLOCKING,
     )
-    return now
-
-
-def check_with_hudi_rs(screen: Screen, path: Path, ours: pa.Table) -> None:
-    with screen.step("read the same files with hudi-rs") as found:
-        theirs = read_by_hudi_rs(path)
-        if theirs is None:
-            found.append("not installed, so nothing was compared; `make demo` installs it")
-            return
-        check_rows("that hudi-rs reads", theirs, ours)
-        found.append(f"all {theirs.num_rows:,} rows equal ours, in {', '.join(COLUMNS)}")
-
-
-def show_insides(screen: Screen, table: hw.Table) -> None:
-    screen.heading("The timeline: t.inspect.timeline(operations=True)")
-    screen.table(
-        [
-            {
-                "requested": row["requested_time"],
-                "action": row["action"],
-                "operation": row["operation"],
-                "state": row["state"],
-                "completed": row["completion_time"],
-            }
-            for row in table.inspect.timeline(operations=True).to_pylist()
-        ]
-    )
-    screen.heading("The file slices, one per file group: t.inspect.slices()")
-    screen.table(
-        [
-            {
-                "partition": row["partition"],
-                "file id": f"{row['file_id'][:8]}..",
-                "base of": row["base_instant"],
-                "base KB": (row["base_size_bytes"] or 0) // 1024,
-                "logs": row["log_count"],
-                "log KB": row["log_size_bytes"] // 1024,
-                "last change": clock(row["latest_completion_time"]),
-            }
-            for row in table.inspect.slices().to_pylist()
-        ]
-    )
-    files = table.inspect.files()
-    kinds = files["kind"].to_pylist()
+    screen = Screen(lambda: newest_instants(table))
+    writers = [name for name in WRITERS if name != "spark" or not given.no_spark]
     screen.say(
-        f"{len(kinds)} files, {kinds.count('base')} base and {kinds.count('log')} log, "
-        f"{sum(files['size_bytes'].to_pylist()) // 1024:,} KB: t.inspect.files()"
+        f"A merge-on-read table with {key_count:,} keys in {near(path)}. Its writers: "
+        f"{', '.join(writers)}. Beside them: services, indexer."
     )
-
-
-def run(screen: Screen, output: Path, row_count: int) -> None:
-    path = table_folder(output)
-    log = output / "spark.log"
-    with screen.step("start Spark on two cores") as found:
-        try:
-            spark = start_spark(log)
-        except PySparkRuntimeError as error:
-            raise SystemExit(f"Spark did not start; {log} may say why. {error}") from error
-        found.append(f"version {spark.version}, its log is {near(log)}")
-    try:
-        with screen.step("create a merge-on-read table, partitioned by city") as found:
-            table = hw.create_table(
-                path,
-                schema=SCHEMA,
-                record_key="id",
-                partition_by="city",
-                ordering="ts",
-                table_type="MERGE_ON_READ",
-                buckets=2,
-                # Batches this small are otherwise written by the driver; here Spark's tasks write.
-                options={"headwater.write.inline.bytes": 0},
-            )
-            found.append(str(near(path)))
-        trips = Trips(spark, row_count)
-        commits = write_trips(screen, table, trips)
-        now = read_back(screen, table, trips, commits)
-        show_insides(screen, table)
-        screen.say()
-        check_with_hudi_rs(screen, path, now)
+    hudi = HudiWriter(path, key_count) if given.hudi else None
+    with Site(screen, path, output, key_count) as site, screen:
+        demo = Demo(screen, site, table, writers)
+        demo.start_processes()
+        demo.many_writers(given.batches, given.pause, hudi)
+        demo.killed_writer()
+        demo.cancelled_clustering()
+        demo.early_conflict()
+        demo.restore()
+        demo.last_checks(hudi)
         pictures = [output / "timeline.svg", output / "timeline.png"]
-        with screen.step("draw the timeline"):
-            table.inspect.draw_timeline(*pictures)
-    finally:
-        spark.stop()
+        table.inspect.draw_timeline(*pictures)
+    if hudi is not None:
+        hudi.stop()
+    screen.say()
+    screen.say(f"Everything was as expected, after {screen.passed_s:.0f} s.", "bold green")
+    screen.say(f"  the timeline, where all of it can be seen: {near(pictures[0])} and .png")
+    screen.say("What to try next", "bold")
+    screen.say(f"  .venv/bin/headwater table read {near(path)} --limit 5")
+    screen.say(f"  .venv/bin/headwater conflict list {near(path)}")
+    screen.say("  docs/guide/quick-start.md: a table of your own, in one minute")
 
-    screen.heading("Everything was as expected.")
-    for picture in pictures:
-        screen.say(f"  the timeline: {near(picture)}")
-    screen.heading("What to try next")
-    code = f"import headwater as hw; t = hw.open_table('{near(path)}'); print(t.read_arrow())"
-    screen.say(f'  .venv/bin/python -c "{code}"')
-    screen.say("  README.md has the first lines of your own table, docs/guide/spark.md the rest")
-    screen.say("  make sim runs the protocol under all interleavings of writers and crashes")
+
+def newest_instants(table: hw.Table) -> list[dict[str, Any]]:
+    return [
+        {
+            "requested": row["requested_time"],
+            "action": row["action"],
+            "state": row["state"],
+            "completed": row["completion_time"],
+        }
+        for row in table.inspect.timeline().to_pylist()
+    ]
+
+
+def near(path: Path) -> Path:
+    """Return a path as it is typed here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def table_folder(output: Path) -> Path:
@@ -382,18 +369,28 @@ def table_folder(output: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Show what headwater does, on local Spark.")
-    parser.add_argument("--rows", type=int, default=ROWS, help="how many trips there are")
+    parser = argparse.ArgumentParser(description="Many writers and services on one table.")
+    parser.add_argument("--short", action="store_true", help="with few and small batches")
+    parser.add_argument("--keys", type=int, help="how many records there are")
+    parser.add_argument("--no-spark", action="store_true", help="without a writer that needs Java")
+    parser.add_argument("--hudi", action="store_true", help="with Apache Hudi as one more process")
     parser.add_argument("--output", type=Path, default=ROOT / "demo-output", help="a folder")
+    defaults = {"keys": KEYS, "batches": BATCHES, "pause": PAUSE_S}
+    short = {"keys": SHORT_KEYS, "batches": SHORT_BATCHES, "pause": SHORT_PAUSE_S}
     given = parser.parse_args()
-    if given.rows < ROWS_MIN:
-        parser.error(f"--rows must be at least {ROWS_MIN}, so that every kind of change occurs")
+    for name, value in (short if given.short else defaults).items():
+        if getattr(given, name, None) is None:
+            setattr(given, name, value)
+    if given.keys < KEYS_MIN:
+        parser.error(f"--keys must be at least {KEYS_MIN}, so that every bucket has some")
     # matplotlib says at length that it makes a cache of fonts, the first time and without a HOME.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
-        run(Screen(), given.output.resolve(), given.rows)
-    except Differs as difference:
-        raise SystemExit(f"The demo failed. {difference}") from difference
+        run(given.output.resolve(), given)
+    except (Differs, Failed) as problem:
+        raise SystemExit(f"The demo failed. {problem}") from problem
+    except KeyboardInterrupt:
+        raise SystemExit("Stopped; every process of the demo has ended.") from None
 
 
 if __name__ == "__main__":

@@ -48,19 +48,18 @@ from headwater.seams.ids import Ids
 from headwater.seams.storage import Storage
 from headwater.services import Services
 from headwater.slice.reader import Batches
-from headwater.statements.merge import MergeRequest
-from headwater.statements.merge_builder import MergeBuilder
-from headwater.statements.update import run_delete, run_update
 from headwater.table_text import describe, describe_html
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from headwater.statements.merge_builder import MergeBuilder
+
     AnyRows = DataFrame | AnyArrow
 
 # What knows Spark is imported by the methods that need it: work on Arrow starts without, and goes
-# on where no Java is.
+# on where no Java is. So are statements, for which the parser of SQL is loaded.
 
 
 @dataclass(frozen=True, repr=False)
@@ -201,6 +200,8 @@ class Table:
             raise InvalidInputError("delete() takes either keys or where=")
         if where is None:
             return self._write(Operation.DELETE, keys)
+        from headwater.statements.update import run_delete
+
         return self._done(run_delete(self.context, where, time_zone))
 
     def update(
@@ -215,6 +216,8 @@ class Table:
 
         Raises: see `statements.update.run_update`.
         """
+        from headwater.statements.update import run_update
+
         return self._done(run_update(self.context, set, where, time_zone))
 
     def merge(
@@ -231,6 +234,9 @@ class Table:
         Raises:
             InvalidInputError: rows of another type, a column that comes twice or cannot be stored.
         """
+        from headwater.statements.merge import MergeRequest
+        from headwater.statements.merge_builder import MergeBuilder
+
         if _is_of_spark(source):
             source = cast("DataFrame", source).toArrow()
         parts = [on] if isinstance(on, str) else [f"t.`{name}` = s.`{name}`" for name in on]

@@ -1,13 +1,16 @@
-"""Every block of Python or of commands in the README and the guides runs."""
+"""Every block of Python or of commands in README and guides runs; every link leads somewhere.
+
+Those for Spark run in `tests/spark/test_quick_start.py`, in the session that is there.
+"""
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,7 +23,10 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 STORES = ROOT / "docs" / "guide" / "object-stores.md"
 GUIDES = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [README, *GUIDES]
+BESIDE = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES = [README, *GUIDES, *BESIDE]
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+SPARK = "SparkSession"
 CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -59,28 +65,26 @@ def test_blocks_of_the_guide_to_object_stores_run() -> None:
             exec(compile(block, "block", "exec"), {"__name__": "__main__"})
 
 
-@pytest.mark.parametrize("block", blocks_of(*(page for page in GUIDES if page != STORES)))
-def test_block_of_a_guide_runs(block: str) -> None:
+@pytest.mark.parametrize(
+    "block",
+    [
+        one
+        for one in blocks_of(README, *(page for page in GUIDES if page != STORES))
+        if SPARK not in str(one.values[0])
+    ],
+)
+def test_block_of_a_page_runs(block: str) -> None:
     """Here, because to start Python and to import all of it takes longer than the block."""
-    assert "spark" not in block, "a session needs a process of its own"
     exec(compile(block, "block", "exec"), {"__name__": "__main__"})
 
 
-@pytest.mark.parametrize("block", blocks_of(README))
-def test_block_runs(block: str) -> None:
-    """In a process of its own: a reader's first lines start and stop Spark as they please.
-
-    The environment is not activated: its interpreter is not the one on the path.
-    """
-    environment = {name: text for name, text in os.environ.items() if name != "PYSPARK_PYTHON"}
-    folders = environment["PATH"].split(os.pathsep)
-    others = [folder for folder in folders if Path(folder) != Path(sys.executable).parent]
-    environment["PATH"] = os.pathsep.join(others)
-    ran = subprocess.run(
-        [sys.executable, "-c", block], env=environment, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert "Traceback" not in ran.stderr
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_runs_from_top_to_bottom_and_is_kept_without_output(notebook: Path) -> None:
+    cells = [one for one in json.loads(notebook.read_text())["cells"] if one["cell_type"] == "code"]
+    names: dict[str, object] = {"__name__": "__main__"}
+    for number, cell in enumerate(cells, start=1):
+        assert cell["outputs"] == []
+        exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
 
 
 @pytest.mark.parametrize(
@@ -105,5 +109,39 @@ def test_commands_of_a_page_succeed(
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    dead = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text())):
+        path, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", link):
+            continue  # What lies elsewhere is not ours to keep.
+        target = (page.parent / path).resolve() if path else page
+        is_dead = not target.exists() or (anchor and anchor not in anchors_of(target))
+        dead += [link] if is_dead else []
+    assert dead == []
+
+
+@cache
+def anchors_of(page: Path) -> frozenset[str]:
+    """Return what headings are linked by, as GitHub and the site make it."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text(), spans=False), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return frozenset(heading.strip().replace(" ", "-") for heading in plain)
+
+
+def without_code(text: str, *, spans: bool = True) -> str:
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", "", text) if spans else text
+
+
+def test_a_dead_link_would_be_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One\n\n## Two words, `code`\n\n[a](#two-words-code) [b](#three)\n")
+    assert anchors_of(page) == {"one", "two-words-code"}
+    with pytest.raises(AssertionError, match="#three"):
+        test_links_between_pages_lead_somewhere(page)
+
+
+def test_the_site_has_every_page() -> None:
+    listed = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [str(page.relative_to(ROOT / "docs")) for page in GUIDES]
+    assert sorted(listed) == sorted(pages)

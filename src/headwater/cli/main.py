@@ -12,6 +12,7 @@ import typer
 from headwater.cli.commands import (
     conflict,
     doctor,
+    explain,
     fsck,
     heartbeat,
     index,
@@ -44,6 +45,7 @@ app.add_typer(heartbeat.app, name="heartbeat")
 app.add_typer(conflict.app, name="conflict")
 app.command()(fsck.fsck)
 app.command()(doctor.doctor)
+app.command()(explain.explain)
 app.command()(top.top)
 app.command()(sql.sql)
 
@@ -72,16 +74,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(given, standalone_mode=True)
+        app(given, prog_name="headwater", standalone_mode=True)
     except HeadwaterError as error:
         output_of(_format_of(given)).show_error(error)
         return exit_code_of(error)
     except KeyboardInterrupt:
-        say("Stopped. What was being written is not visible; the next writer or clean removes it.")
-        return INTERRUPTED
+        return _interrupted()
     except SystemExit as ended:
+        if ended.code == INTERRUPTED:  # The parser has caught Ctrl-C.
+            return _interrupted()
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0
+
+
+def _interrupted() -> int:
+    say("Stopped. What was being written is not visible; the next writer or clean removes it.")
+    return INTERRUPTED
 
 
 def _format_of(arguments: Sequence[str]) -> Format:

@@ -5,16 +5,17 @@ Work that ends within two seconds shows nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -34,6 +35,18 @@ Report = Callable[[int, int], None]
 _SHOWN_AFTER_S = 2.0
 
 
+class LateProgress(Progress):
+    """Progress that is not shown before some seconds have passed, whether or not it is reported."""
+
+    def __init__(self, *columns: ProgressColumn, console: Console, shown_after_s: float) -> None:
+        self._shown_after_s = shown_after_s  # Before the rest, which asks for a picture at once.
+        super().__init__(*columns, console=console, disable=not console.is_terminal, transient=True)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        if any((task.elapsed or 0.0) >= self._shown_after_s for task in self.tasks):
+            yield from super().get_renderables()
+
+
 @contextmanager
 def shown_while(what: str) -> Iterator[Report]:
     """Show what is done for as long as the block runs, and how far it is if it says so."""
@@ -46,14 +59,11 @@ def shown_while(what: str) -> Iterator[Report]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(
-        *columns, console=console, disable=not console.is_terminal, transient=True
-    ) as shown:
-        line = shown.add_task(what, total=None, visible=False)
+    with LateProgress(*columns, console=console, shown_after_s=_SHOWN_AFTER_S) as shown:
+        line = shown.add_task(what, total=None)
 
         def report(done: int, total: int) -> None:
-            elapsed = shown.tasks[0].elapsed or 0.0
-            shown.update(line, completed=done, total=total, visible=elapsed >= _SHOWN_AFTER_S)
+            shown.update(line, completed=done, total=total)
 
         yield report
 

@@ -8,20 +8,23 @@ fit into a bound is laid aside on local disk first, a batch at a time.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from headwater.arrow.input_schema import normalise_rows
 from headwater.engine.engine import Route, Rows, RowsTask
 from headwater.engine.inline import InlineRows, run_as_one_task
 from headwater.errors import InvalidInputError
 from headwater.seams.network import LOOPBACK
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 R = TypeVar("R")
 
@@ -37,13 +40,8 @@ class _ArrowArray(Protocol):
 
 
 AnyArrow: TypeAlias = (
-    _ArrowStream
-    | _ArrowArray
-    | pa.Table
-    | pa.RecordBatch
-    | pa.RecordBatchReader
-    | ds.Dataset
-    | ds.Scanner
+    "_ArrowStream | _ArrowArray | pa.Table | pa.RecordBatch | pa.RecordBatchReader "
+    "| ds.Dataset | ds.Scanner"
 )
 """Rows of the Arrow world; pandas and Polars frames and DuckDB relations are streams."""
 
@@ -151,9 +149,11 @@ def _in_memory(given: Any) -> pa.Table | None:
 def _reader_of(given: Any) -> pa.RecordBatchReader:
     if isinstance(given, pa.RecordBatchReader):
         return given
-    if isinstance(given, ds.Dataset):
+    # Who gives a dataset has loaded them, and with them pandas; nobody else has to.
+    datasets = sys.modules.get("pyarrow.dataset")
+    if datasets is not None and isinstance(given, datasets.Dataset):
         return given.scanner().to_reader()
-    if isinstance(given, ds.Scanner):
+    if datasets is not None and isinstance(given, datasets.Scanner):
         return given.to_reader()
     if hasattr(given, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(given)

@@ -17,7 +17,6 @@ import json
 import zlib
 from collections.abc import Collection, Mapping
 from functools import cache
-from importlib.metadata import version
 from typing import Any
 
 from headwater.errors import ErrorKind, UnsupportedError
@@ -105,4 +104,7 @@ def unknown_fields(fields: Mapping[str, Any], known: Collection[str]) -> str:
 
 @cache
 def _this_release() -> str:
+    # Loaded late: readers of tables never ask, and it takes long.
+    from importlib.metadata import version
+
     return version("headwater")

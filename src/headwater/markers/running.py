@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from headwater.config.markers import MarkerConfig
 from headwater.markers.client import MarkerServiceAddress
-from headwater.markers.service import ConflictWatch, MarkerService, NoConflictWatch
 from headwater.model.instant import InstantTime
-from headwater.seams.http_server import HttpServer
 from headwater.seams.ids import Ids
 from headwater.seams.network import LOOPBACK
 from headwater.seams.storage import Storage
+
+if TYPE_CHECKING:
+    from headwater.markers.service import ConflictWatch, MarkerService
+    from headwater.seams.http_server import HttpServer
 
 
 class RunningMarkerService:
@@ -89,6 +91,10 @@ def start_marker_service(
         InvalidInputError: this machine cannot listen there.
         StorageError: storage failed.
     """
+    # Servers are loaded by who runs one.
+    from headwater.markers.service import MarkerService, NoConflictWatch
+    from headwater.seams.http_server import HttpServer
+
     token = ids.new_uuid()
     watch = conflicts or NoConflictWatch()
     service = MarkerService(

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headwater.arrow.meta_columns import META_COLUMNS
-from headwater.expressions.compile import compile_condition, compile_conjuncts
 from headwater.expressions.nodes import Call, Function
 from headwater.expressions.scope import Scope
 from headwater.queries.known_conditions import known_conditions
@@ -24,12 +23,17 @@ def filter_of(text: str, schema: pa.Schema, zone: str = "UTC") -> Predicate:
         InvalidInputError: the text is no condition on these columns that can be evaluated without
             Spark; the message has the place and what is supported.
     """
+    # With sqlglot, which takes longer to load than all reads without a condition need.
+    from headwater.expressions.compile import compile_condition
+
     node = compile_condition(text, table_scope(schema), zone)
     return replace(known_conditions(node, schema), expression=node)
 
 
 def known_part_of(text: str, schema: pa.Schema, zone: str = "UTC") -> Predicate:
     """Return what is known of a condition that somebody else evaluates; it may be nothing."""
+    from headwater.expressions.compile import compile_conjuncts
+
     nodes = compile_conjuncts(text, table_scope(schema), zone)
     return known_conditions(Call(Function.AND, tuple(nodes), pa.bool_()), schema)
 

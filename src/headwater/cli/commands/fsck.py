@@ -8,26 +8,21 @@ a commit lists is deleted, and none is renamed; what only a copy or a savepoint 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 
-from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.cli.arguments import OutputFormat, TableOptions, TablePath, open_given_table
 from headwater.cli.exit_codes import PROBLEMS_FOUND
 from headwater.cli.output import Format, output_of
+from headwater.cli.progress import shown_while
 from headwater.errors import HeadwaterError, NotFoundError
-from headwater.inspect.damage import SCHEMA, Problem, Repair
-from headwater.inspect.damage import find_problems as find_problems_of
-from headwater.metadata.definitions import load_index_definitions
-from headwater.table import Table
 
-_PLAN = {
-    Repair.ROLL_BACK: "Roll back the writes that dead processes left",
-    Repair.BUILD_INDEXES: "Drop the indexes that are damaged, with those that need them, and build "
-    "them again; reads and writes go on meanwhile",
-}
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headwater.inspect.damage import Problem
+    from headwater.table import Table
 
 
 def fsck(
@@ -46,11 +41,16 @@ def fsck(
     except NotFoundError:
         raise
     except HeadwaterError as error:
+        import pyarrow as pa
+
+        from headwater.inspect.damage import SCHEMA
+
         problems = pa.Table.from_pylist([_closed(path, error)], schema=SCHEMA)
         _show(problems, output)
         raise typer.Exit(PROBLEMS_FOUND) from error
     with table:
-        problems = table.inspect.problems(deep=deep)
+        with shown_while("reading every file" if deep else "looking at every file"):
+            problems = table.inspect.problems(deep=deep)
         _show(problems, output)
         if repair and problems.num_rows:
             problems = _repaired(table, problems, deep=deep, dry_run=dry_run, yes=yes)
@@ -72,7 +72,9 @@ def _show(problems: pa.Table, output: Format) -> None:
 
 def find_problems(table: Table, *, is_deep: bool = False) -> Iterator[Problem]:
     """Give all that is wrong with a table."""
-    return find_problems_of(table.context, is_deep=is_deep)
+    from headwater.inspect.damage import find_problems
+
+    return find_problems(table.context, is_deep=is_deep)
 
 
 def _closed(path: str, error: HeadwaterError) -> dict[str, str]:
@@ -89,11 +91,20 @@ def _repaired(
     table: Table, problems: pa.Table, *, deep: bool, dry_run: bool, yes: bool
 ) -> pa.Table:
     """Show the plan, do it if it may be done, and return what is wrong afterwards."""
+    import pyarrow.compute as pc
+
+    from headwater.inspect.damage import Repair
+
+    what = {
+        Repair.ROLL_BACK: "Roll back the writes that dead processes left",
+        Repair.BUILD_INDEXES: "Drop the indexes that are damaged, with those that need them, and "
+        "build them again; reads and writes go on meanwhile",
+    }
     found = set(problems["repair"].drop_null().to_pylist())
     plan = [step for step in Repair if step.value in found]
     rest = problems.filter(pc.is_null(problems["repair"])).num_rows
     for number, step in enumerate(plan, start=1):
-        typer.echo(f"{number}. {_PLAN[step]}.", err=True)
+        typer.echo(f"{number}. {what[step]}.", err=True)
     if rest:
         typer.echo(f"{rest} problems cannot be mended here; see their advice.", err=True)
     if not plan or dry_run or not (yes or typer.confirm("Go on?", err=True)):
@@ -109,6 +120,9 @@ def _repaired(
 
 
 def _build_indexes(table: Table, damaged: set[str]) -> None:
+    from headwater.arrow.meta_columns import META_COLUMNS
+    from headwater.metadata.definitions import load_index_definitions
+
     config = table.context.load_config()
     names = [*config.metadata_partitions]
     definitions = load_index_definitions(table.storage, config)

@@ -23,6 +23,11 @@ from headwater.cli.output import Format, Output, output_of
 if TYPE_CHECKING:
     from headwater.metadata.indexing import IndexedPlan, IndexProgress, Report
 
+PlanInstant = Annotated[str, typer.Argument(metavar="INSTANT", help="The plan's instant.")]
+IndexName = Annotated[
+    str, typer.Argument(metavar="NAME", help="As `headwater index list` shows it.")
+]
+
 app = typer.Typer(no_args_is_help=True, help="Indexes of a table.")
 
 IndexNames = Annotated[
@@ -97,14 +102,14 @@ def run(
 
 
 @app.command()
-def cancel(path: TablePath, instant: str, options: TableOptions = None) -> None:
+def cancel(path: TablePath, instant: PlanInstant, options: TableOptions = None) -> None:
     """Give up a plan; what it has built so far goes."""
     with open_given_table(path, options) as table:
         table.indexes.cancel(instant)
 
 
 @app.command()
-def drop(path: TablePath, name: str, options: TableOptions = None) -> None:
+def drop(path: TablePath, name: IndexName, options: TableOptions = None) -> None:
     """Take an index away."""
     with open_given_table(path, options) as table:
         table.indexes.drop(name)

@@ -157,8 +157,8 @@ class FileSystemLockProvider:
         """Remove an expired lock and return what it was; None when it is free.
 
         A lock of ours that looks expired is watched until it was unchanged for the length of its
-        lease, so this may take that long. It is taken over and released, which also raises the
-        token.
+        lease, or for seconds if its process has ended, so this may take that long. It is taken over
+        and released, which also raises the token.
 
         Raises:
             ConflictError: the lock is held and not expired.
@@ -232,7 +232,9 @@ class FileSystemLockProvider:
             return self._describe_foreign(key, data, now_ms)
         is_expired = self.is_expired(key, data)
         expires_ms = lock.written_ms + lock.lease_ms if lock.lease_ms else None
-        looks_expired = expires_ms is not None and now_ms > expires_ms + CLOCK_DRIFT_MS
+        # One whose process has ended looks expired too, and `break_expired` watches it for seconds.
+        is_past = expires_ms is not None and now_ms > expires_ms + CLOCK_DRIFT_MS
+        looks_expired = is_past or self.ids.is_gone(lock.process)
         return LockInfo(
             key=key,
             provider=self.name,
