@@ -40,7 +40,7 @@ DEFAULT_LENGTH_MAX = 120
 
 def main(bundle: str, target: str) -> None:
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-class-path {bundle} pyspark-shell"
-    gateway = launch_gateway(SparkConf())  # type: ignore[no-untyped-call]
+    gateway: Any = launch_gateway(SparkConf())  # type: ignore[no-untyped-call]
     try:
         pages = dict(find_pages(gateway, bundle))
     finally:
