@@ -25,6 +25,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             SparkSession.builder.master("local[2]")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.python.unix.domain.socket.enabled", "true")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             .config("spark.local.dir", str(folder / "local"))
@@ -52,9 +53,9 @@ def test_tasks_data_source_and_streams(
         # So few rows would be written by this process.
         options={**options, "headwater.write.inline.bytes": "0"},
     )
-    rows = "concat('k', id) AS id, if(id % 2 = 0, 'sf', 'la') AS city"
-    table.upsert(spark.range(40).selectExpr(*rows.split(", ", 1), "1L AS v"))
-    table.upsert(spark.range(10).selectExpr(*rows.split(", ", 1), "2L AS v"))
+    keys = ("concat('k', id) AS id", "if(id % 2 = 0, 'sf', 'la') AS city")
+    table.upsert(spark.range(40).selectExpr(*keys, "1L AS v"))
+    table.upsert(spark.range(10).selectExpr(*keys, "2L AS v"))
     read = spark.read.format("headwater").options(**options).load(uri)
     assert read.groupBy("v").count().sort("v").collect() == [(1, 30), (2, 10)]
     assert table.scan(where="v = 2").to_spark(spark).count() == 10
