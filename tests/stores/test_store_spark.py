@@ -38,9 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-def test_tasks_data_source_and_streams(
-    spark: SparkSession, s3_store: Store, tmp_path: Path
-) -> None:
+def test_tasks_and_the_data_source(spark: SparkSession, s3_store: Store) -> None:
     uri, options = s3_store.uri("spark"), s3_store.options
     table = hw.create_table(
         uri,
@@ -60,6 +58,12 @@ def test_tasks_data_source_and_streams(
     assert read.groupBy("v").count().sort("v").collect() == [(1, 30), (2, 10)]
     assert table.scan(where="v = 2").to_spark(spark).count() == 10
 
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_streams_into_and_out_of_a_table(
+    spark: SparkSession, s3_store: Store, tmp_path: Path
+) -> None:
+    options = s3_store.options
     source, sunk, out = tmp_path / "in", s3_store.uri("sunk"), tmp_path / "out"
     source.mkdir()
     for first in (0, 10):
