@@ -5,19 +5,22 @@ to append. The transaction owns everything else. This module holds the lock-trus
 implementation:
 
 1. take the table lock;
-2. reload the timeline, and what else the step asked for;
+2. reload the timeline, and what else the step asked for; from a distant store together with what
+   it would have asked for on the timeline that was seen last;
 3. issue the next instant time: max(clock, largest time known + 1 ms), unless the clock is wrong;
 4. let the step decide;
 5. write each event's object with put-if-absent, asking the lock's home right before each write
-   whether we still hold it; an unknown outcome is read back, never taken for a failure;
-6. release the lock.
+   whether we still hold it; an unknown outcome is read back, never taken for a failure. What
+   counts for nothing alone is written at once (`events.Together`);
+6. release the lock, and do meanwhile what does not need it.
 
 It is safe as long as the lock never expires while its holder still acts (A1). A fenced
 implementation can replace it without any step knowing: it reads the prefix, lets the step decide
 and appends at the next slot, deciding again when the slot was taken.
 
-A process that dies between two writes of one decision leaves a prefix of them. Each step lists its
-events so that every prefix is a state somebody repairs, and says who.
+A process that dies between two writes of one decision leaves a prefix of them, and of those that go
+out at once any (N-90). Each step lists its events so that every such state is one that somebody
+repairs, and says who.
 """
 
 from __future__ import annotations
