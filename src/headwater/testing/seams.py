@@ -109,8 +109,8 @@ class SimStorage:
             self.delete(path)
 
     def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        # In their order: the calls do not depend on each other, and a process has one thread.
-        return [call(item) for item in items]
+        # The last one first: a disk goes the other way, and a store any way (N-90).
+        return [call(item) for item in reversed(items)][::-1]
 
 
 @dataclass(frozen=True, slots=True)

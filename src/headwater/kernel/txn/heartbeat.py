@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from headwater.errors import ErrorKind, FencedError, NotFoundError, StorageError
-from headwater.kernel.layout import CLOCK, heartbeat_path
+from headwater.errors import ErrorKind, FencedError, StorageError
+from headwater.kernel.layout import heartbeat_path
 from headwater.kernel.txn.attempts import Attempt, encode_attempt, load_attempt
+from headwater.kernel.txn.store_age import age_by_store_ms
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock, Timer
 from headwater.seams.ids import Owner, this_process
-from headwater.seams.storage import Storage
+from headwater.seams.storage import Storage, both_at_once
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class Heartbeat:
         self._attempt = claimed
         self._deadline_ms = claimed_ms + claimed.expiry_ms
         self._is_lapsed = False
+        self._is_finished = False
         self._beats_in = this_process()
         self._touch_plain_file()
         # Twice as often as promised: with two tolerable misses, a single beat that storage failed
@@ -100,13 +102,21 @@ class Heartbeat:
                 instant=self._attempt.instant,
             )
 
-    def finish(self) -> None:
-        """Stop after the instant has reached its end: the attempt is not needed any more."""
-        if self._beats_in != this_process():
+    def finish(self, beside: Callable[[], object] = lambda: None) -> None:
+        """Stop after the instant has reached its end: the attempt is not needed any more.
+
+        Doing so twice is no harm. `beside` is called at the same time.
+        """
+        if self._is_finished or self._beats_in != this_process():
             return
+        self._is_finished = True
         self._timer.cancel()
         ended = [heartbeat_path(self._attempt.instant), self._attempt.path]
-        self._tidy(lambda _: self._storage.delete_many(ended), self._attempt.path)
+
+        def forget() -> None:
+            self._tidy(lambda _: self._storage.delete_many(ended), self._attempt.path)
+
+        both_at_once(self._storage, forget, beside)
 
     def release(self) -> None:
         """Stop after a failure: others need not wait, yet the attempt's number stays taken."""
@@ -182,24 +192,8 @@ def beat_together(storage: Storage, attempt: Attempt) -> bool:
 
 
 def age_by_store(storage: Storage) -> Callable[[Attempt], int]:
-    """Return what tells how old attempts are, by when the store says that they were written.
-
-    Both times are the store's, so no two clocks are compared. An attempt that was refreshed since
-    it was read is taken for younger than it is, never for older.
-    """
-
-    def age_ms(attempt: Attempt) -> int:
-        try:
-            storage.put(CLOCK, b"")
-            now, written = storage.at_once(storage.info, [CLOCK, attempt.path])
-            storage.delete(CLOCK)  # Whoever only looks leaves the table as it was.
-        except (StorageError, NotFoundError) as error:
-            log.warning("the store does not say how old a heartbeat is error=%s", error)
-            return 0
-        # Stores tell whole seconds.
-        return max(0, now.modified_ms - written.modified_ms - 1_000)
-
-    return age_ms
+    """Return what tells how old attempts are, by when the store says that they were written."""
+    return lambda attempt: age_by_store_ms(storage, attempt.path) or 0
 
 
 class HeartbeatWatch:
