@@ -16,6 +16,7 @@ from uuid import UUID
 
 from headwater.errors import NotFoundError
 from headwater.seams.clock import Timer
+from headwater.seams.given_up import GivenUp
 from headwater.seams.ids import Owner
 from headwater.seams.lock import TABLE, LockInfo
 from headwater.seams.storage import ObjectInfo, StoredObject
@@ -142,6 +143,7 @@ class SimIds:
         # A restarted process runs on the same host, but shares no id with its former self.
         self._owner = Owner(name, incarnation, f"{name}-{incarnation}")
         self._count = 0
+        self.given_up = GivenUp()
 
     @property
     def owner(self) -> Owner:

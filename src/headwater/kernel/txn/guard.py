@@ -27,7 +27,7 @@ from typing import Protocol
 
 from headwater.errors import CommitUnknownError
 from headwater.kernel.txn.attempts import Attempt, Purpose
-from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.heartbeat import Heartbeat, heartbeat_of
 from headwater.kernel.txn.metadata_commit import (
     IndexUpdate,
     MetadataCommit,
@@ -174,9 +174,7 @@ def beating(components: Components, started: Started) -> Iterator[Heartbeat]:
     After a failure its number stays taken and others need not wait; after an unknown outcome
     nothing is touched.
     """
-    heartbeat = Heartbeat(
-        components.storage, components.clock, started.attempt, claimed_ms=started.claimed_ms
-    )
+    heartbeat = heartbeat_of(components, started.attempt, started.claimed_ms)
     try:
         yield heartbeat
     except CommitUnknownError:

@@ -15,7 +15,7 @@ at that file's modification time to tell a live writer from a failed one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -25,6 +25,8 @@ from headwater.kernel.txn.attempts import Attempt, encode_attempt, load_attempt
 from headwater.kernel.txn.store_age import age_by_store_ms
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock, Timer
+from headwater.seams.components import Components
+from headwater.seams.given_up import GivenUp
 from headwater.seams.ids import Owner, this_process
 from headwater.seams.storage import Storage, both_at_once
 
@@ -38,13 +40,22 @@ class Heartbeat:
     """The owner's side of one attempt, from its claim to its release."""
 
     def __init__(
-        self, storage: Storage, clock: Clock, claimed: Attempt, *, claimed_ms: int
+        self,
+        storage: Storage,
+        clock: Clock,
+        claimed: Attempt,
+        *,
+        claimed_ms: int,
+        given_up: GivenUp | None = None,
     ) -> None:
         """Begin to beat for an attempt whose object was just created.
 
-        `claimed_ms` is a reading of the monotonic clock from before the claim was sent: observers
-        cannot have seen it earlier, so the owner's deadline comes before theirs.
+        Args:
+            claimed_ms: a reading of the monotonic clock from before the claim was sent: observers
+                cannot have seen it earlier, so the owner's deadline comes before theirs.
+            given_up: where this process notes that it has given the attempt up.
         """
+        self._given_up = GivenUp() if given_up is None else given_up
         self._storage = storage
         self._clock = clock
         self._attempt = claimed
@@ -121,6 +132,7 @@ class Heartbeat:
     def release(self) -> None:
         """Stop after a failure: others need not wait, yet the attempt's number stays taken."""
         self._timer.cancel()
+        self._given_up.note(self._attempt.token)
         if self._lapsed():
             return  # A lapsed owner writes nothing more, not even its own heartbeat (INV-21).
         # The plain file first: from the release on, a successor may have one of its own there.
@@ -153,6 +165,17 @@ class Heartbeat:
         except StorageError as error:
             # What is left behind costs others a wait at most, so it must not fail the caller.
             log.warning("heartbeat file left behind path=%s error=%s", path, error)
+
+
+def heartbeat_of(components: Components, claimed: Attempt, claimed_ms: int) -> Heartbeat:
+    """Begin to beat for an attempt of this process."""
+    return Heartbeat(
+        components.storage,
+        components.clock,
+        claimed,
+        claimed_ms=claimed_ms,
+        given_up=components.ids.given_up,
+    )
 
 
 @contextmanager
@@ -204,8 +227,15 @@ class HeartbeatWatch:
         clock: Clock,
         is_gone: Callable[[Owner], bool] = lambda _: False,
         age_ms: Callable[[Attempt], int] = lambda _: 0,
+        given_up: Container[str] = (),
     ) -> None:
-        """`age_ms` tells how long an attempt has been as it is when this process first sees it."""
+        """Begin to watch.
+
+        Args:
+            age_ms: tells how long an attempt has been as it is when this process first sees it.
+            given_up: the tokens of attempts that this process itself has given up (N-96).
+        """
+        self._given_up = given_up
         self._clock = clock
         self._is_gone = is_gone
         self._age_ms = age_ms
@@ -217,7 +247,7 @@ class HeartbeatWatch:
 
     def remaining_ms(self, attempt: Attempt) -> int:
         """How much longer the attempt counts as alive if it does not change; 0 once it is dead."""
-        if attempt.is_released or self._is_gone(attempt.owner):
+        if attempt.is_released or attempt.token in self._given_up or self._is_gone(attempt.owner):
             return 0
         key = (attempt.instant, attempt.attempt)
         age_ms = 0 if key in self._seen else self._age_ms(attempt)

@@ -242,7 +242,8 @@ class LockTransaction:
         self._load_markers = load_markers
         self._clock_ahead_ms_max = clock_ahead_ms_max
         self._load_keys = load_keys
-        self._watch = HeartbeatWatch(components.clock, components.ids.is_gone, age_ms)
+        ids = components.ids
+        self._watch = HeartbeatWatch(components.clock, ids.is_gone, age_ms, ids.given_up)
         self._last_issued: InstantTime | None = None
         self._seen: Timeline | None = None
         self._held: PerThread[HeldLock] = PerThread()

@@ -32,7 +32,7 @@ from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
 from headwater.kernel.txn.changes import Change
 from headwater.kernel.txn.conflicts import ConflictCheck
-from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.heartbeat import Heartbeat, heartbeat_of
 from headwater.kernel.txn.metadata_commit import (
     IndexUpdate,
     MetadataCommit,
@@ -135,7 +135,7 @@ def resume_inflight_write(
             kind=ErrorKind.ATTEMPT_SUPERSEDED,
             instant=attempt.instant,
         )
-    heartbeat = Heartbeat(components.storage, components.clock, known, claimed_ms=claimed_ms)
+    heartbeat = heartbeat_of(components, known, claimed_ms)
     with ExitStack() as stack:
         stack.callback(heartbeat.stop)
         heartbeat.beat()
@@ -163,7 +163,7 @@ def _start(
     belongs to a live writer, and one that does not runs out. Returned are also the instants of the
     writers that it waited for.
     """
-    storage, clock = components.storage, components.clock
+    storage = components.storage
     watched: dict[InstantTime, tuple[object, ...]] = {}
     heartbeats: list[Heartbeat] = []
 
@@ -171,8 +171,7 @@ def _start(
         started, seen = decided.result, decided.timeline
 
         def beat() -> None:
-            attempt, claimed_ms = started.attempt, started.claimed_ms
-            heartbeats.append(Heartbeat(storage, clock, attempt, claimed_ms=claimed_ms))
+            heartbeats.append(heartbeat_of(components, started.attempt, started.claimed_ms))
 
         own = Timeline((*seen.instants, started.instant), seen.savepoints)
         both_at_once(storage, beat, lambda: beside(own))

@@ -266,10 +266,12 @@ class StorageBasedLockProvider:
     def is_over(self, key: str, lock: StorageLock, data: bytes) -> bool:
         """Whether the lock, found as `data`, may be taken: released, or its lease is over.
 
+        This process knows also which locks it has given up when storage did not take its word.
+
         Raises:
             StorageError: the store did not answer.
         """
-        if lock.expired:
+        if lock.expired or lock.owner in self.ids.given_up:
             return True
         seen_ms = self._unchanged.seen_ms(self.path_of(key), data)
         if lock.validity_ms is not None and seen_ms >= lock.validity_ms + CLOCK_DRIFT_MS:
@@ -481,6 +483,7 @@ class _ObjectHome:
                 continue
             except StorageError:
                 if attempt == WRITE_ATTEMPT_COUNT_MAX:
+                    self._provider.ids.given_up.note(self.owner)
                     raise
         raise self._restless()
 
