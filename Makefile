@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-spark test-cluster test-long test-more fuzz test-writers test-indexing chaos hudi test-hudi stores test-stores chaos-stores test-all sim sim-long check demo bench bench-hudi docs release clean
+.PHONY: help install java fmt lint types layers test unit test-spark test-spark-newest test-cluster test-long test-more fuzz test-writers test-indexing chaos hudi test-hudi stores test-stores chaos-stores test-all sim sim-long check demo bench bench-hudi docs release clean
 
 # Tests start many processes, which would each compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -55,6 +55,15 @@ unit: install java ## the tests that need no session of Spark, the short simulat
 
 test-spark: install java ## the tests that share one session of Spark, in one process
 	@$(RECORDED) $(PYTEST) tests/spark
+
+# The oldest Spark is that of constraints.txt, and the newest has an environment of its own.
+NEWEST := .venv-newest
+
+test-spark-newest: java ## the same with the newest Spark that is admitted, in .venv-newest
+	@test -x $(NEWEST)/bin/python || $(PYTHON) -m venv $(NEWEST)
+	@$(NEWEST)/bin/python -m pip install --quiet --upgrade "pip>=25.1,<27"
+	@$(NEWEST)/bin/python -m pip install --quiet --no-compile --constraint constraints-newest.txt --group dev --editable ".[zookeeper]"
+	@$(NEWEST)/bin/python -u -m pytest --durations=10 tests/spark
 
 test-cluster: install java ## all Spark tests on a standalone cluster of two workers
 	@HEADWATER_TEST_SPARK=standalone $(RECORDED) $(PYTEST) -m "" tests/spark
@@ -138,4 +147,4 @@ release: install ## build wheel and sdist into dist, and check them: contents, m
 	@PYTHON=$(PYTHON) scripts/release.sh
 
 clean: ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(NEWEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -295,7 +295,7 @@ class _Parameter(NamedTuple):
             name = self.info.metavar or self.name.upper()
             return name if self.default is inspect.Parameter.empty else f"[{name}]"
         # Inside of Annotated the first name is where a default would be.
-        first = [self.info.default] if str(self.info.default).startswith("-") else []
+        first = [str(self.info.default)] if str(self.info.default).startswith("-") else []
         given = [*first, *(self.info.param_decls or ())]
         names = given or [f"--{self.name.replace('_', '-')}"]
         return ", ".join(str(name).partition("/")[0] for name in names)

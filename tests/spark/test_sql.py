@@ -198,12 +198,13 @@ def test_rows_are_merged(spark: SparkSession, trips: str) -> None:
         (3, "ny", 3.0),
         (9, "la", 9.0),
     ]
-    with pytest.raises(UnsupportedError, match="BY SOURCE"):
-        hw.sql(
-            spark,
-            "MERGE INTO trips USING trips AS s ON trips.id = s.id "
-            "WHEN NOT MATCHED BY SOURCE THEN DELETE",
-        )
+    hw.sql(
+        spark,
+        "MERGE INTO trips USING (SELECT 9 AS id) AS s ON trips.id = s.id "
+        "WHEN NOT MATCHED BY SOURCE AND trips.city = 'ny' THEN DELETE "
+        "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET fare = 0.0, ts = trips.ts + 1",
+    )
+    assert rows(spark, "SELECT id, fare FROM trips") == [(1, 0.0), (9, 9.0)]
 
 
 def test_a_table_runs_statements_on_itself(spark: SparkSession, tmp_path: Path) -> None:

@@ -147,6 +147,11 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
     ErrorKind.INVALID_INPUT: Explanation(
         "An argument, a row or a schema does not fit.", "The message says which, and what would."
     ),
+    ErrorKind.KEYS_EXIST: Explanation(
+        "An insert brought keys that the table has, and `hoodie.datasource.insert.dup.policy` says "
+        "that it fails then.",
+        "Upsert the rows, or set the policy to `drop`.",
+    ),
     ErrorKind.INVALID_OPTION: Explanation(
         "An option is unknown, malformed or contradicts another one; all of them are listed.",
         "Correct them; the reference of options has every key.",

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from headwater.errors import InvalidInputError
@@ -22,6 +23,7 @@ from headwater.expressions.coercion import (
     is_text,
 )
 from headwater.expressions.evaluate import evaluate
+from headwater.expressions.java_regex import re2_of
 from headwater.expressions.nodes import Call, Cast, Column, Function, Literal, Node, columns_of
 from headwater.expressions.parse import Tree, parse_expression, refused
 from headwater.expressions.scope import Scope, match_name
@@ -342,6 +344,23 @@ class Compiler:
         like = Call(Function.LIKE, operands, pa.bool_())
         return Call(Function.NOT, (like,), pa.bool_()) if tree.args.get("negate") else like
 
+    def _matches(self, tree: Tree) -> Node:
+        pattern = self.compile(tree.expression)
+        if not isinstance(pattern, Literal) or not isinstance(pattern.value, str | None):
+            raise self._refused(tree.expression, "The pattern is a text")
+        values = self._of_text(tree.this)
+        if pattern.value is None:
+            return Literal(None, pa.bool_())
+        try:
+            regex = re2_of(pattern.value)
+            pc.match_substring_regex(pa.array([""]), regex)
+        except (ValueError, pa.ArrowInvalid) as error:
+            raise self._refused(
+                tree.expression, f"The regular expression cannot be evaluated: {error}"
+            ) from error
+        operands = (values, Literal(regex, pa.string()), Literal("", pa.string()))
+        return Call(Function.LIKE, operands, pa.bool_())
+
     def _escape(self, tree: Tree) -> Node:
         escape = tree.expression.name
         inner = tree.this
@@ -454,6 +473,7 @@ _COMPILERS: Mapping[type[Tree], _Compile] = MappingProxyType(
         exp.Between: Compiler._between,
         exp.Like: Compiler._like,
         exp.ILike: Compiler._like,
+        exp.RegexpLike: Compiler._matches,
         exp.Escape: Compiler._escape,
         exp.Concat: Compiler._concat,
         exp.DPipe: Compiler._concat,

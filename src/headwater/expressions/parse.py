@@ -16,8 +16,8 @@ Tree: TypeAlias = exp.Expr
 """A node of the syntax tree."""
 
 SUPPORTED = (
-    "Supported are comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, arithmetic, CASE, CAST, "
-    "TRY_CAST, fields of structs, and the functions abs, coalesce, concat, contains, day, "
+    "Supported are comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, RLIKE, IS NULL, arithmetic, CASE, "
+    "CAST, TRY_CAST, fields of structs, and the functions abs, coalesce, concat, contains, day, "
     "endswith, if, length, lower, month, nullif, startswith, trim, upper and year"
 )
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
-from headwater.errors import ErrorKind, InvalidInputError, NotFoundError
+from headwater.errors import ErrorKind, InvalidInputError, NotFoundError, UnsupportedError
 from headwater.opening import delete_table
 from headwater.spark.data_source import register
 from headwater.spark_sql.names import PROVIDERS, Names, text_of
@@ -44,6 +44,11 @@ def create(statement: exp.Create, names: Names) -> None:
     target = statement.this
     declared = isinstance(target, exp.Schema)
     name = target.this if declared else target
+    if statement.args.get("replace"):
+        raise UnsupportedError(
+            f"CREATE OR REPLACE TABLE {text_of(name)} is not supported: use DROP TABLE ... PURGE "
+            "and CREATE TABLE, or INSERT OVERWRITE"
+        )
     if _exists(name, names):
         if statement.args.get("exists"):
             return
@@ -125,6 +130,20 @@ def create_index(statement: exp.Create, names: Names) -> None:
     if not is_there:
         takes_columns = name == "column_stats" or name.startswith("secondary_index_")
         table.indexes.create(name, columns=columns if takes_columns and columns else None)
+
+
+def refuse_index(text: str) -> None:
+    """Refuse what sqlglot does not take for a statement about an index, if it is one.
+
+    Raises:
+        UnsupportedError: indexes of expressions, and their options.
+    """
+    if text.split()[:1] and text.split()[0].upper() == "INDEX":
+        raise UnsupportedError(
+            f"Indexes have columns and no expressions or options, got {' '.join(text.split())}. "
+            f"CREATE INDEX name ON table (column) makes a secondary index; a table has once "
+            f"{', '.join(sorted(NAMED_INDEXES))}"
+        )
 
 
 def drop_index(statement: exp.Drop, names: Names) -> None:

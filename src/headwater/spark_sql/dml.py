@@ -36,9 +36,21 @@ def insert(statement: exp.Insert, names: Names) -> Commit | None:
     table = names.find(name)
     if table is None:
         return None
-    fixed = _fixed_partitions(statement)
+    if statement.args.get("where") is not None:
+        raise UnsupportedError(
+            "INSERT INTO ... REPLACE WHERE is not supported: DELETE the rows, or use INSERT "
+            "OVERWRITE with PARTITION (...)"
+        )
+    fixed, dynamic = _partitions(statement)
     with resolved(statement.expression, names) as (text, _):
-        rows = _aligned(names.spark.sql(text), table, named, fixed)
+        rows = names.spark.sql(text)
+    if statement.args.get("by_name"):
+        named = rows.columns
+    elif dynamic:
+        # Values of partition columns that the statement leaves open come after all others.
+        open_last = [name for name in table.schema.names if name not in {*fixed, *dynamic}]
+        named = [*open_last, *dynamic]
+    rows = _aligned(rows, table, named, fixed)
     config = SqlConfig.from_options(table.context.options)
     if not statement.args.get("overwrite"):
         match config.insert_operation:
@@ -56,13 +68,12 @@ def insert(statement: exp.Insert, names: Names) -> Commit | None:
     return table.overwrite(rows)
 
 
-def _fixed_partitions(statement: exp.Insert) -> dict[str, exp.Expr]:
+def _partitions(statement: exp.Insert) -> tuple[dict[str, exp.Expr], list[str]]:
+    """Return the partition columns of PARTITION (...): those with values, and those without."""
     given = statement.this.find(exp.Partition)
-    if given is None:
-        return {}
-    return {
-        each.this.name: each.expression for each in given.expressions if isinstance(each, exp.EQ)
-    }
+    listed = [] if given is None else given.expressions
+    fixed = {each.this.name: each.expression for each in listed if isinstance(each, exp.EQ)}
+    return fixed, [each.name for each in listed if not isinstance(each, exp.EQ)]
 
 
 def _aligned(

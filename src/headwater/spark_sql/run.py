@@ -14,7 +14,7 @@ from sqlglot import exp
 from headwater.errors import InvalidInputError
 from headwater.model.commit import Commit
 from headwater.spark.schemas import frame_schema_of
-from headwater.spark_sql import ddl, dml
+from headwater.spark_sql import alter, ddl, dml
 from headwater.spark_sql.names import Names
 from headwater.spark_sql.procedures import call_procedure
 from headwater.spark_sql.selects import run_select
@@ -44,7 +44,8 @@ def sql(
     """Run one SQL statement on tables of the catalog, or of paths as in headwater.`/path`.
 
     Args:
-        options: Hudi's options, for all tables that the statement names.
+        options: Hudi's options, for all tables that the statement names; those of the session
+            (SET hoodie.some.option = value) count where these say nothing.
 
     Returns:
         The rows of a query or CALL; one row about the commit of a write; no rows for the others.
@@ -53,7 +54,8 @@ def sql(
         InvalidInputError: the statement cannot be parsed; the message has the position.
         Others: see the operation that runs, and Spark's own for what is Spark's.
     """
-    names = Names(spark, {key: str(value) for key, value in (options or {}).items()}, this)
+    given = {key: str(value) for key, value in (options or {}).items()}
+    names = Names(spark, {**_session_options(spark), **given}, this)
     done = _run(_parsed(statement), names)
     if isinstance(done, DataFrame):
         return done
@@ -66,6 +68,15 @@ def sql(
             return _frame(spark, done)
         case _:
             return spark.createDataFrame([], "result string")
+
+
+def _session_options(spark: SparkSession) -> dict[str, str]:
+    """Return Hudi's options that the session has, as SET hoodie.some.option = value gives them."""
+    return {
+        key: value
+        for key, value in spark.conf.getAll.items()
+        if key.startswith(("hoodie.", "headwater."))
+    }
 
 
 def _parsed(statement: str) -> exp.Expr:
@@ -110,7 +121,16 @@ def _run(statement: exp.Expr, names: Names) -> Any:
         case exp.Command() if statement.name.upper() == "CALL":
             return call_procedure(statement.expression.name, names)
         case exp.Command() if statement.name.upper() == "SHOW":
-            return ddl.show_indexes(statement.expression.name, names)
+            text = statement.expression.name
+            if text.upper().startswith("PARTITIONS "):
+                return alter.show_partitions(text, names)
+            return ddl.show_indexes(text, names)
+        case exp.Command() if statement.name.upper() in ("CREATE", "REFRESH"):
+            return ddl.refuse_index(str(statement.args["expression"]))
+        case exp.Alter(kind="TABLE"):
+            return alter.alter(statement, names)
+        case exp.Describe():
+            return alter.describe(statement, names)
         case exp.Query():
             return run_select(statement, names)
         case _:

@@ -17,6 +17,13 @@ from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.spark_sql.names import Names
 
 CHANGES = "hudi_table_changes"
+INSTEAD = {
+    "hudi_query": "use TIMESTAMP AS OF, or hudi_table_changes",
+    "hudi_query_timeline": "use CALL show_timeline('table')",
+    "hudi_filesystem_view": "use t.inspect.files() in Python",
+    "hudi_metadata": "use t.inspect in Python",
+}
+"""Hudi's table functions that are not here, and what is."""
 _CHANGES_TAKES = (
     f"{CHANGES} takes a table, 'latest_state' or 'cdc', a begin time and, if wanted, an end time"
 )
@@ -70,8 +77,10 @@ def _is_of_query(place: exp.Table) -> bool:
 
 def _frame_of(place: exp.Table, names: Names) -> DataFrame | None:
     if isinstance(place.this, exp.Func):
-        is_changes = place.this.name.lower() == CHANGES
-        return _changes(place.this, names) if is_changes else None
+        function = place.this.name.lower()
+        if function in INSTEAD:
+            raise UnsupportedError(f"{function} is not supported: {INSTEAD[function]}")
+        return _changes(place.this, names) if function == CHANGES else None
     version = place.args.get("version")
     path = names.path_of(place)
     if path is None:
