@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hudi import HudiTableBuilder
@@ -29,7 +30,7 @@ from headwater.kernel.layout import METADATA
 MINUTES = float(os.environ.get("HEADWATER_STORE_CHAOS_MINUTES", "0.5"))
 KINDS = (*(str(number) for number in range(job.WRITERS)), "services", "indexes")
 KILL_EVERY_S = 5.0
-FAULTS = (
+FAULTS: tuple[dict[str, Any], ...] = (
     {"action": Action.LOSE, "method": "PUT"},
     {"action": Action.RESET},
     {"action": Action.CUT, "method": "GET"},
@@ -101,7 +102,7 @@ def test_many_writers_on_a_faulty_store(proxy: Proxy, tmp_path: Path) -> None:
     assert _rows_by_hudi_rs(table, tmp_path / "copy") == found
 
 
-def _some(chance: random.Random) -> list[dict[str, object]]:
+def _some(chance: random.Random) -> list[dict[str, Any]]:
     return chance.sample(FAULTS, k=2)
 
 
