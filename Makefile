@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-spark test-spark-newest test-cluster test-long test-more fuzz test-writers test-indexing chaos hudi test-hudi stores test-stores test-all sim sim-long check demo bench bench-hudi docs release clean
+.PHONY: help install java fmt lint types layers test unit test-spark test-spark-newest test-cluster test-long test-more fuzz test-writers test-indexing chaos hudi test-hudi stores test-stores chaos-stores test-all sim sim-long check demo bench bench-hudi docs release clean
 
 # Tests start many processes, which would each compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -97,6 +97,9 @@ stores: ## fetch the object stores that tests run on loopback into a cache outsi
 
 test-stores: install stores ## storage, operations, services and files on servers of S3 and Azure
 	@$(RECORDED) $(PYTEST) -m "" tests/stores
+
+chaos-stores: install stores ## ten minutes of six writers, services and an index build on a faulty S3 server
+	@HEADWATER_STORE_CHAOS_MINUTES=10 $(RECORDED) $(PYTEST) -m "" tests/stores/test_store_chaos.py
 
 test: install java ## all that CI runs; a quarter of an hour on two cores
 	@$(MAKE) $(BESIDE) lint types layers

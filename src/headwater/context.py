@@ -47,6 +47,20 @@ from headwater.seams.storage import Storage
 _LOCKS_OF_THIS_PROCESS = InProcessLocks()
 
 
+class SeenOnce:
+    """A timeline that somebody saw, to be used once."""
+
+    def __init__(self) -> None:
+        self._seen: Timeline | None = None
+
+    def note(self, seen: Timeline | None) -> None:
+        self._seen = seen
+
+    def take(self) -> Timeline | None:
+        seen, self._seen = self._seen, None
+        return seen
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableContext:
     """A table, and everything through which this process works on it. Threads may share it."""
@@ -192,6 +206,11 @@ class TableContext:
             is_guarded=self.plan_config.is_guarded,
             poll_interval_ms=self.plan_config.poll_interval_ms,
         )
+
+    @cached_property
+    def seen_metadata(self) -> SeenOnce:
+        """The metadata table's timeline as the last write saw it, for who looks what is due."""
+        return SeenOnce()
 
     def claim(self) -> Claim:
         """Return a new claim to an attempt, by the heartbeat of the options."""

@@ -52,6 +52,7 @@ class ErrorKind(StrEnum):
     CORRUPT_TIMELINE = "corrupt.timeline"
     STORAGE = "storage"
     STORAGE_DENIED = "storage.denied"
+    STORAGE_FULL = "storage.full"
     INTERNAL = "internal"
     CORRUPT_LOG = "corrupt.log"
     CORRUPT_BASE_FILE = "corrupt.base_file"

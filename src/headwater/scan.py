@@ -135,9 +135,11 @@ class Scan:
     @cached_property
     def _view(self) -> IndexedView:
         given = self.request.as_of
-        return view_of(
+        view = view_of(
             self.context, as_of=None if given is None else find_as_of(self.context, given)
         )
+        view.load_ahead()
+        return view
 
     @cached_property
     def _plan(self) -> SnapshotPlan:

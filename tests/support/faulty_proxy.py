@@ -19,6 +19,11 @@ from enum import Enum, auto
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 
 
+LATE_S = 0.5
+STALL_S = 3.0
+"""Longer than clients of these tests wait for an answer."""
+
+
 class Action(Enum):
     """What becomes of a request."""
 
@@ -26,6 +31,9 @@ class Action(Enum):
     LOSE = auto()  # It comes through, and nobody hears of it.
     RESET = auto()  # It does not come through, and nobody hears of it.
     CUT = auto()  # It comes through; half of the answer does.
+    DENY = auto()  # It comes through, and is answered with a status as if it had not.
+    LATE = auto()  # It is answered with a status, and comes through a moment later.
+    STALL = auto()  # It comes through, and is answered when nobody waits for it any more.
 
 
 @dataclass
@@ -102,9 +110,18 @@ def faulty_proxy(upstream_port: int) -> Iterator[Proxy]:
                 text = f"<Error><Code>{fault.code}</Code></Error>".encode()
                 self.answer(fault.status, {}, text)
                 return
-            status, headers, data = self.forward(body)
-            if action is Action.LOSE:
+            if fault and action is Action.LATE:
+                later = threading.Timer(LATE_S, self.forward, (body,))
+                later.daemon = True
+                later.start()
+            status, headers, data = (0, {}, b"") if action is Action.LATE else self.forward(body)
+            if action is Action.STALL:
+                time.sleep(STALL_S)
+            if action in (Action.LOSE, Action.STALL):
                 self.close_connection = True
+                return
+            if fault and action in (Action.DENY, Action.LATE):
+                self.answer(fault.status, {}, f"<Error><Code>{fault.code}</Code></Error>".encode())
                 return
             self.answer(status, headers, data, cut=action is Action.CUT)
 

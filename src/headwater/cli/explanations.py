@@ -248,6 +248,12 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "The store refused the credentials, or the folder may not be written to.",
         "Check credentials and permissions; `headwater doctor PATH` tries them.",
     ),
+    ErrorKind.STORAGE_FULL: Explanation(
+        "The disk is full, a quota is used up, or no more files may be opened. Nothing of the "
+        "write is visible, and no lock is left behind for this process.",
+        "Free some space or raise the limit, then run the job again; `headwater service clean` "
+        "deletes files that nobody needs.",
+    ),
     ErrorKind.MARKER_SERVICE: Explanation(
         "A task could not reach the marker service in the driver, or that could not store markers.",
         "If the driver is gone, write again; else let executors reach its port, or use "

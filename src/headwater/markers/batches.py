@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from headwater.config.markers import MarkerType
 from headwater.errors import (
@@ -30,7 +30,7 @@ from headwater.errors import (
     StorageError,
 )
 from headwater.kernel.layout import marker_folder
-from headwater.kernel.txn.markers import Marker, delete_unlisted, marker_name, parse_marker
+from headwater.kernel.txn.markers import Marker, marker_name, parse_marker
 from headwater.markers.bloom_markers import NewFilter, no_filter
 from headwater.markers.data_path import check_data_path
 from headwater.model.instant import InstantTime
@@ -96,7 +96,10 @@ def load_every_marker(storage: Storage, time: InstantTime) -> list[Marker]:
         CorruptTableError: kind CORRUPT_MARKERS, if a file is damaged or of an unknown kind.
         StorageError: storage failed.
     """
-    names = _names(storage, time)
+    return _every_marker(storage, time, _names(storage, time))
+
+
+def _every_marker(storage: Storage, time: InstantTime, names: set[str]) -> list[Marker]:
     if _TYPE in names:
         _check_type(_read(storage, marker_type_path(time)), marker_type_path(time))
     found = _direct_markers(names)
@@ -123,17 +126,14 @@ def load_readable_markers(storage: Storage, time: InstantTime) -> list[Marker]:
     return sorted(found)
 
 
-def delete_unlisted_files(storage: Storage, time: InstantTime, listed: Collection[str]) -> int:
-    """Delete the files of `time` that its commit does not list, whatever the kind of its markers.
-
-    Called right before the commit, so that readers which go by names alone see none of them.
-
-    Returns:
-        How many there were.
+def load_markers_and_files(storage: Storage, time: InstantTime) -> tuple[list[Marker], list[str]]:
+    """Do as `load_every_marker`, and return the paths of the files of markers too.
 
     Raises: see `load_every_marker`.
     """
-    return delete_unlisted(storage, load_every_marker(storage, time), listed)
+    names = _names(storage, time)
+    files = [f"{marker_folder(time)}/{name}" for name in sorted(names)]
+    return _every_marker(storage, time, names), files
 
 
 def put_marker_type(storage: Storage, time: InstantTime) -> None:

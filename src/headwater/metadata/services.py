@@ -130,11 +130,16 @@ def metadata_services(table: TableContext) -> MetadataServices:
     )
 
 
-def run_metadata_services(upkeep: MetadataServices) -> Instant | None:
+def run_metadata_services(upkeep: MetadataServices, seen: Timeline | None = None) -> Instant | None:
     """Do what is due; return the compaction that this call completed, if it did.
+
+    `seen` is the metadata table's timeline as it was before the one commit that this call is for.
+    If nothing is due by it, nothing more is looked at: who commits meanwhile looks as well.
 
     Never raises for what it could not do: that is logged, and done by a later call.
     """
+    if seen is not None and not _is_due(upkeep, seen, commits_since=1):
+        return None
     try:
         return _run(upkeep)
     except ConflictError as conflict:
@@ -155,6 +160,12 @@ def compact_metadata_table(upkeep: MetadataServices) -> Instant | None:
         CorruptTableError: kind CORRUPT_METADATA_TABLE; a file is missing or damaged.
     """
     return _run(replace(upkeep, commits=0))
+
+
+def _is_due(upkeep: MetadataServices, own: Timeline, commits_since: int) -> bool:
+    if any(instant.action is Action.COMPACTION for instant in own.pending):
+        return True
+    return commits_since_compaction(own) + commits_since >= max(upkeep.commits, 1)
 
 
 def _run(upkeep: MetadataServices) -> Instant | None:

@@ -75,7 +75,7 @@ from headwater.model.files import BaseFile, DataFile, attempt_of, parse_data_fil
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.seams.cached import cached_property
 from headwater.seams.prefetched_storage import PrefetchedStorage
-from headwater.seams.storage import Storage
+from headwater.seams.storage import ObjectInfo, Storage
 from headwater.seams.sub_storage import SubStorage
 
 METADATA_TABLE_TIMELINE = f"{HOODIE}/timeline"
@@ -126,6 +126,16 @@ def load_own_timeline(storage: Storage) -> Timeline:
         return load_active(inside, METADATA_TABLE_TIMELINE)
 
 
+def list_own_files(storage: Storage, partition: str) -> list[DataFile]:
+    """Return all files of a partition of the metadata table inside a data table."""
+    return _data_files(SubStorage(storage, METADATA).list_tree(partition))
+
+
+def _data_files(infos: Iterable[ObjectInfo]) -> list[DataFile]:
+    parsed = (parse_data_file(info.path, info.size_bytes) for info in infos)
+    return [file for file in parsed if file is not None]
+
+
 def _small_files(slices: Iterable[MetadataSlice]) -> list[str]:
     files = (file for one in slices for file in (one.base, *one.logs) if file is not None)
     return [file.path for file in files if file.size_bytes <= WHOLE_FILE_BYTES_MAX]
@@ -144,7 +154,9 @@ class MetadataTable:
         timeline: Timeline,
         own_timeline: Timeline,
         history: HistoryTimeline | None = None,
+        files: Mapping[str, list[DataFile]] | None = None,
     ) -> None:
+        """`files` are those of partitions that were listed after the data table's timeline."""
         self._data_storage = storage
         self._storage: Storage = SubStorage(storage, METADATA)
         self._config = config
@@ -153,7 +165,7 @@ class MetadataTable:
         self._own_timeline = own_timeline
         self._own_history = HistoryTimeline(self._storage, METADATA_TABLE_HISTORY)
         self._completion_times: dict[InstantTime, InstantTime | None] = {}
-        self._files: dict[str, list[DataFile]] = {}
+        self._files: dict[str, list[DataFile]] = dict(files or {})
         self._partitions: dict[str, _Partition] = {}
         self._base_files: dict[str, HFile] = {}
         self._logged: dict[tuple[str, str], list[MetadataRecords]] = {}
@@ -251,9 +263,7 @@ class MetadataTable:
         """Return all files of a partition, whether they count or not."""
         files = self._files.get(partition)
         if files is None:
-            infos = self._storage.list_tree(partition)
-            parsed = (parse_data_file(info.path, info.size_bytes) for info in infos)
-            files = self._files[partition] = [file for file in parsed if file is not None]
+            files = self._files[partition] = _data_files(self._storage.list_tree(partition))
         return files
 
     def unfolded_completion_times(self, partition: str) -> Iterator[InstantTime]:

@@ -96,7 +96,8 @@ class MetadataUpdate:
             seen: the partitions that there seem to be now.
             begin: reads what the indexes are now; asked once for each preparation.
             load_in_use: reads from table config which of them are in use; None stands for all.
-            timeline: the data table's, if it was listed right before.
+            timeline: the data table's, if it was listed before. Whatever comes later is noticed
+                in the transaction, so it may be as old as the write.
         """
         self._storage = storage
         self._layout = layout
@@ -107,6 +108,7 @@ class MetadataUpdate:
         self._load_in_use = load_in_use
         self._timeline = timeline
         self._paths: set[str] = set()
+        self._ahead: MetadataCommit | None = None
 
     @property
     def seen(self) -> frozenset[str]:
@@ -115,6 +117,14 @@ class MetadataUpdate:
     def take_over(self, earlier: MetadataUpdate) -> None:
         """Take back what an earlier update of the same attempt wrote and this one does not."""
         self._paths |= earlier._paths
+
+    def prepare_ahead(self) -> None:
+        """Prepare now what `prepare` is first asked for, if nothing but the files is indexed.
+
+        Raises: as `prepare`.
+        """
+        if self._seen == {FILES}:
+            self._ahead = self.prepare(self._seen)
 
     def prepare(self, partitions: frozenset[str]) -> MetadataCommit:
         """Write the logs for these partitions, and take back what an earlier call wrote for others.
@@ -126,6 +136,9 @@ class MetadataUpdate:
             StorageError: storage did not take a log.
             HeadwaterError: whatever the deriving raised.
         """
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.partitions == partitions:
+            return ahead
         if not partitions:
             self._delete_except(())
             return MetadataCommit(partitions)

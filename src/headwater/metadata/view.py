@@ -15,7 +15,7 @@ needs would be missing in silence. That is told in the log, once a view.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from headwater.config.table import TableConfig
 from headwater.config.table_options import TableType
@@ -32,7 +32,8 @@ from headwater.kernel.view.table_view import TableView, ViewStart, load_view_sta
 from headwater.metadata.files_partition import MetadataFiles
 from headwater.metadata.indexed_files import IndexedFiles
 from headwater.metadata.partition_kinds import PartitionKind
-from headwater.metadata.table import MetadataTable, load_own_timeline
+from headwater.metadata.table import MetadataTable, list_own_files, load_own_timeline
+from headwater.model.files import DataFile
 from headwater.model.instant import InstantTime
 from headwater.seams.cached import cached_property
 from headwater.seams.storage import Storage, both_at_once
@@ -45,6 +46,7 @@ def view_of(
     *,
     as_of: InstantTime | None = None,
     contents: TimelineContents | None = None,
+    timeline: Timeline | None = None,
 ) -> IndexedView:
     """Return what a table holds now, or held as of a time, by its indexes unless they are off.
 
@@ -55,6 +57,7 @@ def view_of(
         table.config,
         as_of=as_of,
         contents=contents,
+        timeline=timeline,
         uses_indexes=table.metadata_config.is_enabled,
     )
 
@@ -65,19 +68,21 @@ def load_view(
     *,
     as_of: InstantTime | None = None,
     contents: TimelineContents | None = None,
+    timeline: Timeline | None = None,
     uses_indexes: bool = True,
 ) -> IndexedView:
     """List the active timeline and return the view of now, or as of a completion time, inclusive.
 
     Commits and data files are read when they are asked for. `contents` may be shared by the views
-    of one table, so that no commit is read twice. Without `uses_indexes` storage is listed.
+    of one table, so that no commit is read twice. `timeline` saves the listing to who has just made
+    it. Without `uses_indexes` storage is listed.
 
     Raises:
         NotFoundError: kind BEFORE_FIRST_INSTANT or OUTSIDE_RETENTION; the table cannot be read as
             of that time.
         CorruptTableError: the timeline breaks the format.
     """
-    start = load_view_start(storage, config, as_of=as_of, contents=contents)
+    start = load_view_start(storage, config, as_of=as_of, contents=contents, timeline=timeline)
     indexes = _Indexes(storage, config, start) if uses_indexes else None
     return IndexedView(config, start, indexes, start.listed_files(storage))
 
@@ -91,6 +96,21 @@ class IndexedView(TableView):
         source = listed if indexes is None else _IndexElseListing(indexes, start, config, listed)
         super().__init__(config, start, source)
         self._indexes = indexes
+
+    def load_ahead(self) -> None:
+        """Load what every use of the view begins with, all at once, if storage is far away."""
+        if self._indexes is not None:
+            self._indexes.load_beside(self.avro_schema)
+
+    @property
+    def config_of_now(self) -> TableConfig | None:
+        """The table's config as it was when its indexes were opened; None if they were not."""
+        return None if self._indexes is None else self._indexes.config_of_now
+
+    @property
+    def metadata_timeline(self) -> Timeline | None:
+        """The timeline of the metadata table, if it was opened."""
+        return None if self._indexes is None else self._indexes.own_timeline
 
     @property
     def metadata_table(self) -> MetadataTable | None:
@@ -139,6 +159,8 @@ class _Indexes:
         self._config = config
         self._start = start
         self._is_trusted = True
+        self.config_of_now: TableConfig | None = None
+        self.own_timeline: Timeline | None = None
 
     @property
     def table(self) -> MetadataTable | None:
@@ -159,11 +181,14 @@ class _Indexes:
         if PartitionKind.FILES not in self._config.metadata_partitions:
             return None
         try:
-            config, own = self._load_both()
+            config, own, files = self._load_all()
+            self.config_of_now, self.own_timeline = config, own
             if PartitionKind.FILES not in config.metadata_partitions:
                 return None
             timeline, history = self._start.timeline, self._start.reader.history
-            table = MetadataTable(self._storage, config, timeline, own, history)
+            table = MetadataTable(
+                self._storage, config, timeline, own, history, {PartitionKind.FILES: files}
+            )
             reason = table.is_behind or self._what_is_ahead(table)
         except (NotFoundError, CorruptTableError) as error:
             self.distrust(error)
@@ -172,12 +197,30 @@ class _Indexes:
             self.distrust(reason)
         return table
 
-    def _load_both(self) -> tuple[TableConfig, Timeline]:
-        """Load the config of now and the timeline of the metadata table."""
-        storage = self._storage
-        return both_at_once(storage, self._config_of_now, lambda: load_own_timeline(storage))
+    def load_beside(self, load: Callable[[], object]) -> None:
+        """Open the metadata table at the same time as something else is loaded."""
+        if self._storage.is_distant:
+            both_at_once(self._storage, load, lambda: self._opened)
 
-    def _config_of_now(self) -> TableConfig:
+    def _load_all(self) -> tuple[TableConfig, Timeline, list[DataFile]]:
+        """Load the config of now, the timeline of the metadata table and its list of files.
+
+        In any order: they come after the timeline of the data table, and what that shows as
+        completed was told to the metadata table before.
+        """
+        storage = self._storage
+        config, (own, files) = both_at_once(
+            storage,
+            self._load_config,
+            lambda: both_at_once(
+                storage,
+                lambda: load_own_timeline(storage),
+                lambda: list_own_files(storage, PartitionKind.FILES),
+            ),
+        )
+        return config, own, files
+
+    def _load_config(self) -> TableConfig:
         properties = parse_properties(self._storage.read(PROPERTIES), path=PROPERTIES)
         check_table_checksum(properties, path=PROPERTIES)
         return TableConfig.from_properties(properties, path=PROPERTIES)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.errors import ErrorKind, UnsupportedError
 from headwater.format.avro.schema import parse_avro_schema
-from headwater.kernel.timeline.active import load_active
+from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.metadata_commit import index_partitions_of, load_planned
 from headwater.kernel.view.commits import CompletedCommit
@@ -24,6 +25,13 @@ from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import DataFile
 from headwater.model.instant import Action, Instant, State
 from headwater.seams.storage import both_at_once
+
+
+class SeenTable(NamedTuple):
+    """What was loaded of a table at about one moment."""
+
+    timeline: Timeline
+    config: TableConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +48,29 @@ class MetadataWriter:
         inputs: Inputs,
         *,
         has_seen_all: bool = True,
+        seen: SeenTable | None = None,
     ) -> MetadataUpdate:
-        """Return what a write, compaction or clustering tells the indexes; see `TableChange`."""
+        """Return what a write, compaction or clustering tells the indexes; see `TableChange`.
+
+        `seen` is what the attempt has seen of the table before, if that will do for the first try.
+        """
         instant = Instant(attempt.instant, action, State.INFLIGHT)
         change = change_of_commit(instant, metadata, inputs, has_seen_all=has_seen_all)
-        return self._update(attempt, change, CompletedCommit(instant, metadata).schema)
+        return self._update(attempt, change, CompletedCommit(instant, metadata).schema, seen)
 
     def of_clean(self, attempt: Attempt, deleted: Iterable[DataFile]) -> MetadataUpdate:
         """Return what a clean that deletes these files tells the indexes."""
         return self._update(attempt, change_of_clean(attempt.instant, deleted), None)
 
-    def _update(self, attempt: Attempt, change: TableChange, schema: str | None) -> MetadataUpdate:
+    def _update(
+        self,
+        attempt: Attempt,
+        change: TableChange,
+        schema: str | None,
+        seen: SeenTable | None = None,
+    ) -> MetadataUpdate:
         storage, layout = self.table.storage, self.table.layout
-        timeline, config = both_at_once(
+        timeline, config = seen or both_at_once(
             storage, lambda: load_active(storage, layout.timeline), self.table.load_config
         )
         return MetadataUpdate(

@@ -20,7 +20,7 @@ timeline will tell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -43,7 +43,6 @@ from headwater.kernel.txn.cancel_overlapped import cancel_overlapped
 from headwater.kernel.txn.changes import change_of, load_changes
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
 from headwater.kernel.txn.key_conflicts import KeyCheck
-from headwater.kernel.txn.metadata_commit import IndexUpdate
 from headwater.kernel.txn.rollback import rollback_own_write
 from headwater.kernel.txn.writes import (
     CommittedWrite,
@@ -57,7 +56,7 @@ from headwater.markers.running import RunningMarkerService
 from headwater.metadata.table_change import Inputs, LateInputs
 from headwater.metadata.update import MetadataUpdate
 from headwater.metadata.view import IndexedView, load_view, view_of
-from headwater.metadata.writer import MetadataWriter
+from headwater.metadata.writer import MetadataWriter, SeenTable
 from headwater.model.commit import Commit
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import BaseFile
@@ -82,7 +81,9 @@ from headwater.operations.request import (
 )
 from headwater.operations.routing.route import group_route
 from headwater.operations.tasks.execute import execute_write
+from headwater.operations.view_ahead import ViewAhead
 from headwater.operations.write_markers import WriteMarkers, start_service
+from headwater.seams.storage import both_at_once
 
 _COMPARED_BEFORE_LOCK = 2
 """How often keys that others brought meanwhile are compared before the lock is kept for it."""
@@ -194,6 +195,7 @@ def start_write(
     check_meaningful(rule)
     if request.is_partial:
         check_partial_write(config, rule, table.write_config)
+    ahead = ViewAhead(table)
     inflight = start_inflight_write(
         components,
         table.txn,
@@ -201,11 +203,12 @@ def start_write(
         table.claim(),
         encode_record(CommitMetadata(operation_type=request.operation)),
         is_single_writer=table.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER,
-        on_dead=table.rollbacks.roll_back,
+        on_dead=ahead.roll_back,
+        beside=ahead.load,
     )
     service: RunningMarkerService | None = None
     try:
-        view = view_of(table)
+        view = ahead.view or view_of(table)
         plan, rows, touched = prepare_write(table, request, inflight, view, held)
         # Rows that were made of the table's must not be appended to what they have not seen.
         is_rebased = redoes and plan.appends_blindly and not request.reads_table
@@ -291,6 +294,7 @@ class RunningWrite:
         self._view = view
         self._checked: ConflictCheck | None = None
         self._update: MetadataUpdate | None = None
+        self._ahead: MetadataUpdate | None = None
 
     @property
     def plan(self) -> WritePlan:
@@ -316,16 +320,35 @@ class RunningWrite:
 
         Raises: see `run_write`.
         """
-        if self._planned.request.columns is not None:
-            self._markers.settle({stat.path for stat in stats if stat.path is not None})
+        metadata = commit_metadata(self._planned, stats, extra_metadata or {})
+        self._settle(metadata, {stat.path for stat in stats if stat.path is not None})
         try:
             done = self._complete_with(stats, extra_metadata or {})
         except CommitUnknownError:
             self._markers.close()
             raise
-        self._markers.forget()
         self._markers.close()
+        seen = None if self._view is None else self._view.metadata_timeline
+        self._table.seen_metadata.note(seen)
         return commit_of(done, stats)
+
+    def _settle(self, metadata: CommitMetadata, listed: Collection[str]) -> None:
+        """Delete the files of tasks that are not listed; tell the indexes meanwhile if it pays."""
+        storage = self._table.storage
+        settle = partial(self._markers.settle, listed)
+        if self._planned.request.columns is None:
+            return
+        if storage.is_distant and self._seen_table() is not None:
+            update = self._index_update(metadata)
+            both_at_once(storage, settle, update.prepare_ahead)
+            self._ahead = update
+        else:
+            settle()
+
+    def _seen_table(self) -> SeenTable | None:
+        """What the view of this write says of the table, for a first try to tell its indexes."""
+        config = None if self._view is None else self._view.config_of_now
+        return None if config is None else SeenTable(self.view.timeline, config)
 
     def redo(self, rows: Rows | None, stats: Sequence[WriteStat]) -> Redo | None:
         """Write again what was lost in, on the table as it is now; see `redo`.
@@ -382,18 +405,24 @@ class RunningWrite:
             tried += 1
             with self._table.txn.hold() if tried > _COMPARED_BEFORE_LOCK else nullcontext():
                 check = self._conflict_check(metadata)
-                update = self._index_update(metadata)
+                update, self._ahead = self._ahead or self._index_update(metadata), None
                 try:
-                    return self._inflight.commit(encode_record(metadata), check, update)
+                    return self._inflight.commit(
+                        encode_record(metadata), check, update, self._markers.forget
+                    )
                 except ConflictError as conflict:
                     if conflict.kind is not ErrorKind.KEYS_NOT_COMPARED:
                         raise
 
-    def _index_update(self, metadata: CommitMetadata) -> IndexUpdate:
+    def _index_update(self, metadata: CommitMetadata) -> MetadataUpdate:
         action = action_of(self._table.config, self.plan.operation)
         written = Completed(Instant(self.plan.instant_time, action, State.INFLIGHT), metadata)
         update = MetadataWriter(self._table).of_commit(
-            self._planned.attempt, action, metadata, LateInputs(partial(self._inputs, written))
+            self._planned.attempt,
+            action,
+            metadata,
+            LateInputs(partial(self._inputs, written)),
+            seen=self._seen_table() if self._update is None else None,
         )
         if self._update is not None:
             update.take_over(self._update)

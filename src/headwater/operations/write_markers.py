@@ -12,8 +12,8 @@ from collections.abc import Collection
 from headwater.config.detection import DetectionConfig
 from headwater.config.markers import MarkerConfig, MarkerType
 from headwater.errors import StorageError
-from headwater.kernel.txn.markers import delete_markers
-from headwater.markers.batches import delete_unlisted_files
+from headwater.kernel.txn.markers import delete_markers, delete_unlisted
+from headwater.markers.batches import load_markers_and_files
 from headwater.markers.checker import MarkerChecker
 from headwater.markers.detection import Detection
 from headwater.markers.running import RunningMarkerService, start_marker_service
@@ -39,6 +39,7 @@ class WriteMarkers:
         self._time = time
         self._has_detection = has_detection
         self._service = service
+        self._files: list[str] | None = None
 
     def settle(self, listed: Collection[str]) -> None:
         """Take no marker any more, and delete the announced files that no task lists.
@@ -49,11 +50,16 @@ class WriteMarkers:
         """
         if self._service is not None:
             self._service.seal()
-        delete_unlisted_files(self._storage, self._time, listed)
+        markers, self._files = load_markers_and_files(self._storage, self._time)
+        delete_unlisted(self._storage, markers, listed)
 
     def forget(self) -> None:
         """Delete the markers of an instant that is committed."""
         try:
+            if self._files is not None and not self._has_detection:
+                # No task may make any since they were settled; clean finds those of one that does.
+                self._storage.delete_many(self._files)
+                return
             delete_markers(self._storage, self._time, had_detection=self._has_detection)
         except StorageError as error:
             # The commit stands; clean sweeps markers of instants that have ended.

@@ -11,6 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
+from headwater.seams.given_up import GivenUp
+
 _PROC = Path("/proc")
 _BOOT_ID = _PROC / "sys/kernel/random/boot_id"
 _NAMESPACES = _PROC / "self/ns"
@@ -49,6 +51,15 @@ class Ids(Protocol):
     def is_gone(self, owner: Owner) -> bool:
         """Whether that process has certainly ended; False where this one cannot tell."""
         ...
+
+    @property
+    def given_up(self) -> GivenUp:
+        """What this process has given up, whatever storage says of it."""
+        ...
+
+
+_GIVEN_UP = GivenUp()
+"""One for the process: a table that is opened again knows what was left behind before."""
 
 
 class _Forks:
@@ -130,6 +141,10 @@ class SystemIds:
             process_space=space,
             started=started,
         )
+
+    @property
+    def given_up(self) -> GivenUp:
+        return _GIVEN_UP
 
     def new_uuid(self) -> str:
         return str(uuid.uuid4())

@@ -89,10 +89,12 @@ _LASTING = {
     errno.EISDIR: "A folder stands where the object would be; remove or rename it",
     errno.ENAMETOOLONG: "The file system cannot keep a name this long; choose a shorter one",
 }
-_PASSING = {
+_FULL = {
     errno.ENOSPC: "The disk is full; free some space and try again",
     errno.EDQUOT: "The disk quota is used up; free some space and try again",
+    errno.EFBIG: "This process may not write files of that size; raise its limit and try again",
     errno.EMFILE: "This process has too many open files; raise its limit and try again",
+    errno.ENFILE: "The system has too many open files; close some and try again",
 }
 
 
@@ -434,7 +436,9 @@ class LocalStorage:
             )
         if error.errno in _LASTING:
             return StorageError(f"{what}. {_LASTING[error.errno]}", retry=Retry.NEVER)
-        return StorageError(f"{what}. {_PASSING.get(error.errno or 0, 'Try again')}")
+        if error.errno in _FULL:
+            return StorageError(f"{what}. {_FULL[error.errno]}", kind=ErrorKind.STORAGE_FULL)
+        return StorageError(f"{what}. Try again")
 
 
 def _list_standing_still(folder: int) -> _Entries | None:

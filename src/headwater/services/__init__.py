@@ -246,14 +246,19 @@ class Services:
         """
         self._check_writable()
         config = CleanConfig.from_options(self._table.options)
-        finish_restores(self._table)
-        rollback_failed_writes(self._table.rollbacks, self._table.txn.watch)
-        rollback_removable_plans(self._table.rollbacks)
-        cancel_and_abort_by_policy(self._table.cancellations)
+        # One look for all of them. Whatever one of them does, the others find out under the lock.
+        timeline, rollbacks = self._table.load_timeline(), self._table.rollbacks
+        finish_restores(self._table, timeline)
+        rollback_failed_writes(rollbacks, self._table.txn.watch, timeline=timeline)
+        rollback_removable_plans(rollbacks, timeline)
+        cancel_and_abort_by_policy(self._table.cancellations, timeline)
         done = run_clean(self._table, config)
         sweep_leftovers(self._table, load_every_marker)
-        self._indexes.finish()
-        rebuild_indexes(self._table, self._indexes)
+        found = self._table.load_config()
+        if found.metadata_partitions_inflight:
+            self._indexes.finish()
+        if found.indexes_to_rebuild:
+            rebuild_indexes(self._table, self._indexes)
         self._keep_metadata_table()
         return done
 
@@ -396,7 +401,7 @@ class Services:
         """Compact, clean and archive the metadata table, as far as it is due."""
         if not self._table.config.metadata_partitions:
             return
-        run_metadata_services(metadata_services(self._table))
+        run_metadata_services(metadata_services(self._table), self._table.seen_metadata.take())
 
     def _check_writable(self) -> None:
         self._table.config.check_writable(self._table.storage.uri)

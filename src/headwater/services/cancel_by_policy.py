@@ -34,14 +34,19 @@ class CancelledByPolicy:
     """Cancelled plans that somebody is at work on."""
 
 
-def cancel_and_abort_by_policy(cancellations: Cancellations) -> CancelledByPolicy:
+def cancel_and_abort_by_policy(
+    cancellations: Cancellations, timeline: Timeline | None = None
+) -> CancelledByPolicy:
     """Cancel plans that are due, and abort all that are cancelled.
+
+    `timeline` is the table's, if it was listed before.
 
     Raises: see `Cancellations.request` and `Cancellations.abort`; the other plans are cancelled and
         aborted all the same.
     """
     storage, layout = cancellations.components.storage, cancellations.layout
-    timeline = load_active(storage, layout.timeline)
+    if timeline is None:
+        timeline = load_active(storage, layout.timeline)
     plans = [plan for plan in timeline.pending if plan.action is Action.CLUSTERING]
     waiting = load_cancelled(storage) if plans else frozenset()
     errors: list[HeadwaterError] = []
@@ -66,7 +71,9 @@ def cancel_and_abort_by_policy(cancellations: Cancellations) -> CancelledByPolic
             elif error.kind is not ErrorKind.INSTANT_NOT_FOUND:
                 log.warning("cancelled plan not aborted instant=%s error=%s", time, error)
                 errors.append(error)
-    cancellations.sweep_aborted()
+    if aborted:
+        timeline = load_active(storage, layout.timeline)
+    cancellations.sweep_aborted(timeline)
     if errors:
         raise errors[0]
     return CancelledByPolicy(cancelled=tuple(cancelled), aborted=tuple(aborted), left=tuple(left))

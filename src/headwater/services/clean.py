@@ -367,7 +367,8 @@ def run_clean(
     """
     engine = engine or InlineEngine()
     done = []
-    for pending in _pending_cleans(table.load_timeline()):
+    timeline = table.load_timeline()
+    for pending in _pending_cleans(timeline):
         if not table.is_ours(pending):
             log.info("clean of another engine left alone instant=%s", pending.requested_time)
             continue
@@ -378,20 +379,24 @@ def run_clean(
                 raise
             log.info("clean left to another process instant=%s", pending.requested_time)
             return done
-    started = _schedule(table, config)
-    if started is not None:
-        done.append(_execute(table, engine, started))
+    scheduled = _schedule(table, config, None if done else timeline)
+    if scheduled is not None:
+        done.append(_execute(table, engine, *scheduled))
     return done
 
 
-def _schedule(table: TableContext, config: CleanConfig) -> Started | None:
+def _schedule(
+    table: TableContext, config: CleanConfig, timeline: Timeline | None
+) -> tuple[Started, CleanerPlan] | None:
+    """Plan a clean, at first on a timeline that was listed before, and request it."""
     for _ in range(_PLANS_MAX):
-        planned = _plan(table, config)
+        planned = _plan(table, config, timeline)
+        timeline = None
         if planned is None:
             return None
         started = _request(table, *planned)
         if started is not None:
-            return started
+            return started, planned[1]
         log.info("clean is planned again, for something came in between")
     raise ConflictError(
         f"Savepoints, rollbacks or other cleans came in between each of {_PLANS_MAX} plans of a "
@@ -405,8 +410,10 @@ def _request(table: TableContext, planned_on: Timeline, plan: CleanerPlan) -> St
     return run_claiming(table.txn, lambda: RequestClean(content, planned_on, table.claim()))
 
 
-def _plan(table: TableContext, config: CleanConfig) -> tuple[Timeline, CleanerPlan] | None:
-    view = load_view(table.storage, table.config)
+def _plan(
+    table: TableContext, config: CleanConfig, timeline: Timeline | None
+) -> tuple[Timeline, CleanerPlan] | None:
+    view = load_view(table.storage, table.config, timeline=timeline)
     undoing = pending_undoing(view.timeline)
     if undoing:
         # What is undone brings older file slices back, which must not be taken for obsolete.
@@ -445,8 +452,11 @@ def _resume(table: TableContext, engine: Engine, clean: Instant) -> CleanResult:
     return _result(done, work)
 
 
-def _execute(table: TableContext, engine: Engine, started: Started) -> CleanResult:
-    work = _work(table, engine, started.instant)
+def _execute(
+    table: TableContext, engine: Engine, started: Started, plan: CleanerPlan
+) -> CleanResult:
+    path = instant_path(table.layout.timeline, started.instant, State.REQUESTED)
+    work = _Deletions(table=table, engine=engine, plan=plan, path=path)
     done = run_started(table.components, table.txn, started, work, update=work.index_update)
     return _result(done, work)
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import assert_never
 
 from headwater.arrow.meta_columns import replace_file_name
@@ -36,6 +35,7 @@ from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
 from headwater.model.plans import CompactionOperation, CompactionPlan
+from headwater.seams.storage import both_at_once
 from headwater.services.rewrite import (
     RewriteWork,
     Rewritten,
@@ -245,6 +245,12 @@ def run_compaction(
 
     Raises: see `rewrite.run_next`.
     """
+
+    def execute(plan: Started | InstantTime) -> Rewritten:
+        execution = _Execution(table)
+        work = RewriteWork(table.storage, execution.run)
+        return run(table, Action.COMPACTION, work, plan, execution.inputs)
+
     return run_next(
         table,
         Action.COMPACTION,
@@ -252,9 +258,7 @@ def run_compaction(
         lambda: schedule_compaction(
             table, config, only_if_due=only_if_due, is_executed_later=False
         ),
-        lambda plan: run(
-            table, Action.COMPACTION, _work(table), plan, partial(_load_inputs, table)
-        ),
+        execute,
     )
 
 
@@ -262,36 +266,46 @@ def _is_due(table: TableContext, view: TableView, config: CompactionConfig) -> b
     return is_compaction_due(view.commits, view.timeline.pending, config, table.now())
 
 
-def _work(table: TableContext) -> RewriteWork:
-    return RewriteWork(table.storage, partial(_execute, table))
+class _Execution:
+    """One execution of a plan, which is read once."""
 
+    def __init__(self, table: TableContext) -> None:
+        self._table = table
+        self._plan: CompactionPlan | None = None
 
-def _load_inputs(table: TableContext, time: InstantTime) -> Inputs:
-    plan = load_compaction_plan(table, time, Action.COMPACTION)
-    slices = map(slice_of_operation, plan.operations or ())
-    return {one.group: tuple(one.files()) for one in slices}
+    def inputs(self, time: InstantTime) -> Inputs:
+        """Return the file groups that get a new base file, with what they held."""
+        slices = map(slice_of_operation, self._load_plan(time).operations or ())
+        return {one.group: tuple(one.files()) for one in slices}
 
-
-def _execute(table: TableContext, attempt: Attempt, poll: Poll) -> CommitMetadata:
-    plan = load_compaction_plan(table, attempt.instant, Action.COMPACTION)
-    view = view_of(table)
-    job = rewrite_job(table, view, attempt)
-    tasks = []
-    for operation in plan.operations or ():
-        one = slice_of_operation(operation)
-        tasks.append(
-            CompactionTask(
-                job=job,
-                slice=one,
-                log_bytes=int((operation.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)),
-                is_small=(operation.metrics or {}).get("TOTAL_IO_READ_MB", _LARGE_MB) < _LARGE_MB,
-            )
+    def run(self, attempt: Attempt, poll: Poll) -> CommitMetadata:
+        table = self._table
+        plan, view = both_at_once(
+            table.storage, lambda: self._load_plan(attempt.instant), lambda: view_of(table)
         )
-    engine = table.engine_for(planned_bytes(one.metrics for one in plan.operations or ()))
-    found = engine.run(execute_compaction_task, tasks, poll=poll)
-    return CommitMetadata(
-        partition_to_write_stats=by_partition(stat for stats in found for stat in stats),
-        compacted=True,
-        extra_metadata=commit_extra(job, attempt),
-        operation_type=_COMPACT,
-    )
+        job = rewrite_job(table, view, attempt)
+        tasks = []
+        for operation in plan.operations or ():
+            one = slice_of_operation(operation)
+            tasks.append(
+                CompactionTask(
+                    job=job,
+                    slice=one,
+                    log_bytes=int((operation.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)),
+                    is_small=(operation.metrics or {}).get("TOTAL_IO_READ_MB", _LARGE_MB)
+                    < _LARGE_MB,
+                )
+            )
+        engine = table.engine_for(planned_bytes(one.metrics for one in plan.operations or ()))
+        found = engine.run(execute_compaction_task, tasks, poll=poll)
+        return CommitMetadata(
+            partition_to_write_stats=by_partition(stat for stats in found for stat in stats),
+            compacted=True,
+            extra_metadata=commit_extra(job, attempt),
+            operation_type=_COMPACT,
+        )
+
+    def _load_plan(self, time: InstantTime) -> CompactionPlan:
+        if self._plan is None:
+            self._plan = load_compaction_plan(self._table, time, Action.COMPACTION)
+        return self._plan

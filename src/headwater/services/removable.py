@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 
 from headwater.errors import ErrorKind, HeadwaterError, NotFoundError
-from headwater.kernel.timeline.active import instant_path, load_active
+from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.plan_flags import FLAGGED, decode_flags
 from headwater.kernel.txn.rollback import Rollbacks, RolledBackWrite
@@ -26,14 +26,18 @@ _LEFT_ALONE = (ErrorKind.ALREADY_RUNNING, ErrorKind.PLAN_TOO_YOUNG, ErrorKind.IN
 """Somebody is at work on the plan or may still be, or has just ended it."""
 
 
-def rollback_removable_plans(rollbacks: Rollbacks) -> list[RolledBackWrite]:
+def rollback_removable_plans(
+    rollbacks: Rollbacks, timeline: Timeline | None = None
+) -> list[RolledBackWrite]:
     """Roll back the removable plans that nobody executes and nobody will.
+
+    `timeline` is the table's, if it was listed before.
 
     Raises: see `Rollbacks.roll_back`; the other plans are rolled back all the same.
     """
     done = []
     first_error: HeadwaterError | None = None
-    for time in removable_plans(rollbacks):
+    for time in removable_plans(rollbacks, timeline):
         try:
             outcome = rollbacks.roll_back(time)
         except HeadwaterError as error:
@@ -48,10 +52,12 @@ def rollback_removable_plans(rollbacks: Rollbacks) -> list[RolledBackWrite]:
     return done
 
 
-def removable_plans(rollbacks: Rollbacks) -> list[InstantTime]:
+def removable_plans(rollbacks: Rollbacks, timeline: Timeline | None = None) -> list[InstantTime]:
     """Return the pending removable plans by requested time."""
     storage, folder = rollbacks.components.storage, rollbacks.layout.timeline
-    pending = [plan for plan in load_active(storage, folder).pending if plan.action in FLAGGED]
+    if timeline is None:
+        timeline = load_active(storage, folder)
+    pending = [plan for plan in timeline.pending if plan.action in FLAGGED]
     return [plan.requested_time for plan in pending if _is_removable(rollbacks, plan)]
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from headwater.context import TableContext
 from headwater.errors import ConflictError, ErrorKind
 from headwater.format.timeline.records import decode_record, encode_record
-from headwater.kernel.timeline.active import instant_path
+from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.guard import Executed, Returned, run_guarded, run_started
@@ -74,13 +74,17 @@ def run_restore(table: TableContext, time: InstantTime) -> RestoreResult:
     return work.result(run_started(table.components, table.txn, started, work))
 
 
-def finish_restores(table: TableContext) -> list[RestoreResult]:
+def finish_restores(table: TableContext, timeline: Timeline | None = None) -> list[RestoreResult]:
     """Finish the restores that other processes left; leave those alone that somebody works on.
+
+    `timeline` is the table's, if it was listed before.
 
     Raises: see `run_restore`.
     """
     done = []
-    for restore in table.load_timeline().pending:
+    if timeline is None:
+        timeline = table.load_timeline()
+    for restore in timeline.pending:
         if restore.action is not Action.RESTORE or not table.is_ours(restore):
             continue
         try:

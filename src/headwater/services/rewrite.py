@@ -41,13 +41,12 @@ from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.cancel import AbortedPlan, undo_announced
 from headwater.kernel.txn.guard import Returned
 from headwater.kernel.txn.heartbeat import Heartbeat
-from headwater.kernel.txn.markers import delete_markers
 from headwater.kernel.txn.metadata_commit import IndexUpdate, delete_metadata_logs
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.table_view import TableView
-from headwater.markers.batches import load_every_marker
+from headwater.markers.batches import load_every_marker, load_markers_and_files
 from headwater.metadata.table_change import Inputs, LateInputs
 from headwater.metadata.view import view_of
 from headwater.metadata.writer import MetadataWriter, check_indexes_supported
@@ -112,6 +111,7 @@ class RewriteWork:
         self._poll = poll
         self.metadata: CommitMetadata | None = None
         """What the execution did, once it is done."""
+        self._marker_files: list[str] = []
 
     def undo_before(self, attempt: Attempt) -> None:
         """Delete the files that attempts with smaller numbers announced."""
@@ -134,7 +134,8 @@ class RewriteWork:
         Not what other attempts announced: this one may have been taken over without knowing it
         yet, and those before it are undone (H-19).
         """
-        for marker in load_every_marker(self._storage, attempt.instant):
+        markers, self._marker_files = load_markers_and_files(self._storage, attempt.instant)
+        for marker in markers:
             file = parse_data_file(marker.data_path)
             is_mine = (
                 file is not None
@@ -143,6 +144,14 @@ class RewriteWork:
             )
             if is_mine and marker.data_path not in listed:
                 self._storage.delete(marker.data_path)
+
+    def forget_markers(self) -> None:
+        """Delete the markers of a plan that is completed."""
+        try:
+            self._storage.delete_many(self._marker_files)
+        except StorageError as error:
+            # The commit stands; clean sweeps markers of instants that have ended.
+            log.warning("markers left behind files=%s error=%s", self._marker_files, error)
 
 
 def load_compaction_plan(table: TableContext, time: InstantTime, action: Action) -> CompactionPlan:
@@ -222,17 +231,11 @@ def run(
             attempt, action, work.metadata, inputs, has_seen_all=False
         )
 
-    done = table.cancellations.execute(plan, work, update)
+    done = table.cancellations.execute(plan, work, update, work.forget_markers)
     if isinstance(done, AbortedPlan):
         return _aborted(done.time)
     if isinstance(done, Returned):
         return _returned(table, done.instant)
-    time = done.instant.requested_time
-    try:
-        delete_markers(table.storage, time, had_detection=False)
-    except StorageError as error:
-        # The commit stands; clean sweeps markers of instants that have ended.
-        log.warning("markers left behind instant=%s error=%s", time, error)
     assert work.metadata is not None
     return _rewritten(
         CompletedCommit(done.instant, work.metadata),

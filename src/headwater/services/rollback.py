@@ -29,7 +29,7 @@ from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.rollback import Rollbacks, RolledBackWrite
 from headwater.kernel.txn.rollback_plan import pending_rollbacks, target_of
 from headwater.kernel.txn.steps import Ended
-from headwater.model.instant import InstantTime
+from headwater.model.instant import Action, InstantTime
 
 log = logging.getLogger(__name__)
 
@@ -37,18 +37,25 @@ _LOOK_EVERY_MS = 1_000
 
 
 def rollback_failed_writes(
-    rollbacks: Rollbacks, watch: HeartbeatWatch, *, wait: bool = False
+    rollbacks: Rollbacks,
+    watch: HeartbeatWatch,
+    *,
+    wait: bool = False,
+    timeline: Timeline | None = None,
 ) -> list[RolledBackWrite]:
     """Roll back every failed write, finish the rollbacks that others began, and tidy up.
 
     `watch` is what this process has seen of heartbeats. With `wait`, one that it has not seen for
     long enough is watched until it moves or runs out; otherwise its writer counts as alive.
+    `timeline` is the table's, if it was listed before.
 
     Raises: see `Rollbacks.roll_back`; the other writes are rolled back all the same.
     """
     done: list[RolledBackWrite] = []
     first_error: HeadwaterError | None = None
-    for target in _failed_writes(rollbacks, watch, wait):
+    if timeline is None:
+        timeline = load_active(rollbacks.components.storage, rollbacks.layout.timeline)
+    for target in _failed_writes(rollbacks, watch, wait, timeline):
         try:
             outcome = rollbacks.roll_back(target)
         except HeadwaterError as error:
@@ -60,7 +67,8 @@ def rollback_failed_writes(
             continue
         if isinstance(outcome, RolledBackWrite):
             done.append(outcome)
-    rollbacks.tidy_leftovers()
+    if done or any(instant.action is Action.ROLLBACK for instant in timeline.completed):
+        rollbacks.tidy_leftovers()
     if first_error is not None:
         raise first_error
     return done
@@ -81,15 +89,13 @@ def rollback_write(
 
 
 def _failed_writes(
-    rollbacks: Rollbacks, watch: HeartbeatWatch, wait: bool
+    rollbacks: Rollbacks, watch: HeartbeatWatch, wait: bool, timeline: Timeline
 ) -> Iterator[InstantTime]:
     """Give the writes that somebody began to roll back, then those whose writers are dead.
 
     This is a look from outside the lock that saves taking it for nothing. The transaction that
     schedules a rollback looks again.
     """
-    storage = rollbacks.components.storage
-    timeline = load_active(storage, rollbacks.layout.timeline)
     targeted = set()
     for rollback, target in _pending_targets(rollbacks, timeline):
         if wait:

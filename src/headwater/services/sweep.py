@@ -41,7 +41,7 @@ from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader, Complete
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Instant, InstantTime
 from headwater.seams.new_object import UPLOADS
-from headwater.seams.storage import Storage
+from headwater.seams.storage import ObjectInfo, Storage, both_at_once
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,10 @@ def sweep_leftovers(table: TableContext, load_markers: LoadMarkers) -> list[Inst
         ConflictError: kind LOCK_TIMEOUT.
         CorruptTableError: the timeline breaks the format.
     """
-    storage, left = table.storage, load_leftovers(table.storage)
+    storage = table.storage
+    left, uploads = both_at_once(
+        storage, lambda: load_leftovers(storage), lambda: storage.list_tree(UPLOADS)
+    )
     # Listed afterwards: an instant whose claim was seen is on this timeline, or has ended, or its
     # owner is between the two.
     timeline = table.load_timeline()
@@ -74,7 +77,7 @@ def sweep_leftovers(table: TableContext, load_markers: LoadMarkers) -> list[Inst
         for instant in ended
         if _sweep_completed(storage, instant, left, timeline, commits, load_markers)
     ]
-    _sweep_uploads(table)
+    _sweep_uploads(table, uploads)
     dead = tuple(time for time in absent if not _is_claimed(table, timeline, time))
     gone = table.txn.run(FindGone(dead)).result if dead else ()
     swept += [time for time in gone if _sweep_files(storage, time, set(), load_markers)]
@@ -83,10 +86,9 @@ def sweep_leftovers(table: TableContext, load_markers: LoadMarkers) -> list[Inst
     return list(table.txn.run(ForgetAttempts({t: tuple(left[t]) for t in swept})).result)
 
 
-def _sweep_uploads(table: TableContext) -> None:
+def _sweep_uploads(table: TableContext, found: Iterable[ObjectInfo]) -> None:
     """Delete what processes that died left of objects that they sent in parts."""
     old_ms = table.clock.now_ms() - _UPLOAD_MS_MAX
-    found = table.storage.list_tree(UPLOADS)
     table.storage.delete_many([info.path for info in found if info.modified_ms < old_ms])
 
 

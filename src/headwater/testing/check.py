@@ -315,6 +315,8 @@ def _state_changes(step: Step, simulation: Simulation) -> Iterator[str]:
         return
     is_ingestion = place.file.action.is_ingestion
     is_plan_taken_back = (before, after) == (State.INFLIGHT, State.REQUESTED)
+    if is_ingestion and (before, after) == (None, State.INFLIGHT):
+        return  # Its request comes at the same time (N-90).
     if (before, after) not in _STATE_CHANGES or (is_plan_taken_back and is_ingestion):
         yield f"{place.time} goes from {before or 'absent'} to {after or 'absent'}"
 

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from headwater.errors import NotFoundError
 from headwater.seams.clock import Timer
+from headwater.seams.given_up import GivenUp
 from headwater.seams.ids import Owner
 from headwater.seams.lock import TABLE, LockInfo
 from headwater.seams.storage import ObjectInfo, StoredObject
@@ -109,8 +110,8 @@ class SimStorage:
             self.delete(path)
 
     def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        # In their order: the calls do not depend on each other, and a process has one thread.
-        return [call(item) for item in items]
+        # The last one first: a disk goes the other way, and a store any way (N-90).
+        return [call(item) for item in reversed(items)][::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,7 @@ class SimIds:
         # A restarted process runs on the same host, but shares no id with its former self.
         self._owner = Owner(name, incarnation, f"{name}-{incarnation}")
         self._count = 0
+        self.given_up = GivenUp()
 
     @property
     def owner(self) -> Owner:

@@ -16,14 +16,19 @@ from headwater.errors import (
     InvalidInputError,
     StorageError,
 )
-from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, delete_markers
+from headwater.kernel.txn.markers import (
+    Marker,
+    MarkerKind,
+    create_marker,
+    delete_unlisted,
+)
 from headwater.markers.batches import (
     BatchFile,
     batch_path,
-    delete_unlisted_files,
     encode_markers,
     first_free_number,
     load_every_marker,
+    load_markers_and_files,
     load_readable_markers,
     marker_type_path,
     parse_markers,
@@ -179,9 +184,10 @@ def test_files_that_no_stat_lists_are_deleted_whatever_announced_them() -> None:
     create_marker(storage, T, C)
     for path in (A.data_path, B.data_path, C.data_path, "city=sf/unrelated.parquet"):
         storage.put(path, b"rows")
-    assert delete_unlisted_files(storage, T, {A.data_path}) == 2
+    markers, files = load_markers_and_files(storage, T)
+    assert delete_unlisted(storage, markers, {A.data_path}) == 2
     assert sorted(storage.list_names("city=sf")) == [A.data_path[8:], "unrelated.parquet"]
-    delete_markers(storage, T)
+    storage.delete_many(files)
     assert storage.list_tree(".hoodie") == []
 
 

@@ -16,10 +16,10 @@ from headwater.config.markers import MarkerConfig
 from headwater.config.table_options import TableType
 from headwater.engine.inline import InlineRows
 from headwater.errors import EarlyConflictError, ErrorKind, StorageError
-from headwater.kernel.txn.markers import Marker, delete_markers
+from headwater.kernel.txn.markers import Marker, delete_markers, delete_unlisted
 from headwater.kernel.txn.markers import load_markers as load_direct_markers
 from headwater.markers import client
-from headwater.markers.batches import delete_unlisted_files, load_every_marker
+from headwater.markers.batches import load_every_marker
 from headwater.markers.running import RunningMarkerService, start_marker_service
 from headwater.markers.service import NoConflictWatch
 from headwater.model.commit_metadata import WriteStat
@@ -79,7 +79,8 @@ def test_every_file_is_announced_and_unlisted_ones_go(
         assert load_direct_markers(table.storage, time) == []
         service.seal()
         listed = {stats[0].path}
-        assert delete_unlisted_files(table.storage, time, {str(path) for path in listed}) == 1
+        markers = load_every_marker(table.storage, time)
+        assert delete_unlisted(table.storage, markers, {str(path) for path in listed}) == 1
         assert data_files(table) - before == listed
         service.stop()
     running.abandon()

@@ -111,9 +111,9 @@ def test_a_plan_that_completes_while_clean_looks_at_it_is_left_alone(site: PlanS
     process = site.process("C")
 
     class Late(LockTransaction):
-        def run(self, step: Any) -> Any:
+        def run(self, step: Any, beside: Any = None) -> Any:
             site.process("E").execute()
-            return super().run(step)
+            return super().run(step, beside)
 
     late = replace(process.cancellations, txn=Late(process.components, LAYOUT))
     done = cancel_and_abort_by_policy(late)

@@ -59,12 +59,13 @@ after it (H-14). What a crash leaves behind:
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headwater.config.plans import CANCEL_POLL_INTERVAL
 from headwater.errors import ConflictError, ErrorKind, HeadwaterError, NotFoundError
 from headwater.kernel.layout import TableLayout, cancel_path
-from headwater.kernel.timeline.active import instant_path, load_active
+from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.cancel_records import CancelEntry, decode_entry
@@ -169,7 +170,11 @@ class Cancellations:
         return AbortedPlan(time, done)
 
     def execute(
-        self, plan: InstantTime | Started, work: Work, update: MakeUpdate | None = None
+        self,
+        plan: InstantTime | Started,
+        work: Work,
+        update: MakeUpdate | None = None,
+        beside: Callable[[], object] = lambda: None,
     ) -> Executed | Returned | AbortedPlan:
         """Execute a clustering, cancellable or not; one that is cancelled is aborted instead.
 
@@ -177,16 +182,27 @@ class Cancellations:
             plan: its requested time, or the attempt that its scheduler claimed.
             work: may call `watch(...).check` now and then.
             update: tells the indexes of the table.
+            beside: is called once it is completed; see `guard.run_guarded`.
 
         Raises:
             ConflictError: kind PLAN_CANCELLED; it is cancelled, and somebody else is at work on it.
             Others: see `guard.run_guarded` and `abort`.
         """
         time = plan.attempt.instant if isinstance(plan, Started) else plan
-        complete = self._completion_of(time)
+        complete: CompletingStep = Complete
+        if not isinstance(plan, Started) or plan.instant.action is Action.CLUSTERING:
+            complete = self._completion_of(time)
         try:
             if isinstance(plan, Started):
-                return run_started(self.components, self.txn, plan, work, complete, update=update)
+                return run_started(
+                    self.components,
+                    self.txn,
+                    plan,
+                    work,
+                    complete,
+                    update=update,
+                    beside=beside,
+                )
             return run_guarded(
                 self.components,
                 self.txn,
@@ -196,6 +212,7 @@ class Cancellations:
                 complete,
                 is_guarded=self.is_guarded,
                 update=update,
+                beside=beside,
             )
         except ConflictError as conflict:
             if conflict.kind is not ErrorKind.PLAN_CANCELLED:
@@ -243,8 +260,15 @@ class Cancellations:
             for plan, data in zip(plans, contents, strict=True)
         ]
 
-    def sweep_aborted(self) -> None:
-        """Delete what a dead aborter, or an executor that woke up late, left of aborted plans."""
+    def sweep_aborted(self, seen: Timeline | None = None) -> None:
+        """Delete what a dead aborter, or an executor that woke up late, left of aborted plans.
+
+        Nothing is looked for if a timeline that was seen before has no aborted plan.
+        """
+        if seen is not None and all(
+            instant.state is not State.ABORTED for instant in seen.instants
+        ):
+            return
         storage = self.components.storage
         named = load_instants_with_leftovers(storage)
         timeline = load_active(storage, self.layout.timeline)

@@ -219,13 +219,39 @@ class WriteHistory(NamedTuple):
     instants: tuple[Instant, ...]
 
 
-Write = PutOnce | Ensure | Put | Delete | ChangeConfig | WriteHistory
+class Together(NamedTuple):
+    """Create these very objects at once: a crash may leave any of them, without the others."""
+
+    puts: tuple[PutOnce, ...]
+
+
+Write = PutOnce | Ensure | Put | Delete | ChangeConfig | WriteHistory | Together
 
 
 def writes_of(events: Iterable[Event], layout: TableLayout) -> Iterator[Write]:
     """Return the storage writes of `events`, to be applied in this order."""
+    begun: Requested | None = None
     for event in events:
-        yield from _writes_of(event, layout.timeline)
+        if begun is not None:
+            request = begun
+            begun = None
+            if isinstance(event, WentInflight) and event.time == request.time:
+                # A write that lacks its request is rolled back like any other: a rollback that
+                # died has left such ones as well. Only plans must never be inflight without one.
+                puts = (*_puts_of(request, layout), *_puts_of(event, layout))
+                yield Together(puts)
+                continue
+            yield from _writes_of(request, layout.timeline)
+        if isinstance(event, Requested) and event.action.is_ingestion:
+            begun = event
+        else:
+            yield from _writes_of(event, layout.timeline)
+    if begun is not None:
+        yield from _writes_of(begun, layout.timeline)
+
+
+def _puts_of(event: Event, layout: TableLayout) -> Iterator[PutOnce]:
+    return (write for write in _writes_of(event, layout.timeline) if isinstance(write, PutOnce))
 
 
 def _writes_of(event: Event, folder: str) -> Iterator[Write]:
@@ -240,12 +266,17 @@ def _writes_of(event: Event, folder: str) -> Iterator[Write]:
             name = file_name(time, action, State.COMPLETED, completion)
             yield PutOnce(f"{folder}/{name}", content)
         case MetadataCommitted(time, completion, content):
-            # All three at once, because stock Hudi takes a pending one for a failed write.
+            # Under the lock, because stock Hudi takes a pending one for a failed write; and in any
+            # order, because none of them counts before the instant itself is completed (INV-72).
             folder, action = METADATA_TIMELINE, Action.DELTA_COMMIT
-            for state in (State.REQUESTED, State.INFLIGHT):
-                yield PutOnce(f"{folder}/{file_name(time, action, state)}", b"")
+            pending = (State.REQUESTED, State.INFLIGHT)
             name = file_name(time, action, State.COMPLETED, completion)
-            yield PutOnce(f"{folder}/{name}", content)
+            yield Together(
+                (
+                    *(PutOnce(f"{folder}/{file_name(time, action, one)}", b"") for one in pending),
+                    PutOnce(f"{folder}/{name}", content),
+                )
+            )
         case MetadataWithdrawn(names):
             # The completed file goes first: without it the others count for nothing.
             for name in sorted(names, key=lambda name: name.endswith((".requested", ".inflight"))):

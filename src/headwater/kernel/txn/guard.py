@@ -27,7 +27,7 @@ from typing import Protocol
 
 from headwater.errors import CommitUnknownError
 from headwater.kernel.txn.attempts import Attempt, Purpose
-from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.heartbeat import Heartbeat, heartbeat_of
 from headwater.kernel.txn.metadata_commit import (
     IndexUpdate,
     MetadataCommit,
@@ -109,11 +109,13 @@ def run_guarded(
     *,
     is_guarded: bool = True,
     update: MakeUpdate | None = None,
+    beside: Callable[[], object] = lambda: None,
 ) -> Executed | Returned:
     """Execute the plan requested at `time`, or return what became of it.
 
     Without `is_guarded` it takes over from an attempt that seems alive instead of being refused.
-    With `update` the indexes of the table learn of it in the same transaction.
+    With `update` the indexes of the table learn of it in the same transaction. `beside` is called
+    once it is completed, while the lock is given back. It must not raise.
 
     Raises:
         ConflictError: kind ALREADY_RUNNING, another attempt is alive; kind PLAN_CANCELLED, it can
@@ -126,7 +128,7 @@ def run_guarded(
     started = txn.run(StartExecution(time, Purpose.EXECUTE, claim, is_guarded)).result
     if isinstance(started, Ended):
         return Returned(started.instant)
-    return run_started(components, txn, started, work, complete, update=update)
+    return run_started(components, txn, started, work, complete, update=update, beside=beside)
 
 
 def run_started(
@@ -137,6 +139,7 @@ def run_started(
     complete: CompletingStep = Complete,
     *,
     update: MakeUpdate | None = None,
+    beside: Callable[[], object] = lambda: None,
 ) -> Executed:
     """Execute a plan whose attempt was claimed already: steps 2 to 6.
 
@@ -149,9 +152,13 @@ def run_started(
         txn.run(EnterInflight(attempt))
         content = work.execute(attempt, heartbeat)
 
+        def finish(decided: Decided[Instant | Overtaken]) -> None:
+            if not isinstance(decided.result, Overtaken):
+                heartbeat.finish(beside)
+
         def commit(metadata: MetadataCommit | None) -> Decided[Instant | Overtaken]:
             heartbeat.check()
-            return txn.run(complete(attempt, content, metadata=metadata))
+            return txn.run(complete(attempt, content, metadata=metadata), finish)
 
         told = None if update is None else update(attempt)
         done = commit_with_indexes(commit, told, txn.hold)
@@ -167,9 +174,7 @@ def beating(components: Components, started: Started) -> Iterator[Heartbeat]:
     After a failure its number stays taken and others need not wait; after an unknown outcome
     nothing is touched.
     """
-    heartbeat = Heartbeat(
-        components.storage, components.clock, started.attempt, claimed_ms=started.claimed_ms
-    )
+    heartbeat = heartbeat_of(components, started.attempt, started.claimed_ms)
     try:
         yield heartbeat
     except CommitUnknownError:

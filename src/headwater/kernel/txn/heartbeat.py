@@ -15,17 +15,20 @@ at that file's modification time to tell a live writer from a failed one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from headwater.errors import ErrorKind, FencedError, NotFoundError, StorageError
-from headwater.kernel.layout import CLOCK, heartbeat_path
+from headwater.errors import ErrorKind, FencedError, StorageError
+from headwater.kernel.layout import heartbeat_path
 from headwater.kernel.txn.attempts import Attempt, encode_attempt, load_attempt
+from headwater.kernel.txn.store_age import age_by_store_ms
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock, Timer
+from headwater.seams.components import Components
+from headwater.seams.given_up import GivenUp
 from headwater.seams.ids import Owner, this_process
-from headwater.seams.storage import Storage
+from headwater.seams.storage import Storage, both_at_once
 
 log = logging.getLogger(__name__)
 
@@ -37,18 +40,28 @@ class Heartbeat:
     """The owner's side of one attempt, from its claim to its release."""
 
     def __init__(
-        self, storage: Storage, clock: Clock, claimed: Attempt, *, claimed_ms: int
+        self,
+        storage: Storage,
+        clock: Clock,
+        claimed: Attempt,
+        *,
+        claimed_ms: int,
+        given_up: GivenUp | None = None,
     ) -> None:
         """Begin to beat for an attempt whose object was just created.
 
-        `claimed_ms` is a reading of the monotonic clock from before the claim was sent: observers
-        cannot have seen it earlier, so the owner's deadline comes before theirs.
+        Args:
+            claimed_ms: a reading of the monotonic clock from before the claim was sent: observers
+                cannot have seen it earlier, so the owner's deadline comes before theirs.
+            given_up: where this process notes that it has given the attempt up.
         """
+        self._given_up = GivenUp() if given_up is None else given_up
         self._storage = storage
         self._clock = clock
         self._attempt = claimed
         self._deadline_ms = claimed_ms + claimed.expiry_ms
         self._is_lapsed = False
+        self._is_finished = False
         self._beats_in = this_process()
         self._touch_plain_file()
         # Twice as often as promised: with two tolerable misses, a single beat that storage failed
@@ -100,17 +113,26 @@ class Heartbeat:
                 instant=self._attempt.instant,
             )
 
-    def finish(self) -> None:
-        """Stop after the instant has reached its end: the attempt is not needed any more."""
-        if self._beats_in != this_process():
+    def finish(self, beside: Callable[[], object] = lambda: None) -> None:
+        """Stop after the instant has reached its end: the attempt is not needed any more.
+
+        Doing so twice is no harm. `beside` is called at the same time.
+        """
+        if self._is_finished or self._beats_in != this_process():
             return
+        self._is_finished = True
         self._timer.cancel()
         ended = [heartbeat_path(self._attempt.instant), self._attempt.path]
-        self._tidy(lambda _: self._storage.delete_many(ended), self._attempt.path)
+
+        def forget() -> None:
+            self._tidy(lambda _: self._storage.delete_many(ended), self._attempt.path)
+
+        both_at_once(self._storage, forget, beside)
 
     def release(self) -> None:
         """Stop after a failure: others need not wait, yet the attempt's number stays taken."""
         self._timer.cancel()
+        self._given_up.note(self._attempt.token)
         if self._lapsed():
             return  # A lapsed owner writes nothing more, not even its own heartbeat (INV-21).
         # The plain file first: from the release on, a successor may have one of its own there.
@@ -143,6 +165,17 @@ class Heartbeat:
         except StorageError as error:
             # What is left behind costs others a wait at most, so it must not fail the caller.
             log.warning("heartbeat file left behind path=%s error=%s", path, error)
+
+
+def heartbeat_of(components: Components, claimed: Attempt, claimed_ms: int) -> Heartbeat:
+    """Begin to beat for an attempt of this process."""
+    return Heartbeat(
+        components.storage,
+        components.clock,
+        claimed,
+        claimed_ms=claimed_ms,
+        given_up=components.ids.given_up,
+    )
 
 
 @contextmanager
@@ -182,24 +215,8 @@ def beat_together(storage: Storage, attempt: Attempt) -> bool:
 
 
 def age_by_store(storage: Storage) -> Callable[[Attempt], int]:
-    """Return what tells how old attempts are, by when the store says that they were written.
-
-    Both times are the store's, so no two clocks are compared. An attempt that was refreshed since
-    it was read is taken for younger than it is, never for older.
-    """
-
-    def age_ms(attempt: Attempt) -> int:
-        try:
-            storage.put(CLOCK, b"")
-            now, written = storage.at_once(storage.info, [CLOCK, attempt.path])
-            storage.delete(CLOCK)  # Whoever only looks leaves the table as it was.
-        except (StorageError, NotFoundError) as error:
-            log.warning("the store does not say how old a heartbeat is error=%s", error)
-            return 0
-        # Stores tell whole seconds.
-        return max(0, now.modified_ms - written.modified_ms - 1_000)
-
-    return age_ms
+    """Return what tells how old attempts are, by when the store says that they were written."""
+    return lambda attempt: age_by_store_ms(storage, attempt.path) or 0
 
 
 class HeartbeatWatch:
@@ -210,8 +227,15 @@ class HeartbeatWatch:
         clock: Clock,
         is_gone: Callable[[Owner], bool] = lambda _: False,
         age_ms: Callable[[Attempt], int] = lambda _: 0,
+        given_up: Container[str] = (),
     ) -> None:
-        """`age_ms` tells how long an attempt has been as it is when this process first sees it."""
+        """Begin to watch.
+
+        Args:
+            age_ms: tells how long an attempt has been as it is when this process first sees it.
+            given_up: the tokens of attempts that this process itself has given up (N-96).
+        """
+        self._given_up = given_up
         self._clock = clock
         self._is_gone = is_gone
         self._age_ms = age_ms
@@ -223,7 +247,7 @@ class HeartbeatWatch:
 
     def remaining_ms(self, attempt: Attempt) -> int:
         """How much longer the attempt counts as alive if it does not change; 0 once it is dead."""
-        if attempt.is_released or self._is_gone(attempt.owner):
+        if attempt.is_released or attempt.token in self._given_up or self._is_gone(attempt.owner):
             return 0
         key = (attempt.instant, attempt.attempt)
         age_ms = 0 if key in self._seen else self._age_ms(attempt)

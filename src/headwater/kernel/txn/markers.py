@@ -120,16 +120,11 @@ def load_markers(storage: Storage, time: InstantTime) -> list[Marker]:
     return [marker for name in names if (marker := parse_marker(name)) is not None]
 
 
-def delete_unlisted_files(storage: Storage, time: InstantTime, listed: Collection[str]) -> int:
-    """Delete the files of `time` that its commit does not list; return how many there were.
-
-    Called right before the commit, so that readers which go by names alone see none of them.
-    """
-    return delete_unlisted(storage, load_markers(storage, time), listed)
-
-
 def delete_unlisted(storage: Storage, markers: Iterable[Marker], listed: Collection[str]) -> int:
-    """Delete the files that are announced but not listed; return how many there were."""
+    """Delete the files that are announced but not listed; return how many there were.
+
+    Called before the commit, so that readers which go by names alone see none of them.
+    """
     unlisted = [marker.data_path for marker in markers if marker.data_path not in listed]
     storage.delete_many(unlisted)
     return len(unlisted)

@@ -103,6 +103,13 @@ def load_index_partitions(
         CorruptTableError: table config or a plan is damaged.
     """
     config = load_table_config(storage, clock)
+    return load_index_partitions_of(storage, config, layout, timeline)
+
+
+def load_index_partitions_of(
+    storage: Storage, config: TableConfig, layout: TableLayout, timeline: Timeline
+) -> frozenset[str]:
+    """Do as `load_index_partitions`, with table config as it was loaded already."""
     return index_partitions_of(config) or load_planned(storage, layout, timeline)
 
 

@@ -15,12 +15,14 @@ What a crash leaves behind, by the last write that landed:
 
     step               after                who repairs
     StartWrite         attempt              nobody needs to: the time is used up, no instant exists
-                       requested            clean: rollback once the heartbeat has lapsed
+                       requested, inflight  clean: rollback once the heartbeat has lapsed; any one
+                                            of them may be there alone (N-90)
     StartExecution     attempt              the next execution, once the heartbeat has lapsed
     RevertToRequested  inflight deleted     the next execution starts from REQUESTED
     EnterInflight      inflight             ingestion: clean; plan: the next execution
     Complete           cancel entry         clean: rollback of the write; the plan is aborted
-                       metadata commit      its rollback, or the next execution of the plan
+                       metadata commit      its rollback, or the next execution of the plan; any of
+                                            its three files may be there alone (N-90)
                        completed file       nothing to repair; clean sweeps heartbeat and markers
     CancelOverlapped   cancel entry         whoever aborts the plan: its executor, or clean
 """

@@ -5,29 +5,32 @@ to append. The transaction owns everything else. This module holds the lock-trus
 implementation:
 
 1. take the table lock;
-2. reload the timeline, and what else the step asked for;
+2. reload the timeline, and what else the step asked for; from a distant store together with what
+   it would have asked for on the timeline that was seen last;
 3. issue the next instant time: max(clock, largest time known + 1 ms), unless the clock is wrong;
 4. let the step decide;
 5. write each event's object with put-if-absent, asking the lock's home right before each write
-   whether we still hold it; an unknown outcome is read back, never taken for a failure;
-6. release the lock.
+   whether we still hold it; an unknown outcome is read back, never taken for a failure. What
+   counts for nothing alone is written at once (`events.Together`);
+6. release the lock, and do meanwhile what does not need it.
 
 It is safe as long as the lock never expires while its holder still acts (A1). A fenced
 implementation can replace it without any step knowing: it reads the prefix, lets the step decide
 and appends at the next slot, deciding again when the slot was taken.
 
-A process that dies between two writes of one decision leaves a prefix of them. Each step lists its
-events so that every prefix is a state somebody repairs, and says who.
+A process that dies between two writes of one decision leaves a prefix of them, and of those that go
+out at once any (N-90). Each step lists its events so that every such state is one that somebody
+repairs, and says who.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, Protocol, TypedDict, TypeVar, assert_never
+from typing import Generic, NamedTuple, Protocol, TypedDict, TypeVar, assert_never
 
 import pyarrow as pa
 
@@ -44,11 +47,13 @@ from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_num
 from headwater.kernel.txn.changes import Change, load_changes
 from headwater.kernel.txn.events import (
     ChangeConfig,
+    Completed,
     Delete,
     Ensure,
     Event,
     Put,
     PutOnce,
+    Together,
     Write,
     WriteHistory,
     writes_of,
@@ -56,7 +61,7 @@ from headwater.kernel.txn.events import (
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.key_conflicts import LoadKeys
 from headwater.kernel.txn.markers import LoadMarkers, Marker, load_markers
-from headwater.kernel.txn.metadata_commit import load_index_partitions, load_metadata_names
+from headwater.kernel.txn.metadata_commit import load_index_partitions_of, load_metadata_names
 from headwater.kernel.view.commits import CommitReader, CompletedCommit
 from headwater.kernel.view.retention import check_readable
 from headwater.kernel.view.table_view import load_pending_rewrites
@@ -176,7 +181,9 @@ class Refusal:
 
 
 class Step(Protocol[R_co]):
-    def needs(self, timeline: Timeline) -> Needs: ...
+    def needs(self, timeline: Timeline) -> Needs:
+        """Say what it must see beside this timeline, which may be one that is outdated."""
+        ...
 
     def decide(self, prefix: Prefix) -> Decision[R_co] | Refusal:
         """Pure: the same prefix gives the same decision."""
@@ -189,6 +196,12 @@ class Decided(Generic[R]):
 
     result: R
     lock_held_ms: int
+    timeline: Timeline
+    """The one that it was decided on, without what was decided."""
+
+
+Beside = Callable[[Decided[R]], object]
+"""What goes on while the lock is given back, because nothing of it needs the lock."""
 
 
 class Transaction(Protocol):
@@ -196,8 +209,8 @@ class Transaction(Protocol):
         """Keep others from committing for the whole block."""
         ...
 
-    def run(self, step: Step[R]) -> Decided[R]:
-        """Decide and write as one.
+    def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
+        """Decide and write as one; then do what goes on `beside` the lock's release.
 
         Raises:
             ConflictError: the lock was not to be had in time, or another writer took a name.
@@ -229,8 +242,10 @@ class LockTransaction:
         self._load_markers = load_markers
         self._clock_ahead_ms_max = clock_ahead_ms_max
         self._load_keys = load_keys
-        self._watch = HeartbeatWatch(components.clock, components.ids.is_gone, age_ms)
+        ids = components.ids
+        self._watch = HeartbeatWatch(components.clock, ids.is_gone, age_ms, ids.given_up)
         self._last_issued: InstantTime | None = None
+        self._seen: Timeline | None = None
         self._held: PerThread[HeldLock] = PerThread()
 
     @property
@@ -238,20 +253,33 @@ class LockTransaction:
         """What this process has seen of other processes' heartbeats."""
         return self._watch
 
-    def run(self, step: Step[R]) -> Decided[R]:
-        clock = self._components.clock
+    def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
         held = self._held.value or self._acquire()
+        is_kept = held is self._held.value
         try:
-            began_ms = clock.monotonic_ms()
-            decision = step.decide(self._load_prefix(step))
-            if isinstance(decision, Refusal):
-                raise decision.error
-            for write in writes_of(decision.events, self._layout):
-                self._apply(write, held)
+            decided = self._decide(step, held)
+            if beside is not None:
+                afterwards: list[Callable[[], object]] = [partial(beside, decided)]
+                if not is_kept:
+                    afterwards.insert(0, partial(_release, held))
+                self._components.storage.at_once(lambda call: call(), afterwards)
         finally:
-            if held is not self._held.value:
-                _release(held)
-        return Decided(decision.result, clock.monotonic_ms() - began_ms)
+            if not is_kept:
+                _release(held)  # Which does nothing if it is released.
+        return decided
+
+    def _decide(self, step: Step[R], held: HeldLock) -> Decided[R]:
+        clock = self._components.clock
+        began_ms = clock.monotonic_ms()
+        prefix = self._load_prefix(step)
+        decision = step.decide(prefix)
+        if isinstance(decision, Refusal):
+            raise decision.error
+        for write in writes_of(decision.events, self._layout):
+            self._apply(write, held)
+        ended = {event.time for event in decision.events if isinstance(event, Completed)}
+        self._seen = _without(prefix.timeline, ended)
+        return Decided(decision.result, clock.monotonic_ms() - began_ms, prefix.timeline)
 
     @contextmanager
     def hold(self) -> Iterator[HeldLock]:
@@ -276,23 +304,16 @@ class LockTransaction:
 
     def _load_prefix(self, step: Step[R]) -> Prefix:
         storage = self._components.storage
-        timeline = load_active(storage, self._layout.timeline)
+        timeline, ahead = self._load_ahead(step)
         needs = step.needs(timeline)
-        index_partitions: frozenset[str] | None = None
         claimed = (*needs.attempt_numbers, *needs.attempts)
-
-        def load_numbers() -> dict[InstantTime, int]:
-            found = storage.at_once(partial(load_newest_number, storage), claimed)
-            return dict(zip(claimed, found, strict=True))
-
-        def load_indexes() -> frozenset[str]:
-            clock = self._components.clock
-            return load_index_partitions(storage, clock, self._layout, timeline)
-
-        if storage.is_distant and claimed and needs.indexes:
-            numbers, index_partitions = both_at_once(storage, load_numbers, load_indexes)
-        else:
-            numbers = load_numbers()
+        late = [time for time in claimed if time not in ahead.numbers]
+        numbers = dict(zip(late, self._load_numbers(late), strict=True))
+        numbers |= {time: ahead.numbers[time] for time in claimed if time in ahead.numbers}
+        indexes: frozenset[str] = frozenset()
+        if needs.indexes:
+            config = ahead.config or load_table_config(storage, self._components.clock)
+            indexes = load_index_partitions_of(storage, config, self._layout, timeline)
         seen = {}
         for time in needs.attempts:
             attempt = load_attempt(storage, time, numbers[time]) if numbers[time] else None
@@ -317,10 +338,37 @@ class LockTransaction:
             cancel_count=_load_count(storage) if needs.cancel_count else None,
             changes=changes,
             keys=keys,
-            index_partitions=(index_partitions or load_indexes() if needs.indexes else frozenset()),
+            index_partitions=indexes,
             metadata_names={t: load_metadata_names(storage, t) for t in needs.metadata_names},
             **self._load_table(timeline, needs),
         )
+
+    def _load_ahead(self, step: Step[R]) -> tuple[Timeline, _Ahead]:
+        """List the timeline, and from a distant store load with it what the step may well need.
+
+        That is told by the timeline that this process saw last; what is missing then is loaded
+        afterwards. All of it is read under the lock.
+        """
+        storage, clock = self._components.storage, self._components.clock
+        load_timeline = partial(load_active, storage, self._layout.timeline)
+        if not storage.is_distant or self._seen is None:
+            return load_timeline(), _Ahead({}, None)
+        guess = step.needs(self._seen)
+        claimed = (*guess.attempt_numbers, *guess.attempts)
+
+        def load_more() -> _Ahead:
+            load_numbers = partial(self._load_numbers, claimed)
+            if not guess.indexes:
+                return _Ahead(dict(zip(claimed, load_numbers(), strict=True)), None)
+            load_config = partial(load_table_config, storage, clock)
+            numbers, config = both_at_once(storage, load_numbers, load_config)
+            return _Ahead(dict(zip(claimed, numbers, strict=True)), config)
+
+        return both_at_once(storage, load_timeline, load_more)
+
+    def _load_numbers(self, times: Sequence[InstantTime]) -> list[int]:
+        storage = self._components.storage
+        return storage.at_once(partial(load_newest_number, storage), times)
 
     def _load_table(self, timeline: Timeline, needs: Needs) -> _TablePart:
         """Read what a step must see of the table beside its timeline; nothing for most."""
@@ -380,6 +428,8 @@ class LockTransaction:
         match write:
             case PutOnce(path, data):
                 put_once(storage, clock, path, data)
+            case Together(puts):
+                storage.at_once(lambda put: put_once(storage, clock, put.path, put.data), puts)
             case Ensure(path, data):
                 put_if_missing(storage, clock, path, data)
             case Put(path, data):
@@ -392,6 +442,13 @@ class LockTransaction:
                 write_history(storage, self._layout, instants)
             case _:
                 assert_never(write)
+
+
+class _Ahead(NamedTuple):
+    """What was loaded together with a timeline."""
+
+    numbers: Mapping[InstantTime, int]
+    config: TableConfig | None
 
 
 class _TablePart(TypedDict, total=False):
@@ -416,6 +473,14 @@ def _load_unreadable(
         except NotFoundError as error:
             found[time] = error
     return found
+
+
+def _without(timeline: Timeline, ended: Collection[InstantTime]) -> Timeline:
+    """Return a timeline for guesses at what a step will need: without what has just ended."""
+    if not ended:
+        return timeline
+    left = (instant for instant in timeline.instants if instant.requested_time not in ended)
+    return Timeline(left, timeline.savepoints)
 
 
 def load_cancelled(storage: Storage) -> frozenset[InstantTime]:

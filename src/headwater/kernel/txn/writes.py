@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from headwater.errors import (
     CommitUnknownError,
@@ -28,10 +28,11 @@ from headwater.errors import (
     FencedError,
     HeadwaterError,
 )
+from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
 from headwater.kernel.txn.changes import Change
 from headwater.kernel.txn.conflicts import ConflictCheck
-from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.heartbeat import Heartbeat, heartbeat_of
 from headwater.kernel.txn.metadata_commit import (
     IndexUpdate,
     MetadataCommit,
@@ -45,9 +46,10 @@ from headwater.kernel.txn.steps import (
     Started,
     StartWrite,
 )
-from headwater.kernel.txn.transaction import Decided, Step, Transaction
+from headwater.kernel.txn.transaction import Beside, Decided, Step, Transaction
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.seams.components import Components
+from headwater.seams.storage import both_at_once
 
 R = TypeVar("R")
 
@@ -79,8 +81,8 @@ def request_write(
     Raises:
         ConflictError: kind LIVE_WRITER, another writer is at work on a single-writer table.
     """
-    decided, _ = _start(components, txn, StartWrite(action, claim, is_single_writer))
-    return StartedWrite(txn, _heartbeat(components, decided.result), decided.lock_held_ms)
+    begun = _start(components, txn, StartWrite(action, claim, is_single_writer))
+    return StartedWrite(txn, begun.heartbeat, begun.lock_held_ms)
 
 
 def start_inflight_write(
@@ -92,19 +94,21 @@ def start_inflight_write(
     *,
     is_single_writer: bool = False,
     on_dead: Callable[[InstantTime], object] = lambda _: None,
+    beside: Callable[[Timeline], object] = lambda _: None,
 ) -> InflightWrite:
     """Request a new instant, go inflight with it at once, and begin its heartbeat.
 
     `on_dead` is called with writes that it waited for and that turned out to be dead, so that
-    nobody else has to wait for them.
+    nobody else has to wait for them. `beside` is called with the timeline that the instant was
+    begun on, and has it, while the lock is given back. It must not raise.
 
     Raises:
         ConflictError: kind LIVE_WRITER, another writer is at work on a single-writer table.
     """
     step = StartWrite(action, claim, is_single_writer, content)
-    decided, waited_for = _start(components, txn, step)
-    inflight = InflightWrite(txn, _heartbeat(components, decided.result), decided.lock_held_ms)
-    for dead in waited_for:
+    begun = _start(components, txn, step, beside)
+    inflight = InflightWrite(txn, begun.heartbeat, begun.lock_held_ms)
+    for dead in begun.waited_for:
         try:
             on_dead(dead)
         except HeadwaterError as error:
@@ -131,7 +135,7 @@ def resume_inflight_write(
             kind=ErrorKind.ATTEMPT_SUPERSEDED,
             instant=attempt.instant,
         )
-    heartbeat = Heartbeat(components.storage, components.clock, known, claimed_ms=claimed_ms)
+    heartbeat = heartbeat_of(components, known, claimed_ms)
     with ExitStack() as stack:
         stack.callback(heartbeat.stop)
         heartbeat.beat()
@@ -140,17 +144,18 @@ def resume_inflight_write(
         return inflight
 
 
-def _heartbeat(components: Components, started: Started) -> Heartbeat:
-    return Heartbeat(
-        components.storage, components.clock, started.attempt, claimed_ms=started.claimed_ms
-    )
+class _Begun(NamedTuple):
+    heartbeat: Heartbeat
+    lock_held_ms: int
+    waited_for: tuple[InstantTime, ...]
 
 
 def _start(
     components: Components,
     txn: Transaction,
     step: StartWrite,
-) -> tuple[Decided[Started], tuple[InstantTime, ...]]:
+    beside: Callable[[Timeline], object] = lambda _: None,
+) -> _Begun:
     """Request the instant, having made sure that a writer who seems at work really is.
 
     What a killed writer left behind looks alive until it was seen unchanged for its expiry time,
@@ -158,11 +163,23 @@ def _start(
     belongs to a live writer, and one that does not runs out. Returned are also the instants of the
     writers that it waited for.
     """
+    storage = components.storage
     watched: dict[InstantTime, tuple[object, ...]] = {}
+    heartbeats: list[Heartbeat] = []
+
+    def go_on(decided: Decided[Started]) -> None:
+        started, seen = decided.result, decided.timeline
+
+        def beat() -> None:
+            heartbeats.append(heartbeat_of(components, started.attempt, started.claimed_ms))
+
+        own = Timeline((*seen.instants, started.instant), seen.savepoints)
+        both_at_once(storage, beat, lambda: beside(own))
+
     conflicts = 0
     while True:
         try:
-            decided = txn.run(step)
+            decided = txn.run(step, go_on)
         except ConflictError as conflict:
             if conflict.kind is ErrorKind.LIVE_WRITER:
                 other = conflict.context["instant"]
@@ -178,7 +195,8 @@ def _start(
             if conflict.kind is not conflict.default_kind or conflicts == _STARTS_MAX:
                 raise
             continue
-        return decided, tuple(watched)
+        (heartbeat,) = heartbeats
+        return _Begun(heartbeat, decided.lock_held_ms, tuple(watched))
 
 
 class _Stage:
@@ -208,10 +226,10 @@ class _Stage:
         """Give up: others may roll the instant back at once."""
         self._heartbeat.release()
 
-    def _run(self, step: Step[R]) -> Decided[R]:
+    def _run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
         self._heartbeat.check()
         try:
-            decided = self._txn.run(step)
+            decided = self._txn.run(step, beside)
         except CommitUnknownError:
             self._heartbeat.stop()
             raise
@@ -257,10 +275,12 @@ class InflightWrite(_Stage):
         content: bytes,
         check: ConflictCheck | None = None,
         update: IndexUpdate | None = None,
+        beside: Callable[[], object] = lambda: None,
     ) -> CommittedWrite:
         """Make everything the commit metadata `content` lists visible, as one.
 
-        With `update` the indexes of the table learn of it in the same transaction.
+        With `update` the indexes of the table learn of it in the same transaction. `beside` is
+        called once it is committed, while the lock is given back. It must not raise.
 
         Raises:
             ConflictError: kind WRITE_CONFLICT; another instant that `check` does not fit with came
@@ -269,9 +289,11 @@ class InflightWrite(_Stage):
             CommitUnknownError: the timeline will tell when it is read again.
         """
 
+        def finish(_: Decided[Instant]) -> None:
+            self._heartbeat.finish(beside)
+
         def complete(metadata: MetadataCommit | None) -> Decided[Instant]:
-            return self._run(Complete(self.attempt, content, check, metadata))
+            return self._run(Complete(self.attempt, content, check, metadata), finish)
 
         decided = commit_with_indexes(complete, update, self._txn.hold)
-        self._heartbeat.finish()
         return CommittedWrite(decided.result, self._lock_held_ms)

@@ -100,15 +100,17 @@ def load_view_start(
     *,
     as_of: InstantTime | None = None,
     contents: TimelineContents | None = None,
+    timeline: Timeline | None = None,
 ) -> ViewStart:
-    """List the active timeline, and check that the table can be read as of a time.
+    """List the active timeline unless it is given, and check that it can be read as of a time.
 
     Raises:
         NotFoundError: kind BEFORE_FIRST_INSTANT or OUTSIDE_RETENTION.
         CorruptTableError: the timeline breaks the format.
     """
     layout = table_layout(config)
-    timeline = load_active(storage, layout.timeline)
+    if timeline is None:
+        timeline = load_active(storage, layout.timeline)
     commits = CommitReader(storage, layout, contents)
     if as_of is not None:
         check_readable(timeline, commits, as_of, table=config.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from headwater.kernel.txn.attempts import Attempt, encode_attempt
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.steps import Complete, StartExecution
 from headwater.kernel.txn.transaction import (
+    Beside,
     Decided,
     Decision,
     LockTransaction,
@@ -61,10 +63,10 @@ class DecidedEarlier:
 
 
 class _GuardOutsideLock(LockTransaction):
-    def run(self, step: Step[R]) -> Decided[R]:
+    def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
         if isinstance(step, StartExecution):
-            return super().run(DecidedEarlier(step, self._load_prefix(step)))
-        return super().run(step)
+            return super().run(DecidedEarlier(step, self._load_prefix(step)), beside)
+        return super().run(step, beside)
 
 
 class UnfencedComplete(Complete):
@@ -76,10 +78,10 @@ class UnfencedComplete(Complete):
 
 
 class _NoAttemptCheck(LockTransaction):
-    def run(self, step: Step[R]) -> Decided[R]:
+    def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
         if isinstance(step, Complete):
-            return super().run(UnfencedComplete(step.attempt, step.content))
-        return super().run(step)
+            return super().run(UnfencedComplete(step.attempt, step.content), beside)
+        return super().run(step, beside)
 
 
 class _UndoByPrefix(OneFile):
@@ -92,10 +94,10 @@ class _UndoByPrefix(OneFile):
 class _HeartbeatOfAnyone(Heartbeat):
     """Tidies up every attempt of the instant, whoever owns it."""
 
-    def finish(self) -> None:
+    def finish(self, beside: Callable[[], object] = lambda: None) -> None:
         for name in self._storage.list_names(attempt_folder(self.attempt.instant)):
             self._storage.delete(f"{attempt_folder(self.attempt.instant)}/{name}")
-        super().finish()
+        super().finish(beside)
 
 
 class _ForgottenAttempts(Heartbeat):

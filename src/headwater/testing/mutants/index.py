@@ -192,7 +192,7 @@ MUTANTS = (
         scenario=index_outrun,
         patches=((f"{_INDEXING}.Indexing._catch_up", _catch_up_before_announcing),),
         must_violate=("LIV-16",),
-        strategy=lambda _: slow_builder(7),  # One that is less slow catches up some day, by luck.
+        strategy=lambda _: slow_builder(10),  # One that is less slow catches up some day, by luck.
     ),
     Mutant(
         name="catch-up by delta-commit existence",

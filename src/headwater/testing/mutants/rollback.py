@@ -16,6 +16,7 @@ from headwater.kernel.txn.rollback import Rollbacks
 from headwater.kernel.txn.rollback_steps import CompleteRollback, ScheduleRollback
 from headwater.kernel.txn.steps import Complete
 from headwater.kernel.txn.transaction import (
+    Beside,
     Decided,
     Decision,
     LockTransaction,
@@ -98,17 +99,17 @@ def _rollbacks_with(work: type[_WithMore]) -> type[Rollbacks]:
 
 
 class _NoAttemptCheck(LockTransaction):
-    def run(self, step: Step[R]) -> Decided[R]:
+    def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
         if isinstance(step, Complete):
-            return super().run(UnfencedComplete(step.attempt, step.content))
-        return super().run(step)
+            return super().run(UnfencedComplete(step.attempt, step.content), beside)
+        return super().run(step, beside)
 
 
 class _ScheduledOutsideLock(LockTransaction):
-    def run(self, step: Step[R]) -> Decided[R]:
+    def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
         if isinstance(step, ScheduleRollback):
-            return super().run(DecidedEarlier(step, self._load_prefix(step)))
-        return super().run(step)
+            return super().run(DecidedEarlier(step, self._load_prefix(step)), beside)
+        return super().run(step, beside)
 
 
 class _Unfenced(ScheduleRollback):

@@ -9,6 +9,7 @@ from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.events import Completed
 from headwater.kernel.txn.steps import Complete
 from headwater.kernel.txn.transaction import (
+    Beside,
     Decided,
     Decision,
     LockTransaction,
@@ -58,11 +59,11 @@ class _CompleteAt:
 
 
 class _EarlyCompletionTime(LockTransaction):
-    def run(self, step: Step[R]) -> Decided[R]:
+    def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
         if isinstance(step, Complete):
             time = super().run(_TakeTime()).result
-            return super().run(_CompleteAt(step, time))
-        return super().run(step)
+            return super().run(_CompleteAt(step, time), beside)
+        return super().run(step, beside)
 
 
 class _UncheckedComplete(Complete):
@@ -75,10 +76,10 @@ class _UncheckedComplete(Complete):
 
 
 class _NoLookForCompleted(LockTransaction):
-    def run(self, step: Step[R]) -> Decided[R]:
+    def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
         if isinstance(step, Complete):
-            return super().run(_UncheckedComplete(step.attempt, step.content))
-        return super().run(step)
+            return super().run(_UncheckedComplete(step.attempt, step.content), beside)
+        return super().run(step, beside)
 
 
 def _put(storage: Storage, clock: Clock, path: str, data: bytes) -> None:

@@ -119,6 +119,7 @@ class Lease:
         self._mutex = new_mutex()
         self._deadline_ms = self._deadline_after(sent_ms)
         self._lost_because: str | None = None
+        self._is_given_up = False
         self._is_released = False
         self._timer = clock.every_ms(renew_ms, self._renew, f"headwater-lock-{key}")
 
@@ -139,7 +140,7 @@ class Lease:
             FencedError: this holder lost the lock; it must not write any more.
             StorageError: the home did not answer.
         """
-        if self._is_released:
+        if self._is_given_up:
             raise self._fenced("this holder released it")
         if not self.is_lost and not self._home.is_mine():
             self._lose("its home no longer names this holder")
@@ -157,6 +158,7 @@ class Lease:
         self._timer.cancel()
         if self._is_released or self.is_lost:
             return
+        self._is_given_up = True
         self._home.give_up()
         self._is_released = True
 

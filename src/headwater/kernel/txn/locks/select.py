@@ -92,6 +92,7 @@ def lock_provider_for(
                 validity_ms=config.storage_validity_ms,
                 renew_ms=config.storage_renew_ms,
                 on_lost=on_lost,
+                asks_store=storage.is_distant,
             )
         case "zookeeper":
             return _zookeeper(config, clock, ids, on_lost)

@@ -4,27 +4,32 @@
     .hoodie/.locks/<key>.json          any other key
 
 The object holds `expired`, `validUntil` and `owner`, which Hudi requires, and fields of ours, which
-it ignores: `holder`, `token`, `acquiredMs` and `write`. It is never deleted; each step writes it on
-the condition that it is still the version last seen, so no step can undo another's:
+it ignores: `holder`, `token`, `acquiredMs`, `write` and `validityMs`. It is never deleted; each
+step writes it on the condition that it is still the version last seen, so none can undo another's:
 
-1. Take: if it is absent, released (`expired`), or its `validUntil` passed more than the clock drift
-   ago, write it as one's own.
-2. Renew: write a later `validUntil`. If somebody else wrote it, the lock is lost.
+1. Take: if it is absent, released (`expired`), or its lease is over for certain, write it as one's
+   own.
+2. Renew: write a later `validUntil`, by the store's clock where that is asked. If somebody else
+   wrote it, the lock is lost.
 3. Release: write `expired` = true.
 
 After an unknown outcome the object is read back: `owner` names the acquisition and `write` which of
 its writes is in place (M4). A write that lands late does nothing once the object has changed; if it
 takes a lock whose caller has given up, that lock stands until its `validUntil`.
 
-`validUntil` is compared with wall clocks because stock Hudi compares it so. The clocks of the
-writers must agree to within `validity_ms`; a take-over from a holder that still acts is what A1
-excludes, and what `check` finds out. The token is the previous one plus one. An engine that has no
-tokens drops ours; the next token is then drawn from its `validUntil`, which is larger than any
-number of acquisitions could have counted to.
+`validUntil` is compared with wall clocks because stock Hudi compares it so. A clock that runs ahead
+would end a lease whose holder still acts (N-91). So on a distant store that is not enough: the
+store must say, by its own clock alone, that the object is older than the lease is long. A clock
+that is behind keeps nobody waiting for longer than a lease: one that was seen unchanged for as long
+as it is long is over as well. A take-over from a holder that still acts is what A1 excludes, and
+what `check` finds out. The token is the previous one plus one. An engine that has no tokens drops
+ours; the next token is then drawn from its `validUntil`, which is larger than any number of
+acquisitions could have counted to.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,11 +46,15 @@ from headwater.errors import (
 from headwater.format.own_json import decode_own, encode_own, unknown_fields
 from headwater.kernel.txn.locks.lease import CLOCK_DRIFT_MS, Lease, OnLost, SentWrites
 from headwater.kernel.txn.locks.names import quote_lock_key
+from headwater.kernel.txn.locks.unchanged import Unchanged
 from headwater.kernel.txn.locks.waiting import live_lock_error, wait_for_lock
+from headwater.kernel.txn.store_age import age_by_store_ms
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
 from headwater.seams.lock import TABLE, LockInfo
 from headwater.seams.storage import Storage, StoredObject
+
+log = logging.getLogger(__name__)
 
 FOLDER = ".hoodie/.locks"
 # Hudi's own limits: a lease that a few slow requests can outlast is worse than none.
@@ -68,6 +77,8 @@ class StorageLock:
     token: int | None = None
     acquired_ms: int | None = None
     write: int | None = None
+    validity_ms: int | None = None
+    """How long the lease is, from when the holder sent it."""
     unknown: str = ""
     """What a newer release says besides, as text."""
 
@@ -80,11 +91,12 @@ class StorageLock:
             "token": self.token,
             "acquiredMs": self.acquired_ms,
             "write": self.write,
+            "validityMs": self.validity_ms,
         }
         return encode_own({k: v for k, v in content.items() if v is not None}, self.unknown)
 
 
-_FIELDS = ("expired", "validUntil", "owner", "holder", "token", "acquiredMs", "write")
+_FIELDS = ("expired", "validUntil", "owner", "holder", "token", "acquiredMs", "write", "validityMs")
 
 
 def parse_storage_lock(data: bytes, path: str) -> StorageLock:
@@ -104,6 +116,7 @@ def parse_storage_lock(data: bytes, path: str) -> StorageLock:
             token=_optional_int(content, "token"),
             acquired_ms=_optional_int(content, "acquiredMs"),
             write=_optional_int(content, "write"),
+            validity_ms=_optional_int(content, "validityMs"),
             unknown=unknown_fields(content, _FIELDS),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -137,8 +150,11 @@ class StorageBasedLockProvider:
         validity_ms: int = 300_000,
         renew_ms: int = 30_000,
         on_lost: OnLost | None = None,
+        asks_store: bool = False,
     ) -> None:
         """Keep locks in the table, with leases of `validity_ms`.
+
+        With `asks_store` the store's clock says when they end, beside those of the writers.
 
         Raises:
             InvalidInputError: the store has no conditional overwrite, or the intervals do not fit.
@@ -164,6 +180,10 @@ class StorageBasedLockProvider:
         self.validity_ms = validity_ms
         self.renew_ms = renew_ms
         self.on_lost = on_lost
+        self.asks_store = asks_store
+        self.store_ahead_ms = 0
+        """How far the store's clock is ahead of this process's, as far as that was seen."""
+        self._unchanged = Unchanged(clock)
         self._released: dict[str, tuple[StorageLock, str]] = {}
 
     @property
@@ -217,7 +237,7 @@ class StorageBasedLockProvider:
         if lock.expired:
             return None
         info = self._describe(key, lock)
-        if not info.is_expired:
+        if not self.is_over(key, lock, found.data):
             raise live_lock_error(info, key=key, home=self.place_of(key))
         try:
             self.storage.replace(path, replace(lock, expired=True).encode(), version=found.version)
@@ -243,9 +263,29 @@ class StorageBasedLockProvider:
     def forget_released(self, key: str) -> tuple[StorageLock, str] | None:
         return self._released.pop(key, None)
 
-    def is_over(self, lock: StorageLock) -> bool:
-        """Whether the lock may be taken: released, or past its validity for certain."""
-        return lock.expired or self.clock.now_ms() > lock.valid_until_ms + CLOCK_DRIFT_MS
+    def is_over(self, key: str, lock: StorageLock, data: bytes) -> bool:
+        """Whether the lock, found as `data`, may be taken: released, or its lease is over.
+
+        This process knows also which locks it has given up when storage did not take its word.
+
+        Raises:
+            StorageError: the store did not answer.
+        """
+        if lock.expired or lock.owner in self.ids.given_up:
+            return True
+        seen_ms = self._unchanged.seen_ms(self.path_of(key), data)
+        if lock.validity_ms is not None and seen_ms >= lock.validity_ms + CLOCK_DRIFT_MS:
+            return True
+        if not self._is_past(lock):
+            return False
+        if not self.asks_store:
+            return True
+        age_ms = age_by_store_ms(self.storage, self.path_of(key))
+        # An engine that does not say how long its leases are is given as long as ours.
+        return age_ms is not None and age_ms >= (lock.validity_ms or self.validity_ms)
+
+    def _is_past(self, lock: StorageLock) -> bool:
+        return self.clock.now_ms() > lock.valid_until_ms + CLOCK_DRIFT_MS
 
     def _describe(self, key: str, lock: StorageLock) -> LockInfo:
         return LockInfo(
@@ -255,7 +295,7 @@ class StorageBasedLockProvider:
             token=lock.token,
             acquired_ms=lock.acquired_ms,
             expires_ms=lock.valid_until_ms,
-            is_expired=self.is_over(lock),
+            is_expired=lock.expired or self._is_past(lock),
         )
 
 
@@ -288,7 +328,7 @@ class _Attempt:
             self._home = self._new_home()
         if found is None or lock is None:
             lock = self._home.write_first(token=next_token(None), version=None)
-        elif not self._home.owns(lock) and self._provider.is_over(lock):
+        elif not self._home.owns(lock) and self._provider.is_over(self._key, lock, found.data):
             lock = self._home.write_first(token=next_token(lock), version=found.version)
         if lock is None or lock.expired or not self._home.owns(lock):
             return None
@@ -339,7 +379,9 @@ class _ObjectHome:
         self._writes = SentWrites(provider.clock)
         self._written: tuple[StorageLock, str] | None = None
         """What this acquisition wrote last, and its version if the store told."""
-        self._seen_mine_ms: int | None = None
+        self._seen_mine_ms: tuple[int, int] | None = None
+        """When the store last said that the lock is this one's, by both clocks."""
+        self._sent_wall_ms = 0
 
     def parse(self, found: StoredObject | None) -> StorageLock | None:
         return None if found is None else parse_storage_lock(found.data, self._path)
@@ -360,12 +402,13 @@ class _ObjectHome:
         now_ms = self._clock.now_ms()
         lock = StorageLock(
             expired=False,
-            valid_until_ms=now_ms + self._provider.validity_ms,
+            valid_until_ms=now_ms + self._provider.store_ahead_ms + self._provider.validity_ms,
             owner=self.owner,
             holder=str(self._provider.ids.owner),
             token=token,
             acquired_ms=now_ms,
             write=self._writes.next_number(),
+            validity_ms=self._provider.validity_ms,
         )
         try:
             self._put(lock, version)
@@ -382,16 +425,22 @@ class _ObjectHome:
         """Whether the lock is this acquisition's.
 
         A distant store is not asked again for a moment after it has said so: what is written then
-        could as well have been longer on its way.
+        could as well have been longer on its way. The moment has to be one by both clocks: the
+        monotonic one stands still while the machine sleeps (N-92).
         """
-        now_ms = self._clock.monotonic_ms()
-        seen_ms = self._seen_mine_ms
-        is_recent = seen_ms is not None and now_ms - seen_ms < _ASKED_AGAIN_AFTER_MS
-        if is_recent and self._storage.is_distant:
-            return True
+        now_ms = self._now_ms()
+        if self._storage.is_distant and self._seen_mine_ms is not None:
+            passed_ms = [
+                abs(now - seen) for now, seen in zip(now_ms, self._seen_mine_ms, strict=True)
+            ]
+            if max(passed_ms) < _ASKED_AGAIN_AFTER_MS:
+                return True
         is_mine = self._mine() is not None
         self._seen_mine_ms = now_ms if is_mine else None
         return is_mine
+
+    def _now_ms(self) -> tuple[int, int]:
+        return self._clock.monotonic_ms(), self._clock.now_ms()
 
     def holder(self) -> LockInfo | None:
         return self._provider.inspect(self._key)
@@ -404,10 +453,10 @@ class _ObjectHome:
             if deadline_ms is not None and self._clock.monotonic_ms() >= deadline_ms:
                 return None
             lock, version = mine
+            self._compare_clocks()
+            now_ms = self._clock.now_ms() + self._provider.store_ahead_ms
             # The wall clock may have been set back; a lease only ever grows.
-            valid_until_ms = max(
-                lock.valid_until_ms, self._clock.now_ms() + self._provider.validity_ms
-            )
+            valid_until_ms = max(lock.valid_until_ms, now_ms + self._provider.validity_ms)
             renewed = replace(lock, valid_until_ms=valid_until_ms, write=self._writes.next_number())
             try:
                 self._put(renewed, version)
@@ -434,8 +483,20 @@ class _ObjectHome:
                 continue
             except StorageError:
                 if attempt == WRITE_ATTEMPT_COUNT_MAX:
+                    self._provider.ids.given_up.note(self.owner)
                     raise
         raise self._restless()
+
+    def _compare_clocks(self) -> None:
+        """See how far the store's clock is ahead, by when it says that it took the last write."""
+        if not self._provider.asks_store:
+            return
+        try:
+            taken_ms = self._storage.info(self._path).modified_ms
+        except (StorageError, NotFoundError) as error:
+            log.info("the store does not say its time path=%s error=%s", self._path, error)
+            return
+        self._provider.store_ahead_ms = taken_ms - self._sent_wall_ms
 
     def _restless(self) -> StorageError:
         return StorageError(
@@ -453,7 +514,8 @@ class _ObjectHome:
         return lock, found.version
 
     def _put(self, lock: StorageLock, version: str | None) -> None:
-        sent_ms = self._clock.monotonic_ms()
+        sent_ms = self._now_ms()
+        self._sent_wall_ms = sent_ms[1]
         self._written = None
         if version is None:
             self._storage.put_if_absent(self._path, lock.encode())

@@ -9,8 +9,15 @@ import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
 
-from headwater.errors import ConflictError, CorruptTableError, ErrorKind, InvalidInputError
+from headwater.errors import (
+    ConflictError,
+    CorruptTableError,
+    ErrorKind,
+    FencedError,
+    InvalidInputError,
+)
 from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
+from headwater.seams.clock import Clock
 from headwater.seams.ids import SystemIds
 
 LOCK = ".hoodie/.locks/table_lock.json"
@@ -190,3 +197,59 @@ def test_intervals_that_do_not_fit_are_refused(
         StorageBasedLockProvider(
             storage, clock, SystemIds(), validity_ms=validity_ms, renew_ms=renew_ms
         )
+
+
+class TestTheStoresClock:
+    """N-91: on a distant store the writers' clocks alone do not end a lease."""
+
+    def asking(self, storage: MemoryStorage, clock: Clock) -> StorageBasedLockProvider:
+        return StorageBasedLockProvider(storage, clock, SystemIds(), asks_store=True)
+
+    def test_n_91_a_clock_that_is_ahead_does_not_end_a_lease(
+        self, storage: MemoryStorage, clock: ManualClock
+    ) -> None:
+        held = self.asking(storage, clock).acquire(timeout_ms=0)
+        ahead = self.asking(storage, clock.with_wall_ahead_ms(2 * VALIDITY_MS))
+        with pytest.raises(ConflictError):
+            ahead.acquire(timeout_ms=0)
+        with pytest.raises(ConflictError, match="cannot be broken"):
+            ahead.break_expired()
+        held.check()
+        with clock.timers_stalled():
+            clock.advance_ms(VALIDITY_MS + 2_000)
+            ahead.acquire(timeout_ms=0).check()
+
+    def test_a_clock_that_is_behind_waits_for_one_lease_at_most(
+        self, storage: MemoryStorage, clock: ManualClock
+    ) -> None:
+        self.asking(storage, clock).acquire(timeout_ms=0)
+        behind = self.asking(storage, clock.with_wall_ahead_ms(-10 * VALIDITY_MS))
+        with clock.timers_stalled():
+            began_ms = clock.monotonic_ms()
+            behind.acquire(timeout_ms=2 * VALIDITY_MS).check()
+            assert clock.monotonic_ms() - began_ms >= VALIDITY_MS
+
+    def test_a_renewal_goes_by_the_stores_clock(
+        self, storage: MemoryStorage, clock: ManualClock
+    ) -> None:
+        behind = self.asking(storage, clock.with_wall_ahead_ms(-10 * VALIDITY_MS))
+        behind.acquire(timeout_ms=0)
+        assert content_of(storage)["validUntil"] < clock.now_ms()
+        clock.advance_ms(30_000)
+        assert content_of(storage)["validUntil"] == clock.now_ms() + VALIDITY_MS
+
+
+def test_n_92_a_machine_that_slept_asks_the_store_again(clock: ManualClock) -> None:
+    class Distant(MemoryStorage):
+        @property
+        def is_distant(self) -> bool:
+            return True
+
+    storage = Distant(clock=clock)
+    held = StorageBasedLockProvider(storage, clock, SystemIds()).acquire(timeout_ms=0)
+    held.check()
+    # The monotonic clock stood still meanwhile.
+    clock.step_wall_ms(VALIDITY_MS + 1_000)
+    StorageBasedLockProvider(storage, clock, SystemIds()).acquire(timeout_ms=0)
+    with pytest.raises(FencedError):
+        held.check()
