@@ -47,7 +47,7 @@ def revive(bench: Bench, time: InstantTime, **changes: Any) -> None:
     attempt = load_attempt(storage, time, 1)
     assert attempt is not None
     owner = replace(attempt.owner, host="elsewhere")
-    alive = replace(attempt, is_released=False, owner=owner, **changes)
+    alive = replace(attempt, is_released=False, owner=owner, token="theirs", **changes)
     storage.put(attempt.path, encode_attempt(alive))
 
 

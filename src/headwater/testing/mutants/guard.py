@@ -164,31 +164,31 @@ MUTANTS = (
     Mutant(
         name="heartbeat deleted without owner check",
         scenario=lambda: guard_2(Faults(ticks=1)),
-        patches=(("headwater.kernel.txn.guard.Heartbeat", _HeartbeatOfAnyone),),
+        patches=(("headwater.kernel.txn.heartbeat.Heartbeat", _HeartbeatOfAnyone),),
         must_violate=("INV-21",),
     ),
     Mutant(
         name="attempt numbers from live heartbeat files",
         scenario=lambda: guard_2(Faults(lost_replies=1)),
-        patches=(("headwater.kernel.txn.guard.Heartbeat", _ForgottenAttempts),),
+        patches=(("headwater.kernel.txn.heartbeat.Heartbeat", _ForgottenAttempts),),
         must_violate=("INV-19",),
     ),
     Mutant(
         name="plain heartbeat deleted after the release",
         scenario=lambda: guard_2(Faults(lost_replies=1)),
-        patches=(("headwater.kernel.txn.guard.Heartbeat", _PlainFileLast),),
+        patches=(("headwater.kernel.txn.heartbeat.Heartbeat", _PlainFileLast),),
         must_violate=("INV-21",),
     ),
     Mutant(
         name="first deadline counted from after the claim",
         scenario=lambda: guard_2(Faults(ticks=1)),
-        patches=(("headwater.kernel.txn.guard.Heartbeat", _LateDeadline),),
+        patches=(("headwater.kernel.txn.heartbeat.Heartbeat", _LateDeadline),),
         must_violate=("INV-22",),
     ),
     Mutant(
         name="deadline extended by a second reading of the clock",
         scenario=lambda: guard_with_tickers(Faults(ticks=2)),
-        patches=(("headwater.kernel.txn.guard.Heartbeat", _TwoReadings),),
+        patches=(("headwater.kernel.txn.heartbeat.Heartbeat", _TwoReadings),),
         must_violate=("INV-21",),
     ),
 )
