@@ -228,7 +228,7 @@ COMMIT = CommitMetadata(
 RECORDS: dict[str, Record] = {"commit": COMMIT, "plan": PLAN}
 
 
-@pytest.mark.parametrize("every", [41, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [97, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", RECORDS)
 def test_no_bit_of_a_timeline_file_changes_what_it_says(kind: str, every: int) -> None:
     record = RECORDS[kind]
