@@ -85,7 +85,7 @@ OPTIONS = {
 }
 SERVED = {"hoodie.write.markers.type": "timeline_server_based"}
 
-SAMPLES = 4
+SAMPLES = 2
 """Failures of each call in the short form, besides those within files."""
 
 MEMORY = Path("/dev/shm")

@@ -452,7 +452,7 @@ def run_machine(kind: Kind, *, examples: int, steps: int, is_thorough: bool = Fa
 
 @pytest.mark.parametrize("name", KINDS)
 def test_inv_87_one_history_has_one_answer(name: str) -> None:
-    run_machine(KINDS[name], examples=1, steps=12)
+    run_machine(KINDS[name], examples=1, steps=8)
 
 
 @pytest.mark.long
