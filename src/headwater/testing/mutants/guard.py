@@ -25,6 +25,7 @@ from headwater.kernel.txn.transaction import (
 from headwater.model.instant import Instant
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
+from headwater.seams.given_up import GivenUp
 from headwater.seams.storage import Storage
 from headwater.testing.faults import Faults
 from headwater.testing.mutants.mutant import Mutant
@@ -123,9 +124,16 @@ class _LateDeadline(Heartbeat):
     """Counts its first deadline from after the claim, while others count from the claim."""
 
     def __init__(
-        self, storage: Storage, clock: Clock, claimed: Attempt, *, claimed_ms: int
+        self,
+        storage: Storage,
+        clock: Clock,
+        claimed: Attempt,
+        *,
+        claimed_ms: int,
+        given_up: GivenUp | None = None,
     ) -> None:
-        super().__init__(storage, clock, claimed, claimed_ms=clock.monotonic_ms())
+        late_ms = clock.monotonic_ms()
+        super().__init__(storage, clock, claimed, claimed_ms=late_ms, given_up=given_up)
 
 
 class _TwoReadings(Heartbeat):
