@@ -101,7 +101,7 @@ test-stores: install stores ## storage, operations, services and files on server
 chaos-stores: install stores ## ten minutes of six writers, services and an index build on a faulty S3 server
 	@HEADWATER_STORE_CHAOS_MINUTES=10 $(RECORDED) $(PYTEST) -m "" tests/stores/test_store_chaos.py
 
-test: install java ## all that CI runs; a quarter of an hour on two cores
+test: install java ## all that CI runs; under ten minutes on two cores
 	@$(MAKE) $(BESIDE) lint types layers
 	@$(SUITES) beside "$(MAKE)" unit test-spark
 
@@ -111,7 +111,7 @@ ALL := test sim sim-long test-cluster test-more test-writers chaos test-indexing
 test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night
 	@$(SUITES) all "$(MAKE)" $(ALL)
 
-sim: install ## every scenario to its bounds, every mutant, 500 seeds of the swarm; under two minutes
+sim: install ## every scenario to its bounds, every mutant, 500 seeds of the swarm; two minutes
 	@$(RECORDED) $(BIN)/python -m headwater.testing.sim
 
 sim-long: install ## 5,000 seeds of the swarm; minutes

@@ -85,7 +85,7 @@ OPTIONS = {
 }
 SERVED = {"hoodie.write.markers.type": "timeline_server_based"}
 
-SAMPLES = 2
+SAMPLES = 4
 """Failures of each call in the short form, besides those within files."""
 
 MEMORY = Path("/dev/shm")
