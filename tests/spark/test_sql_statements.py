@@ -114,6 +114,7 @@ REFUSED = (
     ("ALTER TABLE rides ADD COLUMNS (fare DOUBLE)", "already"),
     ("ALTER TABLE rides ALTER COLUMN fare TYPE INT", "fare"),
     ("ALTER TABLE rides DROP PARTITION (id = 1)", "partitioned: city"),
+    ("ALTER TABLE rides DROP PARTITION (city = upper('la'))", "Give a literal"),
     ("INSERT INTO rides REPLACE WHERE city = 'sf' SELECT 1, 'sf', 2.0", "REPLACE WHERE"),
     ("CREATE OR REPLACE TABLE rides USING hudi AS SELECT 1 AS id", "OR REPLACE"),
     (

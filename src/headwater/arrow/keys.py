@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from headwater.arrow.buckets import EMPTY_PLACEHOLDER, NULL_PLACEHOLDER
 from headwater.arrow.key_text import column_text, is_text
+from headwater.arrow.meta_columns import OWN_PREFIX
 from headwater.arrow.partition_paths import PartitionField, PartitionPathRule
 from headwater.arrow.time_partition import TimePartition
 from headwater.config.table import TableConfig
@@ -38,8 +39,8 @@ _TYPES = ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")
 _CONSISTENT_TIMESTAMPS = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 
 
-CARRIED_KEY = "__headwater_key"
-CARRIED_PATH = "__headwater_path"
+CARRIED_KEY = f"{OWN_PREFIX}key"
+CARRIED_PATH = f"{OWN_PREFIX}path"
 """Columns of rows on their way to a file: what was made once is carried beside them."""
 CARRIED = (CARRIED_KEY, CARRIED_PATH)
 

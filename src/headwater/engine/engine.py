@@ -17,7 +17,9 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-GROUP_NUMBER = "__headwater_group"
+from headwater.arrow.meta_columns import OWN_PREFIX
+
+GROUP_NUMBER = f"{OWN_PREFIX}group"
 """The column, of 32-bit integers, that `Route.tag` adds to the rows."""
 
 A = TypeVar("A")

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headwater.arrow.keys import KeyGenerator
 from headwater.arrow.merge_rule import check_meaningful, merge_rule_of
-from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
+from headwater.arrow.meta_columns import META_COLUMNS, OPERATION, OWN_PREFIX
 from headwater.arrow.spark_schema import schema_from_ddl
 from headwater.config.option import Option, problem_list
 from headwater.config.registry import check_supported
@@ -223,7 +223,7 @@ def _column_problems(
         problems.append("the schema has no columns")
     folded = [name.casefold() for name in columns.names]
     for name in columns.names:
-        if name in (*META_COLUMNS, OPERATION):
+        if name in (*META_COLUMNS, OPERATION) or name.startswith(OWN_PREFIX):
             problems.append(f"column {name} is one that the table adds by itself")
         elif folded.count(name.casefold()) > 1:
             problems.append(f"column {name} differs from another one by case only")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from headwater.arrow.input_schema import stored_schema
-from headwater.arrow.meta_columns import META_COLUMNS
+from headwater.arrow.meta_columns import META_COLUMNS, OWN_PREFIX
 from headwater.arrow.schema_evolution import evolve_schema
 from headwater.config.files import (
     BULK_INSERT_SORT_COLUMNS,
@@ -78,6 +78,12 @@ def check_features(config: TableConfig) -> None:
 
 
 def check_request(config: TableConfig, request: WriteRequest, files: FileConfig) -> None:
+    names = () if request.columns is None else request.columns.names
+    if own := [name for name in names if name.startswith(OWN_PREFIX)]:
+        raise InvalidInputError(
+            f"Rows for table {config.name} have the column {own[0]}; names that begin with "
+            f"{OWN_PREFIX} are Headwater's own. Rename it, or leave it out"
+        )
     if (
         request.operation is Operation.BULK_INSERT
         and config.record_key_fields

@@ -11,6 +11,7 @@ from headwater.config.clustering import ClusteringConfig
 from headwater.config.compaction import CompactionConfig
 from headwater.config.table_services import TableServicesConfig
 from headwater.context import TableContext
+from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.cancel import AbortedPlan
 from headwater.kernel.txn.rollback import RolledBackWrite
 from headwater.markers.batches import load_every_marker
@@ -390,18 +391,21 @@ class Services:
 
         The metadata table is kept up whatever they say. What fails is logged: the write stands.
         """
-        self._keep_metadata_table()
+        self._keep_metadata_table(self._table.seen_metadata.take())
         config = TableServicesConfig.from_options(self._table.options)
         if config.is_idle:
             return
         due = due_after_write(self._table.load_timeline(), config, self._table.config.table_type)
         run_round(self._calls(), due, TableServicesReport())
 
-    def _keep_metadata_table(self) -> None:
-        """Compact, clean and archive the metadata table, as far as it is due."""
+    def _keep_metadata_table(self, seen: Timeline | None = None) -> None:
+        """Compact, clean and archive the metadata table, as far as it is due.
+
+        `seen` is its timeline as the one write saw it that this is called after.
+        """
         if not self._table.config.metadata_partitions:
             return
-        run_metadata_services(metadata_services(self._table), self._table.seen_metadata.take())
+        run_metadata_services(metadata_services(self._table), seen)
 
     def _check_writable(self) -> None:
         self._table.config.check_writable(self._table.storage.uri)

@@ -92,12 +92,12 @@ def describe(statement: exp.Describe, names: Names) -> pa.Table | None:
 
 def _path(table: Table, given: exp.Partition) -> str:
     """Return the path of the partition that a statement names by the values of its columns."""
+    columns = table.config.partition_columns
     values = {
-        each.this.name.lower(): each.expression.to_py()
+        each.this.name.lower(): each.expression
         for each in given.expressions
         if isinstance(each, exp.EQ)
     }
-    columns = table.config.partition_columns
     if sorted(values) != sorted(name.lower() for name in columns):
         raise InvalidInputError(
             f"{given.sql(dialect='spark')} must give a value for each column by which table "
@@ -105,11 +105,21 @@ def _path(table: Table, given: exp.Partition) -> str:
         )
     fields = [table.schema.field(name) for name in columns]
     rows = pa.table(
-        [pa.array([values[field.name.lower()]]).cast(field.type) for field in fields],
+        [_value(table, field, values[field.name.lower()]) for field in fields],
         schema=pa.schema(fields),
     )
     paths = KeyGenerator.from_config(table.config).partition_dictionary(rows)
     return str(paths.to_pylist()[0])
+
+
+def _value(table: Table, field: pa.Field, given: exp.Expr) -> pa.Array:
+    try:
+        return pa.array([given.to_py()]).cast(field.type)
+    except (ValueError, pa.ArrowNotImplementedError) as error:  # Arrow's others are values, too.
+        raise InvalidInputError(
+            f"{given.sql(dialect='spark')} is no {field.type}, which column {field.name} of table "
+            f"{table.name} is partitioned by. Give a literal of that type"
+        ) from error
 
 
 def _added(table: Table, columns: list[exp.ColumnDef], names: Names) -> pa.Schema:

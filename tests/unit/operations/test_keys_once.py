@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.tables import COW, MOR, a_table, columns
+from tests.support.tables import trips as plain
 
 import headwater as hw
 from headwater.arrow import keys
@@ -89,3 +90,15 @@ def test_what_rows_carry_is_in_no_file_and_no_answer(tmp_path: Path) -> None:
     assert hw.open_table(table.uri).schema.names == SCHEMA.names
     for base in Path(table.uri).glob("city=*/*.parquet"):
         assert not set(keys.CARRIED) & set(pq.read_schema(base).names)
+
+
+@pytest.mark.parametrize("name", ["__headwater_key", "__headwater_path", "__headwater_leaving"])
+def test_no_column_of_the_users_is_taken_for_what_rows_carry(tmp_path: Path, name: str) -> None:
+    table = a_table(tmp_path).create()  # Its key is a text as it is, which needs no carrying.
+    rows = plain(("a", "sf", 1)).append_column(name, pa.array(["b"]))
+    for write in (table.upsert, table.insert, table.delete):
+        with pytest.raises(hw.errors.InvalidInputError, match=f"column {name}.*Rename it"):
+            write(rows)
+    assert table.read_arrow().num_rows == 0
+    with pytest.raises(hw.errors.InvalidInputError, match=f"column {name} is one that"):
+        a_table(tmp_path / "other", SCHEMA.append(pa.field(name, pa.string()))).create()

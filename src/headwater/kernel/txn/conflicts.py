@@ -136,11 +136,12 @@ class ConflictCheck:
     def unread(self, timeline: Timeline) -> list[Instant]:
         """Return the candidates whose changes must be read for the check."""
         mine = self.mine.instant.requested_time
-        candidates = self.snapshot.candidates(timeline, mine)
-        fitting = [instant for instant in candidates if self._fits_unread(instant)]
+        wanted: list[Instant] = []
+        fitting: list[Instant] = []
+        for instant in self.snapshot.candidates(timeline, mine):
+            (fitting if self._fits_unread(instant) else wanted).append(instant)
         if Touch.WRITE_BASE in self.mine.touches.values():
-            candidates += self.snapshot.overtakers(timeline, mine)
-        wanted = [instant for instant in candidates if instant not in fitting]
+            wanted += self.snapshot.overtakers(timeline, mine)
         if fitting and self.planned_schema is not None:
             # Each write keeps the columns of the one before, so the newest tells of all (INV-100).
             wanted.append(_last_completed(fitting))

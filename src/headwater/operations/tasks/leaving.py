@@ -9,7 +9,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-IS_LEAVING = "__headwater_leaving"
+from headwater.arrow.meta_columns import OWN_PREFIX
+
+IS_LEAVING = f"{OWN_PREFIX}leaving"
 """The column that says which rows these are. If rows have it, then all rows of the write do."""
 
 
