@@ -122,11 +122,11 @@ def test_inv_89_fields_of_tomorrow_are_ignored_and_kept(file: OwnFile) -> None:
     assert again == {**before, "region": "north"}
 
 
-@every_file
-def test_no_bit_changes_what_a_file_says_in_silence(file: OwnFile) -> None:
+# Not the lock file: others write it, too, and so it has no checksum.
+@pytest.mark.parametrize("name", sorted(FILES.keys() - {"lock"}))
+def test_no_bit_changes_what_a_file_says_in_silence(name: str) -> None:
+    file = FILES[name]
     said = file.decode(file.data)
-    if "checksum" not in json.loads(file.data):
-        return  # Another engine writes this one, too.
     # A count of cancellations that cannot be read begins anew.
     allowed = [said, CancelCount()] if isinstance(said, CancelCount) else [said]
     for position in range(len(file.data) * 8):

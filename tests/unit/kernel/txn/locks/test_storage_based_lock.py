@@ -15,10 +15,12 @@ from headwater.errors import (
     ErrorKind,
     FencedError,
     InvalidInputError,
+    StorageError,
 )
 from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
 from headwater.seams.clock import Clock
 from headwater.seams.ids import SystemIds
+from headwater.testing.seams import SimIds
 
 LOCK = ".hoodie/.locks/table_lock.json"
 VALIDITY_MS = 300_000
@@ -253,3 +255,31 @@ def test_n_92_a_machine_that_slept_asks_the_store_again(clock: ManualClock) -> N
     StorageBasedLockProvider(storage, clock, SystemIds()).acquire(timeout_ms=0)
     with pytest.raises(FencedError):
         held.check()
+
+
+class FullMemory(MemoryStorage):
+    """Takes nothing more once it is full."""
+
+    is_full = False
+
+    def replace(self, path: str, data: bytes, *, version: str) -> str:
+        if self.is_full:
+            raise StorageError("no space left", kind=ErrorKind.STORAGE_FULL)
+        return super().replace(path, data, version=version)
+
+
+def test_n_96_a_process_does_not_wait_for_a_lock_that_it_could_not_release(
+    clock: ManualClock,
+) -> None:
+    storage = FullMemory(clock=clock)
+    held = StorageBasedLockProvider(storage, clock, SystemIds()).acquire(timeout_ms=0)
+    storage.is_full = True
+    with pytest.raises(StorageError, match="no space left"):
+        held.release()
+    with pytest.raises(FencedError, match="this holder released it"):
+        held.check()
+    storage.is_full = False
+    with pytest.raises(ConflictError):  # To another process it is held until its lease is over.
+        StorageBasedLockProvider(storage, clock, SimIds("other", 1)).acquire(timeout_ms=0)
+    again = StorageBasedLockProvider(storage, clock, SystemIds()).acquire(timeout_ms=0)
+    assert again.token == held.token + 1
