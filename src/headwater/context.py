@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Self
 
@@ -223,6 +224,10 @@ class TableContext:
     def now(self) -> InstantTime:
         """Return the time of this process's clock in the digits of the timeline."""
         return instant_time_at(self.clock.now_ms(), is_utc=self.layout.is_utc)
+
+    def moment(self) -> datetime:
+        """Return the time of this process's clock as people's programs have it."""
+        return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
 
     # What storage holds now.
 

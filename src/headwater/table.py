@@ -297,7 +297,7 @@ class Table:
                 zone=time_zone_of(session),
             ),
         )
-        return read_snapshot(session, plan, where, self._spark_config)
+        return read_snapshot(session, plan, plan.where or where, self._spark_config)
 
     def scan(
         self,

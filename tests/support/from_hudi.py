@@ -1,4 +1,4 @@
-"""The jobs of docs/guide/from-hudi.md."""
+"""The jobs of docs/guide/from-hudi.md, for whoever runs them: ours, or Hudi itself."""
 
 from __future__ import annotations
 
@@ -30,3 +30,11 @@ def answers_of(blocks: list[str], spark: SparkSession, path: str) -> list[Answer
         exec(compile(block, str(GUIDE), "exec"), names)
         answers.append(sorted(list(row) for row in names["rows"]))
     return answers
+
+
+def hudi_script(blocks: list[str]) -> str:
+    """Return the jobs with the one word changed, for `HudiPeer.run`; they leave all answers."""
+    ours = "\nanswers.append(sorted(list(row) for row in rows))\n".join([*blocks, ""])
+    theirs = re.sub(r"hw\.sql\(\s*spark,\s*", "spark.sql(", ours)
+    theirs = theirs.replace('"headwater"', '"hudi"').replace("USING headwater", "USING hudi")
+    return f"answers = []\n{theirs}\nresult = answers\n"

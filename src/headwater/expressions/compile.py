@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from types import MappingProxyType
 from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
 from headwater.errors import InvalidInputError
@@ -22,14 +21,20 @@ from headwater.expressions.coercion import (
     is_number,
     is_text,
 )
+from headwater.expressions.containers import (
+    CONTAINER_FUNCTIONS,
+    element_or_null,
+    field_of,
+    size_of,
+)
 from headwater.expressions.evaluate import evaluate
-from headwater.expressions.java_regex import re2_of
 from headwater.expressions.nodes import Call, Cast, Column, Function, Literal, Node, columns_of
-from headwater.expressions.parse import Tree, parse_expression, refused
+from headwater.expressions.now import with_now_said
+from headwater.expressions.parse import Tree, flattened, parse_expression, refused
 from headwater.expressions.scope import Scope, match_name
 from headwater.expressions.sql_types import evaluated_type, is_assignable, type_of
-
-UTC = "UTC"
+from headwater.expressions.texts import TEXT_FUNCTIONS
+from headwater.expressions.times import TIME_FUNCTIONS, days_added, interval_of, shifted
 
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 
@@ -53,48 +58,33 @@ _ARITHMETIC: Mapping[type[Tree], Function] = MappingProxyType(
         exp.Mod: Function.REMAINDER,
     }
 )
-_TEXT_FUNCTIONS: Mapping[type[Tree], tuple[Function, pa.DataType]] = MappingProxyType(
-    {
-        exp.Upper: (Function.UPPER, pa.string()),
-        exp.Lower: (Function.LOWER, pa.string()),
-        exp.Length: (Function.LENGTH, pa.int32()),
-        exp.Trim: (Function.TRIM, pa.string()),
-    }
-)
-_PART_FUNCTIONS: Mapping[type[Tree], Function] = MappingProxyType(
-    {
-        exp.StartsWith: Function.STARTS_WITH,
-        exp.EndsWith: Function.ENDS_WITH,
-        exp.Contains: Function.CONTAINS,
-    }
-)
-_DATE_FUNCTIONS: Mapping[type[Tree], Function] = MappingProxyType(
-    {
-        exp.Year: Function.YEAR,
-        exp.Month: Function.MONTH,
-        exp.Day: Function.DAY,
-        exp.DayOfMonth: Function.DAY,
-    }
-)
 
 
-def compile_condition(text: str, scope: Scope, zone: str = UTC) -> Node:
+def compile_condition(
+    text: str, scope: Scope, zone: str = "UTC", now: datetime | None = None
+) -> Node:
     """Return a SQL condition as a node of booleans.
 
     Args:
         zone: that of times which do not say theirs.
+        now: what the time is taken to be, if the text may ask for it.
 
     Raises:
         InvalidInputError: the text is no condition on these columns that can be evaluated; the
             message has the place and what is supported.
     """
+    if now is not None:
+        text = with_now_said(text, scope.names, zone, now)
     tree = parse_expression(text)
     node = Compiler(text, scope, zone).compile(tree)
     return _as_condition(node, tree, text)
 
 
 def compile_conjuncts(text: str, scope: Scope, zone: str) -> list[Node]:
-    """Return the conjuncts of a SQL condition that can be evaluated, and leave the others out."""
+    """Return the conjuncts of a SQL condition that can be evaluated, and leave the others out.
+
+    What asks for the time is left out, too: whoever evaluates the whole asks at another moment.
+    """
     try:
         tree = parse_expression(text)
     except InvalidInputError:
@@ -109,11 +99,15 @@ def compile_conjuncts(text: str, scope: Scope, zone: str) -> list[Node]:
     return found
 
 
-def compile_value(text: str, scope: Scope, kind: pa.DataType, zone: str = UTC) -> Node:
+def compile_value(
+    text: str, scope: Scope, kind: pa.DataType, zone: str = "UTC", now: datetime | None = None
+) -> Node:
     """Return a SQL expression as a node of values that a column of some type can hold.
 
-    Raises: as `compile_condition`.
+    Args and raises: as `compile_condition`.
     """
+    if now is not None:
+        text = with_now_said(text, scope.names, zone, now)
     tree = parse_expression(text)
     compiler = Compiler(text, scope, zone)
     node = compiler.compile(tree)
@@ -122,7 +116,7 @@ def compile_value(text: str, scope: Scope, kind: pa.DataType, zone: str = UTC) -
     return compiler.cast(node, kind, tree)
 
 
-_Compile: TypeAlias = Callable[["Compiler", Tree], Node]
+Compile: TypeAlias = Callable[["Compiler", Tree], Node]
 
 
 class Compiler:
@@ -131,7 +125,7 @@ class Compiler:
     def __init__(self, text: str, scope: Scope, zone: str) -> None:
         self._text = text
         self._scope = scope
-        self._zone = zone
+        self.zone = zone
 
     def compile(self, tree: Tree) -> Node:
         """Return the node of a part of the expression; what is constant is evaluated here."""
@@ -144,8 +138,8 @@ class Compiler:
         if node.type == kind:
             return node
         if not can_cast(node.type, kind):
-            raise self._refused(tree, f"A value of type {node.type} cannot become {kind}")
-        cast = Cast(node, kind, self._zone, is_implicit=True)
+            raise self.refused(tree, f"A value of type {node.type} cannot become {kind}")
+        cast = Cast(node, kind, self.zone, is_implicit=True)
         return _folded(cast) if isinstance(node, Literal) else cast
 
     def _compile(self, tree: Tree) -> Node:
@@ -154,16 +148,9 @@ class Compiler:
             return self._comparison(_BINARY[kind], tree.this, tree.expression)
         if kind in _ARITHMETIC:
             return self._calculation(_ARITHMETIC[kind], tree)
-        if kind in _TEXT_FUNCTIONS:
-            return self._text_function(tree)
-        if kind in _PART_FUNCTIONS:
-            return self._part_function(tree)
-        if kind in _DATE_FUNCTIONS:
-            day = self.cast(self.compile(tree.this), pa.date32(), tree)
-            return Call(_DATE_FUNCTIONS[kind], (day,), pa.int32())
         found = _COMPILERS.get(kind)
         if found is None:
-            raise self._refused(tree, f"{_named(tree)} cannot be evaluated here")
+            raise self.refused(tree, f"{_named(tree)} cannot be evaluated here")
         return found(self, tree)
 
     def _column(self, tree: Tree) -> Node:
@@ -172,9 +159,9 @@ class Compiler:
         try:
             path = self._scope.find(parts)
         except LookupError as error:
-            raise self._refused(tree, f"The name is ambiguous: {error}") from error
+            raise self.refused(tree, f"The name is ambiguous: {error}") from error
         if path is None:
-            raise self._refused(
+            raise self.refused(
                 tree,
                 f"The column {'.'.join(parts)} does not exist; the columns are {self._scope.shown}",
             )
@@ -185,10 +172,21 @@ class Compiler:
             name = match_name(part, names)
             if name is None:
                 has = ", ".join(names) or f"no fields, being of type {kind}"
-                raise self._refused(tree, f"{'.'.join(found)} has no field {part}; it has {has}")
+                raise self.refused(tree, f"{'.'.join(found)} has no field {part}; it has {has}")
             kind = kind.field(name).type
             found.append(name)
         return Column(tuple(found), evaluated_type(kind))
+
+    def _dot(self, tree: Tree) -> Node:
+        inner = tree
+        while isinstance(inner, exp.Dot):
+            inner = inner.this
+        is_name = isinstance(inner, exp.Column | exp.Identifier)
+        return self._column(tree) if is_name else field_of(self, tree.this, tree.expression)
+
+    def _named_like_now(self, tree: Tree) -> Node:
+        """Compile a column with the name of a function: what means one was replaced before."""
+        return self._column(exp.to_identifier(tree.sql(dialect="spark").rstrip("()").lower()))
 
     def _number(self, tree: Tree) -> Node:
         text = tree.name
@@ -200,7 +198,7 @@ class Compiler:
         if "e" in text.lower():
             number = float(text)
             if not math.isfinite(number):
-                raise self._refused(tree, f"The number {text} is too large")
+                raise self.refused(tree, f"The number {text} is too large")
             return Literal(number, pa.float64())
         if "." in text:
             return self._decimal(Decimal(text), tree)
@@ -216,7 +214,7 @@ class Compiler:
         scale = -int(exponent)
         precision = max(len(digits), scale)
         if precision > DECIMAL_PRECISION_MAX:
-            raise self._refused(tree, f"A number has at most {DECIMAL_PRECISION_MAX} digits")
+            raise self.refused(tree, f"A number has at most {DECIMAL_PRECISION_MAX} digits")
         return Literal(number, pa.decimal128(precision, scale))
 
     def _negative(self, tree: Tree) -> Node:
@@ -238,7 +236,7 @@ class Compiler:
         if is_text(node.type):
             return self.cast(node, pa.float64(), tree)
         if not is_number(node.type):
-            raise self._refused(tree, f"This is a {node.type}, not a number")
+            raise self.refused(tree, f"This is a {node.type}, not a number")
         return node
 
     def _condition(self, tree: Tree) -> Node:
@@ -246,7 +244,7 @@ class Compiler:
 
     def _logic(self, tree: Tree) -> Node:
         function = Function.AND if isinstance(tree, exp.And) else Function.OR
-        operands = tuple(self._condition(each) for each in _flattened(tree, type(tree)))
+        operands = tuple(self._condition(each) for each in flattened(tree, type(tree)))
         return Call(function, operands, pa.bool_())
 
     def _not(self, tree: Tree) -> Node:
@@ -255,7 +253,7 @@ class Compiler:
     def _comparison(self, function: Function, left: Tree, right: Tree) -> Node:
         one, other = self._matched([left, right])
         if pa.types.is_nested(one.type):
-            raise self._refused(left, f"Values of type {one.type} are not compared here")
+            raise self.refused(left, f"Values of type {one.type} are not compared here")
         return Call(function, (one, other), pa.bool_())
 
     def _matched(self, trees: Sequence[Tree]) -> list[Node]:
@@ -265,7 +263,7 @@ class Compiler:
         for node, tree in zip(nodes[1:], trees[1:], strict=True):
             kind = common_type(widest, node)
             if kind is None:
-                raise self._refused(
+                raise self.refused(
                     tree, f"Values of type {widest.type} and {node.type} do not go together"
                 )
             if kind != widest.type:
@@ -278,16 +276,35 @@ class Compiler:
         return Call(Function.NOT, (same,), pa.bool_())
 
     def _calculation(self, function: Function, tree: Tree) -> Node:
+        if function in (Function.ADD, Function.SUBTRACT):
+            moved = self._moved(function, tree)
+            if moved is not None:
+                return moved
         left, right = self._of_numbers(tree.this), self._of_numbers(tree.expression)
         kind = common_type(left, right)
         if kind is None:
-            raise self._refused(tree, f"{left.type} and {right.type} do not go together")
+            raise self.refused(tree, f"{left.type} and {right.type} do not go together")
         if pa.types.is_decimal(kind):
             return self._decimal_calculation(function, left, right, tree)
         if function is Function.DIVIDE:
             kind = pa.float64()
         operands = (self.cast(left, kind, tree), self.cast(right, kind, tree))
         return Call(function, operands, kind)
+
+    def _moved(self, function: Function, tree: Tree) -> Node | None:
+        """Return a day or moment that something is added to; None if it is about numbers."""
+        left, right = tree.this, tree.expression
+        if function is Function.ADD and interval_of(self, left) is not None:
+            left, right = right, left
+        interval = interval_of(self, right)
+        if interval is not None:
+            interval = interval if function is Function.ADD else -interval
+            return shifted(self, left, interval, tree)
+        node = self.compile(left)
+        if not pa.types.is_date(node.type):
+            return None
+        count = right if function is Function.ADD else exp.Neg(this=right)
+        return days_added(self, node, count, tree)
 
     def _decimal_calculation(self, function: Function, left: Node, right: Node, tree: Tree) -> Node:
         one, other = decimal_for(left), decimal_for(right)
@@ -298,7 +315,7 @@ class Compiler:
             whole = max(one.precision - one.scale, other.precision - other.scale)
             precision = whole + scale + 1
         if function in (Function.DIVIDE, Function.REMAINDER) or precision > DECIMAL_PRECISION_MAX:
-            raise self._refused(
+            raise self.refused(
                 tree, f"{one} {function} {other} is not calculated here; cast to double"
             )
         operands = (self.cast(left, one, tree), self.cast(right, other, tree))
@@ -311,11 +328,11 @@ class Compiler:
         if isinstance(wanted, exp.Boolean):
             function = Function.IS_TRUE if wanted.this else Function.IS_FALSE
             return Call(function, (self._condition(tree.this),), pa.bool_())
-        raise self._refused(tree, "IS takes NULL, TRUE or FALSE")
+        raise self.refused(tree, "IS takes NULL, TRUE or FALSE")
 
     def _in(self, tree: Tree) -> Node:
         if tree.args.get("query") is not None or not tree.expressions:
-            raise self._refused(tree, "IN takes a list of values")
+            raise self.refused(tree, "IN takes a list of values")
         nodes = self._matched([tree.this, *tree.expressions])
         if all(isinstance(node, Literal) for node in nodes[1:]):
             return Call(Function.IN, tuple(nodes), pa.bool_())
@@ -326,83 +343,6 @@ class Compiler:
         low = self._comparison(Function.GREATER_EQUAL, tree.this, tree.args["low"])
         high = self._comparison(Function.LESS_EQUAL, tree.this, tree.args["high"])
         return Call(Function.AND, (low, high), pa.bool_())
-
-    def _like(self, tree: Tree, escape: str = "\\") -> Node:
-        pattern = self.compile(tree.expression)
-        if not isinstance(pattern, Literal) or not (
-            pattern.value is None or isinstance(pattern.value, str)
-        ):
-            raise self._refused(tree.expression, "The pattern is a text")
-        values = self._of_text(tree.this)
-        if pattern.value is None:
-            return Literal(None, pa.bool_())
-        flags = "(?is)" if isinstance(tree, exp.ILike) else "(?s)"
-        regex, prefix = self._regex(pattern.value, escape, tree)
-        if flags != "(?s)":
-            prefix = ""
-        operands = (values, Literal(flags + regex, pa.string()), Literal(prefix, pa.string()))
-        like = Call(Function.LIKE, operands, pa.bool_())
-        return Call(Function.NOT, (like,), pa.bool_()) if tree.args.get("negate") else like
-
-    def _matches(self, tree: Tree) -> Node:
-        pattern = self.compile(tree.expression)
-        if not isinstance(pattern, Literal) or not isinstance(pattern.value, str | None):
-            raise self._refused(tree.expression, "The pattern is a text")
-        values = self._of_text(tree.this)
-        if pattern.value is None:
-            return Literal(None, pa.bool_())
-        try:
-            regex = re2_of(pattern.value)
-            pc.match_substring_regex(pa.array([""]), regex)
-        except (ValueError, pa.ArrowInvalid) as error:
-            raise self._refused(
-                tree.expression, f"The regular expression cannot be evaluated: {error}"
-            ) from error
-        operands = (values, Literal(regex, pa.string()), Literal("", pa.string()))
-        return Call(Function.LIKE, operands, pa.bool_())
-
-    def _escape(self, tree: Tree) -> Node:
-        escape = tree.expression.name
-        inner = tree.this
-        if len(escape) != 1 or not isinstance(inner, exp.Like | exp.ILike):
-            raise self._refused(tree, "ESCAPE takes one character")
-        return self._like(inner, escape)
-
-    def _regex(self, pattern: str, escape: str, tree: Tree) -> tuple[str, str]:
-        """Return a pattern in the syntax of RE2, and the text that it begins with."""
-        parts, prefix, signs = list[str](), list[str](), iter(pattern)
-        for sign in signs:
-            is_wild = sign in ("%", "_") and sign != escape
-            if sign == escape:
-                escaped = next(signs, None)
-                if escaped is None or escaped not in ("%", "_", escape):
-                    raise self._refused(
-                        tree, f"{escape} in a pattern stands before %, _ or {escape}"
-                    )
-                sign = escaped
-            if not is_wild and len(prefix) == len(parts):
-                prefix.append(sign)
-            parts.append((".*" if sign == "%" else ".") if is_wild else re.escape(sign))
-        return rf"\A{''.join(parts)}\z", "".join(prefix)
-
-    def _of_text(self, tree: Tree) -> Node:
-        return self.cast(self.compile(tree), pa.string(), tree)
-
-    def _text_function(self, tree: Tree) -> Node:
-        function, kind = _TEXT_FUNCTIONS[type(tree)]
-        if any(value for name, value in tree.args.items() if name != "this"):
-            raise self._refused(tree, f"{function} takes one text")
-        return Call(function, (self._of_text(tree.this),), kind)
-
-    def _part_function(self, tree: Tree) -> Node:
-        part = self.compile(tree.expression)
-        if not isinstance(part, Literal) or not isinstance(part.value, str):
-            raise self._refused(tree, "The part to look for is a text")
-        return Call(_PART_FUNCTIONS[type(tree)], (self._of_text(tree.this), part), pa.bool_())
-
-    def _concat(self, tree: Tree) -> Node:
-        parts = tree.expressions or _flattened(tree, exp.DPipe)
-        return Call(Function.CONCAT, tuple(self._of_text(part) for part in parts), pa.string())
 
     def _case(self, tree: Tree) -> Node:
         if isinstance(tree, exp.If):
@@ -434,30 +374,39 @@ class Compiler:
         operand = self.compile(tree.this)
         if kind is None or not can_cast(operand.type, kind):
             to = tree.args["to"].sql(dialect="spark")
-            raise self._refused(tree, f"A value of type {operand.type} is not cast to {to} here")
+            raise self.refused(tree, f"A value of type {operand.type} is not cast to {to} here")
         is_try = isinstance(tree, exp.TryCast)
-        return Cast(operand, kind, self._zone, is_try=is_try)
+        return Cast(operand, kind, self.zone, is_try=is_try)
 
     def _anonymous(self, tree: Tree) -> Node:
         name = tree.name.lower()
         if name in ("isnull", "isnotnull") and len(tree.expressions) == 1:
             is_null = Call(Function.IS_NULL, (self.compile(tree.expressions[0]),), pa.bool_())
             return is_null if name == "isnull" else Call(Function.NOT, (is_null,), pa.bool_())
-        raise self._refused(tree, f"The function {tree.name} is not known")
+        if name == "get" and len(tree.expressions) == 2:
+            return element_or_null(self, tree)
+        if name == "cardinality" and len(tree.expressions) == 1:
+            return size_of(self, tree, tree.expressions[0])
+        raise self.refused(tree, f"The function {tree.name} is not known")
+
+    def _is_nan(self, tree: Tree) -> Node:
+        number = self.cast(self._of_numbers(tree.this), pa.float64(), tree)
+        return Call(Function.IS_NAN, (number,), pa.bool_())
 
     def _bytes(self, tree: Tree) -> Node:
         return Literal(bytes.fromhex(tree.name), pa.binary())
 
-    def _refused(self, tree: Tree, what: str) -> InvalidInputError:
+    def refused(self, tree: Tree, what: str) -> InvalidInputError:
         return refused(self._text, tree, what)
 
 
-_COMPILERS: Mapping[type[Tree], _Compile] = MappingProxyType(
+_COMPILERS: Mapping[type[Tree], Compile] = MappingProxyType(
     {
         exp.Column: Compiler._column,
-        exp.Dot: Compiler._column,
+        exp.Dot: Compiler._dot,
+        exp.CurrentDate: Compiler._named_like_now,
+        exp.CurrentTimestamp: Compiler._named_like_now,
         exp.Paren: lambda compiler, tree: compiler.compile(tree.this),
-        exp.TsOrDsToDate: lambda compiler, tree: compiler.compile(tree.this),
         exp.Literal: Compiler._number,
         exp.Null: lambda _, tree: Literal(None, pa.null()),
         exp.Boolean: lambda _, tree: Literal(bool(tree.this), pa.bool_()),
@@ -471,12 +420,6 @@ _COMPILERS: Mapping[type[Tree], _Compile] = MappingProxyType(
         exp.Is: Compiler._is,
         exp.In: Compiler._in,
         exp.Between: Compiler._between,
-        exp.Like: Compiler._like,
-        exp.ILike: Compiler._like,
-        exp.RegexpLike: Compiler._matches,
-        exp.Escape: Compiler._escape,
-        exp.Concat: Compiler._concat,
-        exp.DPipe: Compiler._concat,
         exp.Case: Compiler._case,
         exp.If: Compiler._case,
         exp.Coalesce: Compiler._coalesce,
@@ -484,6 +427,10 @@ _COMPILERS: Mapping[type[Tree], _Compile] = MappingProxyType(
         exp.Cast: Compiler._cast,
         exp.TryCast: Compiler._cast,
         exp.Anonymous: Compiler._anonymous,
+        exp.IsNan: Compiler._is_nan,
+        **TEXT_FUNCTIONS,
+        **TIME_FUNCTIONS,
+        **CONTAINER_FUNCTIONS,
     }
 )
 
@@ -506,16 +453,7 @@ def _conjuncts(tree: Tree) -> list[Tree]:
     inner = tree.unnest() if isinstance(tree, exp.Paren) else tree
     if not isinstance(inner, exp.And):
         return [inner]
-    return [each for part in _flattened(inner, exp.And) for each in _conjuncts(part)]
-
-
-def _flattened(tree: Tree, kind: type[Tree]) -> list[Tree]:
-    """Return the operands of operators of one kind in a row; a chain of them may be long."""
-    found: list[Tree] = []
-    while isinstance(tree, kind):
-        found.append(tree.expression)
-        tree = tree.this
-    return [tree, *reversed(found)]
+    return [each for part in flattened(inner, exp.And) for each in _conjuncts(part)]
 
 
 def _named(tree: Tree) -> str:

@@ -18,10 +18,17 @@ import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError, check
 from headwater.expressions.casts import cast_values, may_fail, try_cast_values
+from headwater.expressions.container_values import (
+    CONTAINER_CALLS,
+    ELEMENTS,
+    call_on_containers,
+)
 from headwater.expressions.nodes import Call, Cast, Column, Function, Literal, Node, conjuncts_of
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 AnyRows: TypeAlias = pa.RecordBatch | pa.Table
+
+_SUNDAY = 7
 
 _COMPARE: Mapping[Function, Callable[[Any, Any], Any]] = MappingProxyType(
     {
@@ -50,9 +57,18 @@ _OF_ONE: Mapping[Function, Callable[[Any], Any]] = MappingProxyType(
         Function.UPPER: pc.utf8_upper,
         Function.LOWER: pc.utf8_lower,
         Function.LENGTH: pc.utf8_length,
+        Function.IS_NAN: lambda values: pc.fill_null(pc.is_nan(values), False),
         Function.YEAR: pc.year,
+        Function.QUARTER: pc.quarter,
         Function.MONTH: pc.month,
         Function.DAY: pc.day,
+        Function.DAY_OF_WEEK: lambda days: pc.day_of_week(
+            days, count_from_zero=False, week_start=_SUNDAY
+        ),
+        Function.DAY_OF_YEAR: pc.day_of_year,
+        Function.HOUR: pc.hour,
+        Function.MINUTE: pc.minute,
+        Function.SECOND: pc.second,
     }
 )
 _OF_TEXT: Mapping[Function, Callable[..., Any]] = MappingProxyType(
@@ -71,6 +87,7 @@ _FAILING = frozenset(
         Function.REMAINDER,
         Function.NEGATE,
         Function.ABSOLUTE,
+        Function.ADD_DAYS,
     }
 )
 
@@ -112,8 +129,11 @@ def may_raise(node: Node) -> bool:
     """Whether an expression fails on some rows."""
     if isinstance(node, Cast) and not node.is_try and may_fail(node.operand.type, node.type):
         return True
-    if isinstance(node, Call) and node.function in _FAILING:
-        return not pa.types.is_floating(node.type) or node.function is Function.DIVIDE
+    if isinstance(node, Call):
+        if node.function in (Function.DIVIDE, Function.REMAINDER, *ELEMENTS):
+            return True
+        if node.function in _FAILING and not pa.types.is_floating(node.type):
+            return True
     return any(may_raise(operand) for operand in node.operands)
 
 
@@ -134,6 +154,11 @@ def _call(node: Call, rows: AnyRows) -> pa.Array:
     if function is Function.COALESCE:
         return _coalesce(node, rows)
     first = evaluate(node.operands[0], rows)
+    if function in CONTAINER_CALLS:
+        return call_on_containers(node, first)
+    if function is Function.SUBSTRING:
+        start, stop = (each.value for each in node.operands[1:])  # type: ignore[union-attr]
+        return pc.utf8_slice_codeunits(first, start=start, stop=stop)
     if function is Function.IN:
         return _in_list(first, node.operands[1:])
     if function is Function.LIKE:
@@ -234,6 +259,10 @@ def _in_list(values: pa.Array, literals: tuple[Node, ...]) -> pa.Array:
 
 
 def _calculated(node: Call, left: pa.Array, right: pa.Array) -> pa.Array:
+    if node.function is Function.ADD_DAYS:
+        return pc.add_checked(left.cast(pa.int32()), right).cast(pa.date32())
+    if node.function is Function.DAYS_BETWEEN:
+        return pc.subtract(left.cast(pa.int32()), right.cast(pa.int32()))
     if node.function is Function.REMAINDER:
         return _remainder(left, right)
     if node.function is Function.DIVIDE:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum, unique
 from typing import TypeAlias
 
 import pyarrow as pa
 
-Value: TypeAlias = bool | int | float | Decimal | str | bytes | date | datetime | None
+Value: TypeAlias = bool | int | float | Decimal | str | bytes | date | datetime | timedelta | None
 
 
 @unique
@@ -52,9 +52,27 @@ class Function(StrEnum):
     STARTS_WITH = "startswith"
     ENDS_WITH = "endswith"
     CONTAINS = "contains"
+    SUBSTRING = "substring"
+    IS_NAN = "isnan"
     YEAR = "year"
+    QUARTER = "quarter"
     MONTH = "month"
     DAY = "day"
+    DAY_OF_WEEK = "dayofweek"
+    DAY_OF_YEAR = "dayofyear"
+    HOUR = "hour"
+    MINUTE = "minute"
+    SECOND = "second"
+    ADD_DAYS = "date_add"
+    DAYS_BETWEEN = "datediff"
+    FIELD = "."
+    ELEMENT = "[]"
+    ELEMENT_FROM_ONE = "element_at"
+    ELEMENT_OR_NULL = "get"
+    VALUE = "[key]"
+    SIZE = "size"
+    ARRAY_CONTAINS = "array_contains"
+    MAP_CONTAINS_KEY = "map_contains_key"
 
 
 COMPARISONS = (

@@ -17,8 +17,11 @@ Tree: TypeAlias = exp.Expr
 
 SUPPORTED = (
     "Supported are comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, RLIKE, IS NULL, arithmetic, CASE, "
-    "CAST, TRY_CAST, fields of structs, and the functions abs, coalesce, concat, contains, day, "
-    "endswith, if, length, lower, month, nullif, startswith, trim, upper and year"
+    "CAST, TRY_CAST, fields of structs, elements of arrays and maps, intervals, and the functions "
+    "abs, array_contains, coalesce, concat, contains, current_date, current_timestamp, date_add, "
+    "date_sub, datediff, day, dayofweek, dayofyear, element_at, endswith, get, hour, if, isnan, "
+    "left, length, lower, map_contains_key, minute, month, now, nullif, quarter, second, size, "
+    "startswith, substring, to_date, trim, upper and year"
 )
 
 _DEPTH_MAX = 200
@@ -63,6 +66,15 @@ def parse_expression(text: str) -> Tree:
 def refused(text: str, node: Tree, what: str) -> InvalidInputError:
     """Return the error of a part of an expression that cannot be evaluated."""
     return InvalidInputError(f"{what}\n{_marked(text, _place(node))}\n{SUPPORTED}")
+
+
+def flattened(tree: Tree, kind: type[Tree]) -> list[Tree]:
+    """Return the operands of operators of one kind in a row; a chain of them may be long."""
+    found: list[Tree] = []
+    while isinstance(tree, kind):
+        found.append(tree.expression)
+        tree = tree.this
+    return [tree, *reversed(found)]
 
 
 def _place(node: Tree) -> int:

@@ -47,6 +47,13 @@ class Scope:
         return None if name is None else (name, *parts[1:])
 
     @property
+    def names(self) -> set[str]:
+        """The names that need nothing before them."""
+        if not self.qualified:
+            return set(self.columns.names)
+        return {name for names in self.qualified.values() for name in names}
+
+    @property
     def shown(self) -> str:
         return ", ".join(name for name in self.columns.names if name not in self.hidden)
 

@@ -27,7 +27,7 @@ from headwater.queries.predicate import Predicate
 from headwater.queries.pruning import prune_partitions, prune_slices
 from headwater.queries.row_filter import bind_predicate, filter_rows
 from headwater.queries.slice_query import SliceQuery
-from headwater.queries.text_filter import filter_of, known_part_of
+from headwater.queries.text_filter import filter_of, known_part_of, with_now
 
 _FEW_SLICES = 4
 """So few slices, in which records were located, are read at once: asking an index for their
@@ -48,6 +48,9 @@ class ReadRequest:
     """A condition in SQL, or an expression on data and meta columns."""
     zone: str = "UTC"
     """That of times in the condition that do not say theirs."""
+    now: datetime | None = None
+    """What a condition that asks for the time is answered; when the query is planned unless
+    given."""
     known: Predicate = field(default_factory=Predicate)
     """What else is known of the rows that the caller wants; others may be left out."""
     is_filtered: bool = False
@@ -61,6 +64,8 @@ class SnapshotPlan:
 
     query: SliceQuery
     slices: tuple[FileSlice, ...]
+    where: str | None = None
+    """The condition in SQL for whoever filters rows again; it says the time that was asked for."""
 
 
 def plan_snapshot(
@@ -84,6 +89,9 @@ def plan_snapshot(
             request = replace(request, as_of=request.pinned)
             view = view_of(table, as_of=request.pinned)
     schema = view.schema()
+    if isinstance(request.where, str):
+        now = request.now or table.moment()
+        request = replace(request, where=with_now(request.where, schema, request.zone, now))
     where = _with_known(_row_filter(request, schema), request, schema)
     query = SliceQuery(
         storage_uri=table.storage.uri,
@@ -100,7 +108,8 @@ def plan_snapshot(
     else:
         slices = _as_asked(view.slices(), request)
     view.check_complete(slices)
-    return SnapshotPlan(query, tuple(slices))
+    said = request.where if isinstance(request.where, str) else None
+    return SnapshotPlan(query, tuple(slices), said)
 
 
 def find_as_of(table: TableContext, given: str | datetime) -> InstantTime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import pyarrow as pa
 
@@ -36,6 +37,13 @@ def known_part_of(text: str, schema: pa.Schema, zone: str = "UTC") -> Predicate:
 
     nodes = compile_conjuncts(text, table_scope(schema), zone)
     return known_conditions(Call(Function.AND, tuple(nodes), pa.bool_()), schema)
+
+
+def with_now(text: str, schema: pa.Schema, zone: str, now: datetime) -> str:
+    """Return a condition in which the time is said that it asks for; see `expressions.now`."""
+    from headwater.expressions.now import with_now_said
+
+    return with_now_said(text, schema.names, zone, now)
 
 
 def table_scope(schema: pa.Schema) -> Scope:

@@ -138,7 +138,9 @@ class Merge:
         if any(clause for clause in changing if not clause.is_delete) or request.not_matched:
             target.check_updates()
         both, alone, own = _scopes(target, source)
-        on = compile_condition(_spelled_on(request.on, target, source), both, request.zone)
+        on = compile_condition(
+            _spelled_on(request.on, target, source), both, request.zone, target.now
+        )
         keys, rest = _split(on, request.on)
         if request.not_matched:
             _check_whole_key(target, keys, request.on)
@@ -391,7 +393,9 @@ def _check_whole_key(target: Target, keys: Iterable[tuple[Node, Node]], on: str)
 
 
 def _compiled(target: Target, clause: Clause, scope: Scope, source: pa.Table) -> _CompiledClause:
-    where = None if clause.where is None else compile_condition(clause.where, scope, target.zone)
+    where = None
+    if clause.where is not None:
+        where = compile_condition(clause.where, scope, target.zone, target.now)
     if clause.is_delete:
         return _CompiledClause({}, where, is_delete=True)
     values = clause.values

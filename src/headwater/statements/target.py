@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 import pyarrow as pa
@@ -78,9 +79,11 @@ class Target:
     schema: pa.Schema
     """The data columns."""
     zone: str
+    now: datetime
+    """When the statement began, for whatever in it asks for the time."""
 
     @classmethod
-    def of(cls, table: TableContext, zone: str) -> Target:
+    def of(cls, table: TableContext, zone: str, now: datetime) -> Target:
         """Load what a statement has to know of a table.
 
         Raises:
@@ -91,7 +94,7 @@ class Target:
                 f"Table {table.config.name} has no record key, so a statement cannot tell its "
                 "records apart. Create the table with record_key"
             )
-        return cls(table, view_of(table).schema(), zone)
+        return cls(table, view_of(table).schema(), zone, now)
 
     @property
     def rule(self) -> MergeRule:
@@ -181,6 +184,7 @@ class Target:
                 where=where,
                 known=known or Predicate(),
                 zone=self.zone,
+                now=self.now,
                 is_filtered=True,
             ),
             view,
@@ -277,10 +281,10 @@ class Target:
 
 def run_statement(table: TableContext, zone: str, run: Callable[[Target], Commit]) -> Commit:
     """Run a statement, again if another writer changed the table's columns while it began."""
-    tries = 0
+    tries, now = 0, table.moment()
     while True:
         try:
-            return run(Target.of(table, zone))
+            return run(Target.of(table, zone, now))
         except ConflictError as conflict:
             tries += 1
             if conflict.kind is not ErrorKind.COLUMNS_CHANGED or tries > _COLUMN_CHANGES_MAX:

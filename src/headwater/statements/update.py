@@ -23,7 +23,7 @@ from headwater.expressions.scope import Scope
 from headwater.metadata.view import IndexedView
 from headwater.model.commit import Commit
 from headwater.operations.plan import Operation
-from headwater.queries.text_filter import filter_of
+from headwater.queries.text_filter import filter_of, with_now
 from headwater.statements.target import Target, replaced, run_statement
 
 _CONSTANTS = (bool, int, float, Decimal, date, datetime, bytes)
@@ -98,7 +98,7 @@ def compile_assignments(target: Target, values: Mapping[str, Any], scope: Scope)
         field = target.column(name)
         if field.name in assigned:
             raise InvalidInputError(f"Column {field.name} is set twice")
-        assigned[field.name] = _value(given, field, scope, target.zone)
+        assigned[field.name] = _value(given, field, scope, target)
     return assigned
 
 
@@ -117,12 +117,12 @@ def assign(
 
 def check_condition(target: Target, where: str) -> None:
     """Refuse a condition that cannot be evaluated, before a write begins."""
-    filter_of(where, target.schema, target.zone)
+    filter_of(with_now(where, target.schema, target.zone, target.now), target.schema, target.zone)
 
 
-def _value(given: Any, field: pa.Field, scope: Scope, zone: str) -> Node:
+def _value(given: Any, field: pa.Field, scope: Scope, target: Target) -> Node:
     if isinstance(given, str):
-        return compile_value(given, scope, field.type, zone)
+        return compile_value(given, scope, field.type, target.zone, target.now)
     if given is None or isinstance(given, _CONSTANTS):
         try:
             return Literal(pa.array([given]).cast(field.type)[0].as_py(), field.type)
