@@ -37,7 +37,8 @@ def files_as_stream(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def run_into_table(df: DataFrame, table: Path, checkpoint: Path, **options: str) -> None:
-    writer = df.writeStream.format("headwater").options(**EVENTS, **options)
+    # A query with a name hands it to the sink, as an option.
+    writer = df.writeStream.format("headwater").queryName("into").options(**EVENTS, **options)
     writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     writer.start(str(table)).awaitTermination()
 

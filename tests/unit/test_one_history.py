@@ -55,7 +55,6 @@ BULK = 2**40
 
 OPTIONS = {
     "headwater.storage.fsync": "false",
-    "hoodie.write.lock.provider": "in_process",
     "hoodie.metadata.index.column.stats.enable": "true",
     "hoodie.metadata.index.partition.stats.enable": "true",
     "hoodie.parquet.small.file.limit": "0",
@@ -149,6 +148,7 @@ class Moment(NamedTuple):
 class TwinMachine(RuleBasedStateMachine):
     is_thorough = False
     """Whether the last write is asked for by every reader, each time."""
+    lock_provider = "in_process"
 
     def __init__(self, kind: Kind) -> None:
         super().__init__()
@@ -180,7 +180,11 @@ class TwinMachine(RuleBasedStateMachine):
             table_type=table_type,
             index=self.kind.index_type,
             buckets=2 if self.kind.index_type == "bucket" else None,
-            options={**OPTIONS, **(MOVING if self.kind.moves else STAYING)},
+            options={
+                **OPTIONS,
+                "hoodie.write.lock.provider": self.lock_provider,
+                **(MOVING if self.kind.moves else STAYING),
+            },
         )
 
     def teardown(self) -> None:
@@ -432,8 +436,15 @@ def in_order(found: Any) -> list[Any]:
     return sorted((comparable(row) for row in found), key=repr)
 
 
-def run_machine(kind: Kind, *, examples: int, steps: int, is_thorough: bool = False) -> None:
-    class Machine(TwinMachine):
+def run_machine(
+    kind: Kind,
+    *,
+    examples: int,
+    steps: int,
+    is_thorough: bool = False,
+    machine: type[TwinMachine] = TwinMachine,
+) -> None:
+    class Machine(machine):  # type: ignore[misc,valid-type]
         def __init__(self) -> None:
             super().__init__(kind)
 

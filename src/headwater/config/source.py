@@ -149,6 +149,7 @@ SPARK_KEYS = frozenset(
         "external",
         "is_managed_location",
         "owner",
+        "queryname",
         "table_type",
     }
 )
