@@ -15,6 +15,8 @@ _FALSE = pa.array(["f", "false", "n", "no", "0"])
 _ZONED = r"(?:[zZ]|[+-][0-9]{2}(?::?[0-9]{2})?)$"
 _TIME_WITH_ZONE = rf"[0-9]:[0-9]{{2}}(?::[0-9]{{2}}(?:\.[0-9]+)?)?\s*{_ZONED}"
 
+_MICROSECOND = pa.scalar(1, pa.duration("us"))
+
 Convert = Callable[[pa.Array], pa.Array]
 
 
@@ -171,9 +173,20 @@ def _moment(texts: pa.Array, target: pa.DataType, zone: str) -> pa.Array:
 
 
 def _in_zone(local: pa.Array, zone: str) -> pa.Array:
-    """Return the moments of local times. Of one that comes twice a year it is the first."""
-    moments = pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest")
-    return moments.cast(pa.timestamp("us", "UTC"))
+    """Return the moments of local times.
+
+    Of one that comes twice a year it is the first. One that clocks leave out is as long after they
+    were put forward as it is after the last that they showed: 02:30 is 03:30.
+    """
+    utc = pa.timestamp("us", "UTC")
+    after = pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest").cast(utc)
+    before = pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="earliest")
+    is_left_out = pc.not_equal(before.cast(utc, safe=False), after)
+    if not pc.any(is_left_out, min_count=0).as_py():
+        return after
+    last_shown = _local(pc.subtract(after, _MICROSECOND), zone)
+    late = pc.subtract(local, pc.add(last_shown, _MICROSECOND))
+    return pc.if_else(is_left_out, pc.add(after, late), after)
 
 
 def _local(moments: pa.Array, zone: str) -> pa.Array:

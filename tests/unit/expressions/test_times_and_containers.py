@@ -113,3 +113,14 @@ def test_a_cast_inside_of_a_sum_of_floats_fails_only_for_rows_that_need_it() -> 
 def test_what_is_refused_says_why(text: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         truth(text, "Europe/Berlin")
+
+
+def test_a_time_that_clocks_leave_out_is_that_much_later() -> None:
+    zone = "America/New_York"
+    for text, moment in [
+        ("2024-03-10 01:59:59", "2024-03-10 06:59:59"),
+        ("2024-03-10 02:30:00", "2024-03-10 07:30:00"),
+        ("2024-03-10 03:00:00", "2024-03-10 07:00:00"),
+        ("2024-11-03 01:30:00", "2024-11-03 05:30:00"),
+    ]:
+        assert all(truth(f"TIMESTAMP '{text}' = TIMESTAMP '{moment}+00:00'", zone)), text
