@@ -43,7 +43,7 @@ def test_a_table_is_created_filled_read_and_dropped(
     assert table.config.record_key_fields == ("id",)
     assert table.config.table_type == "MERGE_ON_READ"
     assert table.config.ordering_fields == ("ts",)
-    done = hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1), (2, 'ny', 2.0, 1)").collect()
+    done = hw.sql(spark, "INSERT INTO trips VALUES (1, 1.0, 1, 'sf'), (2, 2.0, 1, 'ny')").collect()
     assert [row["inserted"] for row in done] == [2]
     hw.sql(spark, "INSERT INTO trips (id, city, ts) SELECT 3, 'la', 1")
     assert rows(spark, "SELECT id, fare FROM trips WHERE city <> 'ny'") == [(1, 1.0), (3, None)]
@@ -61,16 +61,16 @@ def test_a_table_is_created_filled_read_and_dropped(
 
 
 def test_rows_are_overwritten_as_spark_says(spark: SparkSession, trips: str) -> None:
-    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1), (2, 'ny', 2.0, 1)")
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 1.0, 1, 'sf'), (2, 2.0, 1, 'ny')")
     hw.sql(spark, "INSERT OVERWRITE trips PARTITION (city = 'sf') SELECT 5, 5.0, 5")
     assert rows(spark, "SELECT id, city FROM trips") == [(2, "ny"), (5, "sf")]
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     try:
-        hw.sql(spark, "INSERT OVERWRITE trips SELECT 6, 'ny', 6.0, 6")
+        hw.sql(spark, "INSERT OVERWRITE trips SELECT 6, 6.0, 6, 'ny'")
     finally:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
     assert rows(spark, "SELECT id, city FROM trips") == [(5, "sf"), (6, "ny")]
-    hw.sql(spark, "INSERT OVERWRITE trips SELECT 7, 'la', 7.0, 7")
+    hw.sql(spark, "INSERT OVERWRITE trips SELECT 7, 7.0, 7, 'la'")
     assert rows(spark, "SELECT id, city FROM trips") == [(7, "la")]
     hw.sql(spark, "TRUNCATE TABLE trips")
     assert rows(spark, "SELECT id FROM trips") == []
@@ -87,8 +87,8 @@ def test_a_table_is_made_of_a_query(spark: SparkSession, tmp_path: Path) -> None
 
 
 def test_older_states_and_changes_are_read(spark: SparkSession, trips: str, tmp_path: Path) -> None:
-    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1)")
-    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 2.0, 2), (2, 'sf', 9.0, 1)")
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 1.0, 1, 'sf')")
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 2.0, 2, 'sf'), (2, 9.0, 1, 'sf')")
     first = hw.open_table(tmp_path / "trips").history()["completion_time"][-1].as_py()
     as_of = f"SELECT id, fare FROM trips TIMESTAMP AS OF '{first}'"
     assert rows(spark, as_of) == [(1, 1.0)]
@@ -102,7 +102,7 @@ def test_older_states_and_changes_are_read(spark: SparkSession, trips: str, tmp_
 
 
 def test_indexes_come_and_go(spark: SparkSession, trips: str, tmp_path: Path) -> None:
-    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1)")
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 1.0, 1, 'sf')")
     hw.sql(spark, "CREATE INDEX record_index ON trips (id)", options=LOCK)
     hw.sql(spark, "CREATE INDEX by_ts ON trips USING secondary_index(ts)", options=LOCK)
     hw.sql(spark, "CREATE INDEX IF NOT EXISTS by_ts ON trips (ts)", options=LOCK)
@@ -120,15 +120,15 @@ def test_indexes_come_and_go(spark: SparkSession, trips: str, tmp_path: Path) ->
 def test_services_are_called_by_hudis_names(
     spark: SparkSession, trips: str, tmp_path: Path
 ) -> None:
-    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1)")
-    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 2.0, 2)")
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 1.0, 1, 'sf')")
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 2.0, 2, 'sf')")
     (done,) = hw.sql(spark, "CALL run_compaction(op => 'run', table => 'trips')").collect()
     assert done["row_count"] == 1
     commits = hw.sql(spark, "CALL show_commits('trips', 10)").collect()
     assert [row["operation"] for row in commits][1:] == ["INSERT", "INSERT"]
     hw.sql(spark, "CALL create_savepoint('trips', comments => 'before')")
     (saved,) = hw.sql(spark, "CALL show_savepoints('trips')").collect()
-    hw.sql(spark, "INSERT INTO trips VALUES (9, 'sf', 9.0, 9)")
+    hw.sql(spark, "INSERT INTO trips VALUES (9, 9.0, 9, 'sf')")
     hw.sql(
         spark,
         f"CALL rollback_to_savepoint(path => '{tmp_path}/trips', "
@@ -162,7 +162,7 @@ def test_bad_sql_says_where(spark: SparkSession) -> None:
 
 def test_rows_are_updated_and_deleted(spark: SparkSession, trips: str) -> None:
     hw.sql(
-        spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1), (2, 'sf', 2.0, 1), (3, 'ny', 3.0, 1)"
+        spark, "INSERT INTO trips VALUES (1, 1.0, 1, 'sf'), (2, 2.0, 1, 'sf'), (3, 3.0, 1, 'ny')"
     )
     (done,) = hw.sql(
         spark, "UPDATE trips AS t SET fare = t.fare * 10, ts = t.ts + 1 WHERE t.city = 'sf'"
@@ -178,7 +178,7 @@ def test_rows_are_updated_and_deleted(spark: SparkSession, trips: str) -> None:
 
 def test_rows_are_merged(spark: SparkSession, trips: str) -> None:
     hw.sql(
-        spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1), (2, 'sf', 2.0, 1), (3, 'ny', 3.0, 1)"
+        spark, "INSERT INTO trips VALUES (1, 1.0, 1, 'sf'), (2, 2.0, 1, 'sf'), (3, 3.0, 1, 'ny')"
     )
     hw.sql(
         spark,
@@ -229,7 +229,7 @@ def test_the_command_line_runs_statements(
 
 
 def test_names_of_the_query_and_of_the_session_come_first(spark: SparkSession, trips: str) -> None:
-    hw.sql(spark, "INSERT INTO trips VALUES (1, 'sf', 1.0, 1), (2, 'ny', 2.0, 1)")
+    hw.sql(spark, "INSERT INTO trips VALUES (1, 1.0, 1, 'sf'), (2, 2.0, 1, 'ny')")
     shadowed = "WITH trips AS (SELECT 7 AS id) SELECT id FROM trips"
     assert rows(spark, shadowed) == [(7,)]
     assert rows(spark, "WITH trips AS (SELECT id FROM trips) SELECT sum(id) FROM trips") == [(3,)]

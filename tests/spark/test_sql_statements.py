@@ -25,7 +25,8 @@ def rides(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
         TBLPROPERTIES (type = 'cow', primaryKey = 'id')
         """,
     )
-    hw.sql(spark, "INSERT INTO rides VALUES (1, 'sf', 1.0), (2, 'sf', 2.0), (3, 'ny', 3.0)")
+    # Partition columns come last, as in every table of Spark's catalog.
+    hw.sql(spark, "INSERT INTO rides VALUES (1, 1.0, 'sf'), (2, 2.0, 'sf'), (3, 3.0, 'ny')")
     yield tmp_path / "rides"
     hw.sql(spark, "DROP TABLE IF EXISTS rides")
 
@@ -67,7 +68,7 @@ def test_inserts_take_rows_by_name_and_partitions_last(spark: SparkSession, ride
 
 
 def test_options_of_the_session_count(spark: SparkSession, rides: Path) -> None:
-    again = "INSERT INTO rides VALUES (1, 'sf', 100.0), (8, 'sf', 8.0)"
+    again = "INSERT INTO rides VALUES (1, 100.0, 'sf'), (8, 8.0, 'sf')"
     keys = ("hoodie.spark.sql.insert.into.operation", "hoodie.datasource.insert.dup.policy")
     try:
         hw.sql(spark, f"SET {keys[1]} = fail")
@@ -85,7 +86,7 @@ def test_options_of_the_session_count(spark: SparkSession, rides: Path) -> None:
             spark.conf.unset(key)
     hw.sql(
         spark,
-        "INSERT OVERWRITE rides SELECT 9, 'ny', 9.0",
+        "INSERT OVERWRITE rides SELECT 9, 9.0, 'ny'",
         options={"hoodie.datasource.overwrite.mode": "dynamic"},
     )
     assert rows(spark, "SELECT id FROM rides") == [(1,), (2,), (8,), (9,)]
@@ -94,7 +95,7 @@ def test_options_of_the_session_count(spark: SparkSession, rides: Path) -> None:
 def test_tables_are_altered_and_described(spark: SparkSession, rides: Path) -> None:
     hw.sql(spark, "ALTER TABLE rides ADD COLUMNS (tip DOUBLE, note STRING)")
     hw.sql(spark, "ALTER TABLE rides ALTER COLUMN id TYPE BIGINT")
-    hw.sql(spark, "INSERT INTO rides VALUES (5000000000, 'la', 5.0, 0.5, 'far')")
+    hw.sql(spark, "INSERT INTO rides VALUES (5000000000, 5.0, 'la', 0.5, 'far')")
     assert rows(spark, "SELECT id, tip, note FROM rides")[-1] == (5000000000, 0.5, "far")
     described = hw.sql(spark, "DESCRIBE TABLE EXTENDED rides").collect()
     assert ("id", "bigint") in [(row["col_name"], row["data_type"]) for row in described]
@@ -115,7 +116,7 @@ REFUSED = (
     ("ALTER TABLE rides ALTER COLUMN fare TYPE INT", "fare"),
     ("ALTER TABLE rides DROP PARTITION (id = 1)", "partitioned: city"),
     ("ALTER TABLE rides DROP PARTITION (city = upper('la'))", "Give a literal"),
-    ("INSERT INTO rides REPLACE WHERE city = 'sf' SELECT 1, 'sf', 2.0", "REPLACE WHERE"),
+    ("INSERT INTO rides REPLACE WHERE city = 'sf' SELECT 1, 2.0, 'sf'", "REPLACE WHERE"),
     ("CREATE OR REPLACE TABLE rides USING hudi AS SELECT 1 AS id", "OR REPLACE"),
     (
         "CREATE INDEX by_day ON rides USING column_stats(ts) "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 from sqlglot import exp
 
 from headwater.errors import ErrorKind, InvalidInputError, NotFoundError, UnsupportedError
@@ -15,6 +16,14 @@ from headwater.spark.data_source import register
 from headwater.spark_sql.names import PROVIDERS, Names, text_of
 from headwater.spark_sql.selects import resolved
 from headwater.table import create_table
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+C = TypeVar("C", bound=_Named)
 
 SQL_OPTIONS: Mapping[str, str] = {
     "type": "table_type",
@@ -63,16 +72,18 @@ def create(statement: exp.Create, names: Names) -> None:
     if query is not None:
         with resolved(query, names) as (text, _):
             rows = names.spark.sql(text)
+    partition_by = _partition_columns(statement)
     if declared:
-        schema: Any = ", ".join(_column(each) for each in target.expressions)
+        columns = _partitions_last(target.expressions, partition_by)
+        schema: Any = ", ".join(_column(each) for each in columns)
     elif rows is not None:
-        schema = rows.schema
+        schema = StructType(_partitions_last(rows.schema.fields, partition_by))
     else:
         raise InvalidInputError(f"CREATE TABLE {text_of(name)} needs columns, or AS SELECT")
     table = create_table(
         path,
         schema=schema,
-        partition_by=_partition_columns(statement),
+        partition_by=partition_by,
         name=name.name,
         options={**names.options, **options},
         **arguments,
@@ -203,6 +214,15 @@ def _properties(statement: exp.Create) -> tuple[dict[str, Any], dict[str, str]]:
         else:
             arguments[argument] = [column.strip() for column in value.split(",")]
     return arguments, options
+
+
+def _partitions_last(columns: Sequence[C], partition_by: Sequence[str] | None) -> list[C]:
+    """Return columns in the order that Spark gives every table of its catalog.
+
+    Rows that are inserted by position go by it, in jobs that were written for Hudi too.
+    """
+    last = {name.lower(): place for place, name in enumerate(partition_by or (), start=1)}
+    return sorted(columns, key=lambda column: last.get(column.name.lower(), 0))
 
 
 def _partition_columns(statement: exp.Create) -> list[str] | None:
