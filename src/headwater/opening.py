@@ -20,7 +20,9 @@ from headwater.kernel.table_config import (
     check_options_agree,
     create_table_config,
     load_table_config,
+    table_layout,
 )
+from headwater.kernel.timeline.layout_one import LayoutOneStorage
 from headwater.kernel.txn.locks.select import chosen_provider
 from headwater.metadata.initialize import create_first_indexes, with_first_indexes
 from headwater.operations.concurrency import check_concurrency
@@ -73,6 +75,9 @@ def open_context(place: Place, defaults: Mapping[str, str] | None = None) -> Tab
     """
     config = load_table_config(place.storage, place.clock)
     check_options_agree(config, place.options.known)
+    if not config.has_layout_two:
+        old = LayoutOneStorage(place.storage, table_layout(config), table=config.name)
+        place = replace(place, storage=old)
     return _checked(_context(place, config, defaults))
 
 
