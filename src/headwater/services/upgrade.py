@@ -38,7 +38,6 @@ What a crash leaves behind, by the last write that landed:
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,11 +52,17 @@ from headwater.config.table_options import (
 )
 from headwater.context import TableContext
 from headwater.engine.engine import never_stops
-from headwater.errors import ConflictError, ErrorKind, InvalidInputError, UnsupportedError
+from headwater.errors import (
+    ConflictError,
+    CorruptTableError,
+    ErrorKind,
+    InvalidInputError,
+    UnsupportedError,
+)
 from headwater.format.avro.schema import encode_avro_schema
-from headwater.format.strict_json import load_json
+from headwater.format.own_json import decode_own, encode_own
 from headwater.format.timeline.records import encode_record
-from headwater.kernel.layout import HOODIE, METADATA, TableLayout, marker_folder
+from headwater.kernel.layout import HOODIE, METADATA, UPGRADE, TableLayout, marker_folder
 from headwater.kernel.table_config import (
     FOLDER_MARK,
     change_table_config_in_lock,
@@ -87,8 +92,6 @@ from headwater.services.compaction import CompactionTask, execute_compaction_tas
 from headwater.services.rewrite_files import RewriteJob, by_partition, operation_of_slice
 
 log = logging.getLogger(__name__)
-
-NOTE = f"{HOODIE}/.upgrade.json"
 
 _NAMED_MAX = 5
 _FILES_AT_ONCE = 500
@@ -171,7 +174,7 @@ def _upgrade(table: TableContext, held: HeldLock) -> Upgrade:
     _undo(storage, held, config)
     plan = _plan(table, config)
     held.check()
-    storage.put(NOTE, _encode_note(plan))
+    storage.put(UPGRADE, _encode_note(plan))
     _drop_metadata_table(table, held)
     if not config.has_layout_two:
         _write_timeline(table, held, plan)
@@ -353,7 +356,7 @@ def _tidy(storage: Storage, held: HeldLock) -> None:
     old = [info.path for info in load_old_timeline(storage).files.values()]
     markers = [info.path for info in storage.list_tree(marker_folder(note))] if note else []
     storage.delete_many([*old, *markers])
-    storage.delete(NOTE)
+    storage.delete(UPGRADE)
 
 
 def _undo(storage: Storage, held: HeldLock, config: TableConfig) -> None:
@@ -381,7 +384,7 @@ def _undo(storage: Storage, held: HeldLock, config: TableConfig) -> None:
         storage.delete_many([path for path in announced if _time_of(path) == note])
         storage.delete_many([info.path for info in storage.list_tree(marker_folder(note))])
     storage.delete_many(written)
-    storage.delete(NOTE)
+    storage.delete(UPGRADE)
 
 
 def _time_of(path: str) -> InstantTime | None:
@@ -390,11 +393,22 @@ def _time_of(path: str) -> InstantTime | None:
 
 
 def _encode_note(plan: _Plan) -> bytes:
-    note = {"from": plan.config.version, "to": WRITTEN_VERSION, "instant": plan.compaction}
-    return json.dumps(note).encode()
+    return encode_own(
+        {"from": plan.config.version, "to": WRITTEN_VERSION, "instant": plan.compaction}
+    )
 
 
 def _load_note(storage: Storage) -> InstantTime | None:
     """Return the instant of an upgrade that has not come to its end; None if there is none."""
-    (data,) = storage.read_many([NOTE])
-    return None if data is None else InstantTime(str(load_json(data)["instant"]))
+    (data,) = storage.read_many([UPGRADE])
+    if data is None:
+        return None
+    try:
+        return InstantTime(str(decode_own(data, path=UPGRADE)["instant"]))
+    except (ValueError, KeyError) as error:
+        raise CorruptTableError(
+            f"{UPGRADE} is damaged: {error}. It names the instant of an upgrade that died; delete "
+            "the files of that instant, which no timeline has, and then this one",
+            kind=ErrorKind.CORRUPT_TIMELINE,
+            path=UPGRADE,
+        ) from error

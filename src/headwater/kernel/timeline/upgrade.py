@@ -1,10 +1,10 @@
 """From layout 1 to layout 2: what the timeline of an upgraded table holds. Pure, but for loads.
 
 Completion times. Hudi takes the time at which a completed file was modified. A copy of the table
-has other times there, all of them late, and several files may have one. So these times are taken only
-if each lies between its instant and the one after it, where it must lie if writers came one after
-the other; else every instant is taken for completed a millisecond after it was requested, which is
-how the table was read before (N-113). No two times of the table are equal afterwards.
+has other times there, all of them late, and several files may have one. So these times are taken
+only if each lies between its instant and the one after it, where it must lie if writers came one
+after the other; else every instant is taken for completed a millisecond after it was requested,
+which is how the table was read before (N-113). No two times of the table are equal afterwards.
 
 Archived instants come from the archive, and if files bear a time that it does not have, from these
 files: before version 8 such files count, and with layout 2 only what a commit lists does (N-112).
