@@ -262,6 +262,18 @@ def test_an_instant_that_appears_meanwhile_ends_the_upgrade(tmp_path: Path) -> N
     check_upgraded(folder)
 
 
+def test_who_opened_the_table_before_its_upgrade_is_told(tmp_path: Path) -> None:
+    """Its timeline is gone from where that looks, and it must not seem empty."""
+    folder = old_table(tmp_path, COW)
+    before = hw.open_table(folder, OPTIONS)
+    assert before.read_arrow().num_rows == 2
+    hw.upgrade_table(folder, OPTIONS)
+    with pytest.raises(hw.ConflictError, match="Open it again"):
+        before.read_arrow()
+    with pytest.raises(hw.UnsupportedError):
+        before.upsert(rows(("a", "x", 4)))
+
+
 @pytest.mark.parametrize("has_archive", [True, False])
 def test_archived_instants_come_along(tmp_path: Path, has_archive: bool) -> None:
     """N-112: what no archive tells of is told by the files that bear its time."""

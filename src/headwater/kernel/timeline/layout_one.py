@@ -20,10 +20,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import BinaryIO, NoReturn, TypeVar
 
-from headwater.errors import ErrorKind, UnsupportedError
+from headwater.config.older_versions import FIRST_OF_LAYOUT_TWO
+from headwater.config.table_options import VERSION
+from headwater.errors import ConflictError, ErrorKind, Retry, UnsupportedError
+from headwater.format.properties import parse_properties
 from headwater.format.timeline.commit_json import decode_commit_json
 from headwater.format.timeline.records import encode_record
-from headwater.kernel.layout import HOODIE, TableLayout
+from headwater.kernel.layout import HOODIE, PROPERTIES, PROPERTIES_BACKUP, TableLayout
 from headwater.kernel.timeline.names import (
     COMPLETED_SUFFIXES,
     INFLIGHT_SUFFIXES,
@@ -37,6 +40,7 @@ from headwater.seams.storage import ObjectInfo, Storage, StoredObject
 T = TypeVar("T")
 R = TypeVar("R")
 
+_VERSIONS = range(FIRST_OF_LAYOUT_TWO)
 _WITH_COMMIT_METADATA = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
 
 
@@ -132,10 +136,14 @@ class LayoutOneStorage:
         return self.stored.info(self._old_path(path))._replace(path=path)
 
     def list_names(self, folder: str) -> list[str]:
+        if folder.startswith(f"{self._timeline}/"):
+            return []  # At most what an upgrade that is under way has written.
         if folder != self._timeline:
             return self.stored.list_names(folder)
         names = map(modern_name, self.stored.list_names(HOODIE))
-        return [name for name in names if name is not None]
+        found = [name for name in names if name is not None]
+        self._check_not_upgraded()
+        return found
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
         return self.stored.list_tree(folder)
@@ -163,6 +171,26 @@ class LayoutOneStorage:
 
     def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return self.stored.at_once(call, items)
+
+    def _check_not_upgraded(self) -> None:
+        """Check that the timeline was still there when it was listed.
+
+        An upgrade deletes it after it has written the properties, and a table without a timeline
+        would look empty.
+
+        Raises:
+            ConflictError: the table has another version now.
+        """
+        for data in self.stored.read_many([PROPERTIES, PROPERTIES_BACKUP]):
+            if data is None:
+                continue
+            if int(parse_properties(data, path=PROPERTIES).get(VERSION.key, "0")) in _VERSIONS:
+                return
+            raise ConflictError(
+                f"Table {self._table} was upgraded since it was opened. Open it again",
+                retry=Retry.NEVER,
+                table=self._table,
+            )
 
     def _old_path(self, path: str) -> str:
         """Return where a file is that layout 2 has at a path."""

@@ -166,7 +166,12 @@ def _place_logs(
         done = _visible_completion(log.instant_time, completion_time_of, as_of)
         if done is not None and not log.is_cdc:
             placed[log.name] = _PlacedLog(done, log.version, log.write_token, done, log)
-    outputs = [log for log in placed.values() if log.file.instant_time in log_compactions]
+    # In logs of before version 8 blocks say themselves what they stand for.
+    outputs = [
+        log
+        for log in placed.values()
+        if log.file.old is None and log.file.instant_time in log_compactions
+    ]
     for output in outputs:
         inputs = log_compactions[output.file.instant_time]
         times = _content_times(output, inputs, completion_time_of, log_compactions)
