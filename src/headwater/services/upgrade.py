@@ -154,7 +154,9 @@ def run_upgrade(table: TableContext, *, is_dry_run: bool = False) -> Upgrade:
     reached = replace(table, storage=stored)
     if is_dry_run:
         config = load_table_config(stored, table.clock)
-        return _report(config, _plan(reached, config), is_done=False)
+        is_current = config.version == WRITTEN_VERSION
+        plan = None if is_current else _plan(reached, config)
+        return _report(config, plan, is_done=is_current)
     locks = reached.components.locks
     held = locks.acquire(TABLE, timeout_ms=table.lock_config.acquire_timeout_ms)
     try:
@@ -194,9 +196,7 @@ def _upgrade(table: TableContext, held: HeldLock) -> Upgrade:
 # The plan.
 
 
-def _plan(table: TableContext, config: TableConfig) -> _Plan | None:
-    if config.version == WRITTEN_VERSION:
-        return None
+def _plan(table: TableContext, config: TableConfig) -> _Plan:
     storage, layout = table.storage, table_layout(config)
     if config.has_layout_two:
         _check_nothing_pending(config, load_active(storage, layout.timeline).pending)

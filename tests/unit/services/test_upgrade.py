@@ -197,7 +197,7 @@ def test_files_of_a_compaction_that_died_are_deleted(tmp_path: Path) -> None:
     storage = context.storage
     assert isinstance(storage, LayoutOneStorage)
     # Dead right after its tasks: the next thing that it puts is the archived timeline.
-    storage.stored = Interrupted(storage.stored)  # type: ignore[assignment]
+    storage.stored = Interrupted(storage.stored)
     with pytest.raises(Killed):
         run_upgrade(context)
     written = {path.name for path in folder.rglob("*.parquet")} - before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from headwater.format.timeline.archived_entries import ArchivedEntry
@@ -16,7 +17,7 @@ def milliseconds(second: float) -> int:
     return int((datetime(2024, 1, 1, tzinfo=UTC).timestamp() + second) * 1000)
 
 
-def old(modified: dict[str, float]) -> OldTimeline:
+def old(modified: Mapping[str, float]) -> OldTimeline:
     return OldTimeline(
         {
             name: ObjectInfo(f".hoodie/{name}", 1, milliseconds(second))
