@@ -4,7 +4,8 @@ Version 6 names Java classes where later versions have types and modes. Which of
 is told by the payload class, else by the merge strategy, else by whether there are ordering fields;
 that is how Hudi 1.2 reads such tables. Hudi's own upgrade then gives every merge-on-read table that
 has ordering fields the mode EVENT_TIME_ORDERING, whatever its payload class said, after everything
-was compacted by the older rule (N-114). An upgrade of ours leaves the same properties.
+was compacted by the older rule (N-114). An upgrade of ours leaves the same properties, as Hudi
+1.2.0 leaves them.
 
 Everything here is pure: properties in, properties out.
 """
@@ -122,8 +123,7 @@ def upgraded(properties: Mapping[str, str]) -> dict[str, str]:
         modern[TIMELINE_PATH.key] = TIMELINE_PATH.default
         modern[TIMELINE_HISTORY_PATH.key] = TIMELINE_HISTORY_PATH.default
         modern |= _merging_in_eight(modern)
-    if TYPE.parse(modern[TYPE.key]) is TableType.MERGE_ON_READ:
-        _merge_in_nine(modern, properties.get(PAYLOAD_CLASS.key) or modern.get(PAYLOAD_CLASS.key))
+    _merge_in_nine(modern, properties.get(PAYLOAD_CLASS.key) or modern.get(PAYLOAD_CLASS.key))
     modern[VERSION.key] = "9"
     return modern
 
@@ -189,7 +189,6 @@ def _merging_in_eight(modern: Mapping[str, str]) -> dict[str, str]:
 
 def _merge_in_nine(modern: dict[str, str], payload_class: str | None) -> None:
     """Put a mode in the place of a payload class, the one that was there before the upgrade."""
-    modern[PARTIAL_UPDATE_MODE.key] = PartialUpdateMode.NONE.value
     payload = (payload_class or "").strip().rpartition(".")[2]
     is_built_in = modern.get(MERGE_STRATEGY_ID.key, "") in _BUILT_IN
     if payload_class is None or payload not in _MODES_IN_NINE or not is_built_in:
@@ -199,7 +198,7 @@ def _merge_in_nine(modern: dict[str, str], payload_class: str | None) -> None:
     mode = _MODES_IN_NINE[payload]
     if mode is not None:
         modern[MERGE_MODE.key] = mode.value
-        modern[MERGE_STRATEGY_ID.key] = _STRATEGIES[mode]
+    modern.pop(MERGE_STRATEGY_ID.key, None)  # Version 9 has it beside merge mode CUSTOM only.
     if payload in (_NON_DEFAULTS, _PARTIAL):
         modern[PARTIAL_UPDATE_MODE.key] = PartialUpdateMode.IGNORE_DEFAULTS.value
     elif payload == _POSTGRES:

@@ -33,7 +33,7 @@ What a crash leaves behind, by the last write that landed:
                                                nobody reads what is left of the old timeline
     some deletions    of version 9             the same
 
-`.hoodie/archived` stays: nothing of version 9 reads it, and nothing else has what was in it.
+The old archive stays: nothing of version 9 reads it, and nothing else has what was in it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from headwater.kernel.table_config import (
 from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.timeline.history.rows import HistoryRow
 from headwater.kernel.timeline.history.write import write_first_history
-from headwater.kernel.timeline.layout_one import LayoutOneStorage
+from headwater.kernel.timeline.layout_one import LayoutOneStorage, modern_name
 from headwater.kernel.timeline.upgrade import (
     archived_rows,
     load_archive,
@@ -93,6 +93,7 @@ from headwater.services.rewrite_files import RewriteJob, by_partition, operation
 
 log = logging.getLogger(__name__)
 
+_CHECKSUM = ".crc"
 _NAMED_MAX = 5
 _FILES_AT_ONCE = 500
 """How many timeline files are held and put together."""
@@ -353,7 +354,14 @@ def _tidy(storage: Storage, held: HeldLock) -> None:
     if note is None:
         return
     held.check()
-    old = [info.path for info in load_old_timeline(storage).files.values()]
+    names = load_old_timeline(storage).files
+    # On disks Hudi has a checksum beside each file, which may outlive its file in a crash.
+    checksums = [
+        name
+        for name in storage.list_names(HOODIE)
+        if name.endswith(_CHECKSUM) and modern_name(name[1 : -len(_CHECKSUM)]) is not None
+    ]
+    old = [f"{HOODIE}/{name}" for name in (*checksums, *names)]
     markers = [info.path for info in storage.list_tree(marker_folder(note))] if note else []
     storage.delete_many([*old, *markers])
     storage.delete(UPGRADE)

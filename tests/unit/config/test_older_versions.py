@@ -53,11 +53,13 @@ def test_merge_modes_of_merge_on_read_tables(payload: str, read: str, afterwards
         assert after.legacy_payload_class == f"{MODEL}{payload}"
 
 
-def test_copy_on_write_tables_keep_their_payload_class() -> None:
+def test_copy_on_write_tables_keep_the_rule_of_their_payload_class() -> None:
     stored = six("OverwriteWithLatestAvroPayload", table_type="COPY_ON_WRITE")
     after = TableConfig.from_properties(upgraded(stored), path="p")
     assert after.merge_mode is MergeMode.COMMIT_TIME_ORDERING
-    assert after.payload_class == f"{MODEL}OverwriteWithLatestAvroPayload"
+    assert after.legacy_payload_class == f"{MODEL}OverwriteWithLatestAvroPayload"
+    assert after.payload_class is None
+    assert after.merge_strategy_id is None
 
 
 def test_everything_else_of_version_6_gets_the_names_of_version_9() -> None:
