@@ -264,6 +264,7 @@ def change_table_config_in_lock(
         HeadwaterError: as `update_table_config`, and what `change` raises.
     """
     _recover(storage, held, clock)
+    keys: list[str] = []
     error: StorageError | None = None
     for tried in range(_TRIES_MAX):
         if error is not None:
@@ -284,6 +285,7 @@ def change_table_config_in_lock(
             if tried and not storage.can_replace:
                 _drop_backup(storage, held, clock)
             return config
+        keys = sorted(dict(properties.items() ^ config.raw.items()))
         updated = _encode(properties, f"Updated at {_now(clock)}")
         _check_readable(updated, storage)
         try:
@@ -298,6 +300,7 @@ def change_table_config_in_lock(
         f"{PROPERTIES} could not be updated in {_TRIES_MAX} tries. Load the config to see whether "
         "the update landed, and try again",
         table=storage.uri,
+        keys=", ".join(keys),
     ) from error
 
 
