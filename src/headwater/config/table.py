@@ -218,11 +218,12 @@ def _raise_if_corrupt(reader: OptionReader, path: str) -> None:
 
 
 def _raise_unsupported_version(version: int | None, name: str, path: str) -> NoReturn:
-    advice = (
-        f"Upgrade the table to version {READABLE_VERSIONS[0]} with Apache Hudi 0.14 first"
-        if version is not None and version < READABLE_VERSIONS[0]
-        else "Use a newer release of Headwater"
-    )
+    if version is not None and version < READABLE_VERSIONS[0]:
+        advice = f"Upgrade the table to version {READABLE_VERSIONS[0]} with Apache Hudi 0.14 first"
+    elif version is not None and version < WRITTEN_VERSION:
+        advice = "Upgrade the table with Apache Hudi 1.1 or later first"
+    else:
+        advice = "Use a newer release of Headwater"
     raise UnsupportedError(
         f"Table {name} has version {version}; this release reads versions "
         f"{', '.join(map(str, READABLE_VERSIONS))}. {advice}",
