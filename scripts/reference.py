@@ -29,11 +29,12 @@ from headwater.model.commit import Commit, Redone
 from headwater.scan import Scan
 from headwater.services import Services
 from headwater.services.rewrite import Rewritten
+from headwater.services.upgrade import Upgrade
 from headwater.statements.merge_builder import MergeBuilder
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
-FUNCTIONS = ("create_table", "open_table", "register", "sql")
+FUNCTIONS = ("create_table", "open_table", "upgrade_table", "register", "sql")
 CLASSES = {
     "Table": (hw.Table, "`t`: one table, as this process reaches it."),
     "Scan": (Scan, "`t.scan(...)`: rows that are about to be read."),
@@ -43,6 +44,7 @@ CLASSES = {
     "Inspect": (Inspect, "`t.inspect`: questions about a table; answers are Arrow tables."),
     "Commit": (Commit, "What a write returns."),
     "Redone": (Redone, "`Commit.redone`."),
+    "Upgrade": (Upgrade, "What `upgrade_table` returns."),
     "Rewritten": (Rewritten, "What `compact`, `log_compact` and `cluster` return."),
 }
 FILES: dict[str, tuple[str, str, str]] = {
@@ -88,6 +90,7 @@ FILES: dict[str, tuple[str, str, str]] = {
         "the last batch that a streaming query has begun",
         "nobody",
     ),
+    layout.UPGRADE: ("ours", "that the table is being upgraded", "the upgrade, or the next one"),
     layout.CLOCK: ("ours", "an empty file, written to learn the time of the store", "who wrote it"),
 }
 _INTERNAL = {"context", "create", "load"}

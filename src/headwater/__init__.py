@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headwater.scan import Scan
     from headwater.spark.data_source import register
     from headwater.spark_sql.run import sql
-    from headwater.table import Table, create_table, open_table
+    from headwater.table import Table, create_table, open_table, upgrade_table
 
     __version__: str
 
@@ -51,6 +51,7 @@ __all__ = [
     "open_table",
     "register",
     "sql",
+    "upgrade_table",
 ]
 
 # Found when first asked for: a Python worker of Spark, and the kernel under the simulator, import
@@ -62,6 +63,7 @@ _FACADE = {
     "open_table": "headwater.table",
     "register": "headwater.spark.data_source",
     "sql": "headwater.spark_sql.run",
+    "upgrade_table": "headwater.table",
 }
 
 # Before anybody starts Spark, which asks the environment once.

@@ -10,9 +10,11 @@ from typing import Self
 from headwater.config.metadata import MetadataConfig
 from headwater.config.registry import CheckedOptions
 from headwater.config.table import TableConfig
+from headwater.config.table_options import BaseFileFormat
 from headwater.config.write import WriteConfig
 from headwater.context import TableContext
 from headwater.engine.inline import EngineFor, inline_engine
+from headwater.errors import ErrorKind, UnsupportedError
 from headwater.kernel.layout import PROPERTIES
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.table_config import (
@@ -20,7 +22,9 @@ from headwater.kernel.table_config import (
     check_options_agree,
     create_table_config,
     load_table_config,
+    table_layout,
 )
+from headwater.kernel.timeline.layout_one import LayoutOneStorage
 from headwater.kernel.txn.locks.select import chosen_provider
 from headwater.metadata.initialize import create_first_indexes, with_first_indexes
 from headwater.operations.concurrency import check_concurrency
@@ -73,6 +77,10 @@ def open_context(place: Place, defaults: Mapping[str, str] | None = None) -> Tab
     """
     config = load_table_config(place.storage, place.clock)
     check_options_agree(config, place.options.known)
+    if not config.has_layout_two:
+        _check_not_metadata(config)
+        old = LayoutOneStorage(place.storage, table_layout(config), table=config.name)
+        place = replace(place, storage=old)
     return _checked(_context(place, config, defaults))
 
 
@@ -125,6 +133,15 @@ def _context(place: Place, config: TableConfig, defaults: Mapping[str, str] | No
         unknown_options=place.options.unknown,
         engine_for=place.engine_for,
     )
+
+
+def _check_not_metadata(config: TableConfig) -> None:
+    if config.base_file_format is BaseFileFormat.HFILE:
+        raise UnsupportedError(
+            f"{config.name} is a metadata table of version {config.version}, which is not read "
+            "here. Its own table is, without it",
+            kind=ErrorKind.UNSUPPORTED_TABLE_VERSION,
+        )
 
 
 def _checked(table: TableContext) -> TableContext:

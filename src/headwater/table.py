@@ -47,6 +47,7 @@ from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
 from headwater.seams.storage import Storage
 from headwater.services import Services
+from headwater.services.upgrade import Upgrade, run_upgrade
 from headwater.slice.reader import Batches
 from headwater.table_text import describe, describe_html
 
@@ -503,7 +504,7 @@ def create_table(
 
 
 def open_table(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> Table:
-    """Open an existing table of version 8 or 9.
+    """Open an existing table of version 6, 8 or 9; only one of version 9 can be written to.
 
     Args:
         path: a local path, or an address such as `s3://bucket/table`.
@@ -517,6 +518,27 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, Any] | None =
         StorageError: storage failed.
     """
     return Table.load(_place(path, check_options(options)))
+
+
+def upgrade_table(
+    path: str | os.PathLike[str],
+    options: Mapping[str, Any] | None = None,
+    *,
+    dry_run: bool = False,
+) -> Upgrade:
+    """Make a table of version 6 or 8 one of version 9, as Hudi's own upgrade leaves it.
+
+    Stop its writers before; readers may go on. An upgrade that died is finished, or begun anew, by
+    the next one. A table that has version 9 is left alone.
+
+    Args:
+        path, options: as for `open_table`.
+        dry_run: whether to say what would be done, and do nothing.
+
+    Raises: see `services.upgrade.run_upgrade` and `open_table`.
+    """
+    with Table.load(_place(path, check_options(options))) as table:
+        return run_upgrade(table.context, is_dry_run=dry_run)
 
 
 def _columns(given: str | Sequence[str] | None) -> tuple[str, ...] | None:

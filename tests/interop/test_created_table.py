@@ -10,7 +10,6 @@ import pytest
 
 import headwater as hw
 from headwater.config.table_options import MergeMode, TableType
-from headwater.errors import ErrorKind
 from headwater.kernel.table_config import update_table_config
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
 
@@ -87,9 +86,3 @@ def test_a_metadata_table_is_a_table(hudi_table: Callable[[str], Path]) -> None:
     assert config.name == "v9_txns_cow_simple_meta_metadata"
     assert config.merge_mode is MergeMode.CUSTOM
     assert not config.has_meta_fields
-
-
-def test_a_table_of_version_6_is_refused(hudi_table: Callable[[str], Path]) -> None:
-    with pytest.raises(hw.UnsupportedError, match="v6_nonpartitioned has version 6") as caught:
-        hw.open_table(hudi_table("cow-v6_nonpartitioned"))
-    assert caught.value.kind is ErrorKind.UNSUPPORTED_TABLE_VERSION

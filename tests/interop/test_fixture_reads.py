@@ -22,10 +22,10 @@ Unpack = Callable[[str], Path]
 Row = dict[str, Any]
 
 NAMES = sorted(path.stem for path in FIXTURES.glob("*.zip"))
-READABLE = [name for name in NAMES if "-v6_" not in name]
-REFUSED = [name for name in NAMES if "-v6_" in name]
+OLD = [name for name in NAMES if "-v6_" in name]
 
-each_readable = pytest.mark.parametrize("name", READABLE)
+each_table = pytest.mark.parametrize("name", NAMES)
+each_old_table = pytest.mark.parametrize("name", OLD)
 
 
 def expected_rows(name: str) -> list[Row]:
@@ -62,12 +62,12 @@ def rows_of(table: pa.Table) -> list[Row]:
     return in_order([as_json(row) for row in table.to_pylist()])
 
 
-@each_readable
+@each_table
 def test_the_rows_are_those_that_hudi_rs_reads(hudi_table: Unpack, name: str) -> None:
     assert rows_of(hw.open_table(hudi_table(name)).read_arrow()) == expected_rows(name)
 
 
-@each_readable
+@each_table
 def test_chosen_columns_come_in_the_order_asked_for(hudi_table: Unpack, name: str) -> None:
     table = hw.open_table(hudi_table(name))
     whole = table.read_arrow()
@@ -77,7 +77,7 @@ def test_chosen_columns_come_in_the_order_asked_for(hudi_table: Unpack, name: st
     assert rows_of(chosen) == rows_of(whole.select(asked))
 
 
-@each_readable
+@each_table
 def test_every_commit_can_be_read_as_hudi_rs_reads_it(hudi_table: Unpack, name: str) -> None:
     hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")
     table = hw.open_table(hudi_table(name))
@@ -100,7 +100,7 @@ def test_rows_of_a_table_without_meta_fields_have_none(hudi_table: Unpack) -> No
     assert set(found["_hoodie_record_key"].to_pylist()) == {None}
 
 
-@pytest.mark.parametrize("name", [name for name in READABLE if name.startswith("mor-")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("mor-")])
 def test_base_files_alone_hold_whole_rows(hudi_table: Unpack, name: str) -> None:
     table = hw.open_table(hudi_table(name))
     found = table.read_arrow(read_optimized=True)
@@ -111,8 +111,38 @@ def test_base_files_alone_hold_whole_rows(hudi_table: Unpack, name: str) -> None
     assert found.num_rows > 0
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_table_of_version_6_is_refused(hudi_table: Unpack, name: str) -> None:
-    with pytest.raises(hw.UnsupportedError, match="has version 6") as caught:
-        hw.open_table(hudi_table(name))
-    assert caught.value.kind is ErrorKind.UNSUPPORTED_TABLE_VERSION
+@each_old_table
+def test_a_table_of_version_6_is_not_written(hudi_table: Unpack, name: str) -> None:
+    table = hw.open_table(hudi_table(name), {"hoodie.index.type": "SIMPLE"})
+    rows = table.read_arrow()
+    for write in (
+        lambda: table.upsert(rows),
+        lambda: table.delete(rows),
+        lambda: table.services.compact(),
+        lambda: table.services.clean(),
+        lambda: table.services.archive(),
+        lambda: table.indexes.create(["column_stats"]),
+    ):
+        with pytest.raises(hw.UnsupportedError, match="headwater table upgrade") as caught:
+            write()
+        assert caught.value.kind is ErrorKind.UNSUPPORTED_TABLE_VERSION
+    assert rows_of(hw.open_table(hudi_table(name)).read_arrow()) == expected_rows(name)
+
+
+@each_old_table
+def test_changes_of_a_table_of_version_6_go_by_requested_times(
+    hudi_table: Unpack, name: str
+) -> None:
+    table = hw.open_table(hudi_table(name))
+    second, first = (row["instant"] for row in table.history().to_pylist())
+    everything = table.changes_arrow(None)
+    assert rows_of(everything) == expected_rows(name)
+    times = table.read_arrow(["id", "_hoodie_commit_time"]).to_pylist()
+    changed = sorted(row["id"] for row in times if row["_hoodie_commit_time"] == second)
+    assert sorted(table.changes_arrow(after=first)["id"].to_pylist()) == changed
+    if name.startswith("mor-"):
+        with pytest.raises(hw.UnsupportedError, match="version 6"):
+            table.changes_arrow(None, cdc=True)
+    else:
+        changes = table.changes_arrow(after=first, cdc=True).to_pylist()
+        assert sorted(row["after"]["id"] for row in changes) == changed

@@ -9,12 +9,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.kernel.table_config import load_table_config
+from headwater.config.registry import check_options
+from headwater.config.table import TableConfig
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import load_view
 from headwater.model.files import BaseFile
-from headwater.seams.clock import SystemClock
-from headwater.seams.local import LocalStorage
+from headwater.opening import Place, open_context
+from headwater.seams.storage import Storage
 
 FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
 
@@ -22,6 +23,8 @@ Unpack = Callable[[str], Path]
 
 # Name -> visible file groups of the table and of its metadata table.
 GROUPS = {
+    "cow-v6_nonpartitioned": (1, None),
+    "mor-parquet-v6_nonpartitioned": (2, None),
     "cow-v8_empty": (0, None),
     "cow-v8_nonpartitioned": (1, None),
     "cow-v8_simplekeygen_hivestyle_no_metafields": (3, None),
@@ -35,25 +38,30 @@ GROUPS = {
     "mor-avro-v9_txns_simple_meta": (5, 28),
     "mor-avro-v9_txns_simple_nometa": (5, None),
 }
-WITH_LOGS = {"mor-avro-v8_trips_8i3u1d"}
+WITH_LOGS = {"mor-avro-v8_trips_8i3u1d", "mor-parquet-v6_nonpartitioned"}
 """Tables whose newest slices have log files."""
 
 each_table = pytest.mark.parametrize("name", GROUPS)
 
 
+def opened(folder: Path) -> tuple[Storage, TableConfig]:
+    place = Place.at(folder, check_options({}))
+    context = open_context(place)
+    return context.storage, context.config
+
+
 def view_of(folder: Path) -> TableView:
-    storage = LocalStorage(str(folder))
-    return load_view(storage, load_table_config(storage, SystemClock()))
+    return load_view(*opened(folder))
 
 
 def row_count(folder: Path, bases: list[BaseFile]) -> int:
     return sum(pq.read_metadata(folder / base.path).num_rows for base in bases)
 
 
-def test_every_table_of_a_readable_version_is_tested() -> None:
+def test_every_table_is_tested() -> None:
     if not FIXTURES.is_dir():
         pytest.skip("the shared folder with Hudi's tables is not beside the project")
-    names = {path.stem for path in FIXTURES.glob("*.zip") if "-v6_" not in path.name}
+    names = {path.stem for path in FIXTURES.glob("*.zip")}
     assert names == set(GROUPS)
 
 
@@ -93,8 +101,7 @@ def test_every_commit_can_be_travelled_to(hudi_table: Unpack, name: str) -> None
     """Views grow commit by commit: each one is the view before and what one commit did."""
     table = hudi_table(name)
     latest = view_of(table)
-    storage = LocalStorage(str(table))
-    config = load_table_config(storage, SystemClock())
+    storage, config = opened(table)
     for commit in latest.commits:
         then = load_view(storage, config, as_of=commit.completion_time)
         assert then.slices() == latest.slices_up_to(commit.completion_time)

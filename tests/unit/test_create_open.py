@@ -450,7 +450,7 @@ def with_property(key: str, text: str | None) -> Callable[[Path], None]:
         (with_property("hoodie.table.checksum", None), "corrupt.properties", "is missing"),
         (with_property("hoodie.table.checksum", "1"), "corrupt.checksum", "checksum is 1"),
         (with_property("hoodie.table.name", "other"), "corrupt.checksum", "name gives"),
-        (with_property("hoodie.table.version", "6"), "unsupported.table_version", "Upgrade"),
+        (with_property("hoodie.table.version", "5"), "unsupported.table_version", "Upgrade"),
         (with_property("hoodie.table.version", "7"), "unsupported.table_version", "Upgrade"),
         (with_property("hoodie.table.version", "10"), "unsupported.table_version", "newer"),
         (with_property("hoodie.table.base.file.format", "ORC"), "unsupported.option", "ORC"),

@@ -188,8 +188,8 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "The message says what it can do.",
     ),
     ErrorKind.UNSUPPORTED_TABLE_VERSION: Explanation(
-        "The table has a version that this release does not read: it reads 8 and 9.",
-        "Upgrade the table with Apache Hudi, or use a newer release.",
+        "This release reads tables of versions 6, 8 and 9, and writes to those of version 9 only.",
+        "`headwater table upgrade` makes 9 of 6 and 8; older ones take Apache Hudi 0.14 first.",
     ),
     ErrorKind.UNSUPPORTED_OPTION: Explanation(
         "The option exists in Apache Hudi and would change what happens, but is not implemented.",

@@ -10,8 +10,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NoReturn, Self
 
+from headwater.config.older_versions import FIRST_OF_LAYOUT_TWO, as_read
 from headwater.config.option import OptionReader, problem_list
 from headwater.config.option_config import option_fields, read_fields, stored
 from headwater.config.table_options import (
@@ -63,11 +64,11 @@ from headwater.config.table_options import (
 )
 from headwater.errors import CorruptTableError, ErrorKind, UnsupportedError
 
-READABLE_VERSIONS = (8, 9)
+READABLE_VERSIONS = (6, 8, 9)
 WRITTEN_VERSION = 9
 
 _REQUIRED = (TYPE, CHECKSUM)
-"""Keys that every writer of versions 8 and 9 states, beside the name and the version. A file
+"""Keys that every writer of versions 6, 8 and 9 states, beside the name and the version. A file
 without them was cut short: a missing checksum is no proof to stock Hudi, but a table whose other
 keys may be missing too must not be taken for a table without partitions."""
 
@@ -135,24 +136,32 @@ class TableConfig:
         """Whether the digits of instant times are UTC, or each writer's local time."""
         return self.timeline_timezone is TimelineTimezone.UTC
 
+    @property
+    def has_layout_two(self) -> bool:
+        """Whether the timeline has completion times, and log files bear their own times."""
+        return self.version >= FIRST_OF_LAYOUT_TWO
+
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], *, path: str) -> Self:
         """Return the config that `properties`, read from `path`, describe.
 
         Raises:
             CorruptTableError: kind CORRUPT_PROPERTIES, if keys are missing or malformed.
-            UnsupportedError: kind UNSUPPORTED_TABLE_VERSION for a version other than 8 and 9, kind
-                UNSUPPORTED_OPTION for a feature that this release cannot honour.
+            UnsupportedError: kind UNSUPPORTED_TABLE_VERSION for a version other than 6, 8 and 9,
+                kind UNSUPPORTED_OPTION for a feature that this release cannot honour.
         """
         reader = OptionReader(properties, warns_about_aliases=False)
         reader.require(NAME.key in properties, f"{NAME.key} is missing")
         reader.require(VERSION.key in properties, f"{VERSION.key} is missing")
         version = reader.read(VERSION)
         _raise_if_corrupt(reader, path)
-        if version not in READABLE_VERSIONS:
+        if version is None or version not in READABLE_VERSIONS:
             _raise_unsupported_version(version, properties[NAME.key], path)
         for option in _REQUIRED:
             reader.require(option.key in properties, f"{option.key} is missing")
+        _raise_if_corrupt(reader, path)
+        if version < FIRST_OF_LAYOUT_TWO:
+            reader = OptionReader(as_read(properties), warns_about_aliases=False)
         values = read_fields(cls, reader)
         _raise_if_corrupt(reader, path)
         _check_features(properties, path)
@@ -183,7 +192,8 @@ class TableConfig:
         if self.version != WRITTEN_VERSION:
             raise UnsupportedError(
                 f"Table {self.name} has version {self.version}, which Headwater reads but does not "
-                f"write. Upgrade the table to version {WRITTEN_VERSION} with Apache Hudi first",
+                f"write. `headwater table upgrade` makes it a table of version {WRITTEN_VERSION}, "
+                "which Hudi 1.1 and later write as well",
                 kind=ErrorKind.UNSUPPORTED_TABLE_VERSION,
                 path=path,
             )
@@ -207,15 +217,16 @@ def _raise_if_corrupt(reader: OptionReader, path: str) -> None:
         )
 
 
-def _raise_unsupported_version(version: int | None, name: str, path: str) -> None:
-    advice = (
-        "Upgrade the table with Apache Hudi 1.1 or later first"
-        if version is not None and version < READABLE_VERSIONS[0]
-        else "Use a newer release of Headwater"
-    )
+def _raise_unsupported_version(version: int | None, name: str, path: str) -> NoReturn:
+    if version is not None and version < READABLE_VERSIONS[0]:
+        advice = f"Upgrade the table to version {READABLE_VERSIONS[0]} with Apache Hudi 0.14 first"
+    elif version is not None and version < WRITTEN_VERSION:
+        advice = "Upgrade the table with Apache Hudi 1.1 or later first"
+    else:
+        advice = "Use a newer release of Headwater"
     raise UnsupportedError(
         f"Table {name} has version {version}; this release reads versions "
-        f"{' and '.join(map(str, READABLE_VERSIONS))}. {advice}",
+        f"{', '.join(map(str, READABLE_VERSIONS))}. {advice}",
         kind=ErrorKind.UNSUPPORTED_TABLE_VERSION,
         path=path,
     )

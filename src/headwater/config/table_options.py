@@ -99,7 +99,7 @@ VERSION = Option(
     int,
     default=None,
     is_managed=True,
-    doc="Version of the table format. Headwater reads 8 and 9 and writes 9.",
+    doc="Version of the table format. Headwater reads 6, 8 and 9 and writes 9.",
 )
 INITIAL_VERSION = Option(
     "hoodie.table.initial.version",
@@ -113,7 +113,7 @@ TIMELINE_LAYOUT_VERSION = Option(
     int,
     default=2,
     is_managed=True,
-    doc="Layout of the timeline; 2 for table versions 8 and 9.",
+    doc="Layout of the timeline; 2 for table versions 8 and 9, 1 before.",
 )
 TIMELINE_PATH = Option(
     "hoodie.timeline.path",
@@ -134,7 +134,7 @@ ARCHIVE_FOLDER = Option(
     str,
     default="archived",
     is_managed=True,
-    doc="Archive folder of older table versions; still written, no longer read.",
+    doc="Archive folder of older table versions; still written, read by an upgrade only.",
 )
 TIMELINE_TIMEZONE = Option(
     "hoodie.table.timeline.timezone",

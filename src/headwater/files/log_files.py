@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.errors import CorruptTableError, ErrorKind
@@ -75,6 +76,8 @@ def read_log_blocks(
         CorruptTableError: a log is missing, or its bytes break the format.
         UnsupportedError: a block of a kind this release does not read.
     """
+    if any(log.old is not None for log in logs):
+        is_visible_instant = partial(_counts, logs)
     return select_blocks(
         _contents(storage, logs),
         is_visible_instant=is_visible_instant,
@@ -82,9 +85,16 @@ def read_log_blocks(
     )
 
 
+def _counts(logs: Sequence[LogFile], time: InstantTime) -> bool:
+    """Whether blocks of an instant count in a slice that has logs of before version 8 (N-111)."""
+    return any(
+        log.instant_time == time if log.old is None else log.old.counts(time) for log in logs
+    )
+
+
 def _contents(
     storage: Storage, logs: Sequence[LogFile]
-) -> Iterator[tuple[str, InstantTime, bytes]]:
+) -> Iterator[tuple[str, InstantTime | None, bytes]]:
     for log, data in zip(logs, storage.read_many([log.path for log in logs]), strict=True):
         if data is None:
             raise CorruptTableError(
@@ -93,4 +103,4 @@ def _contents(
                 kind=ErrorKind.MISSING_DATA_FILE,
                 path=log.path,
             )
-        yield log.path, log.instant_time, data
+        yield log.path, log.instant_time if log.old is None else None, data

@@ -20,6 +20,9 @@ def load_completion_times(
     The archived timeline is read only for instants that the active one does not have any more.
     """
     times = {file.instant_time for file_slice in slices for file in file_slice.files()}
+    if not view.config.has_layout_two:
+        # Archived instants completed when they were requested, as all do there (N-113).
+        return {time: time for time in times}
     found = {time: instant for time in times if (instant := view.timeline.find(time)) is not None}
     if len(found) < len(times):
         history = HistoryTimeline(storage, table_layout(view.config).history)

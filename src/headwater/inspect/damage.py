@@ -241,7 +241,13 @@ def _of_files(
     is_deep: bool,
 ) -> Iterator[Problem]:
     in_use = {file.path for one in newest for file in one.files()}
-    noted = {file.path: file.size_bytes for commit in view.commits for file in commit.files}
+    noted = {
+        file.path: file.size_bytes
+        for commit in view.commits
+        for file in commit.files
+        # Before version 8 later commits may have appended to a log.
+        if view.config.has_layout_two or isinstance(file, BaseFile)
+    }
     rows = _noted_rows(view)
     links = set()
     lost = [file for one in kept for file in one.files() if not view.is_stored(file)]

@@ -1,8 +1,8 @@
 """Where things are inside a table: one place for every path the protocol uses.
 
 All paths are relative to the table's base. Folders that stock Hudi knows keep its names;
-`.attempts`, `.cancel`, `.cancel_count.json`, `.detection` and `.sinks` are ours, and other engines
-ignore them.
+`.attempts`, `.cancel`, `.cancel_count.json`, `.detection`, `.sinks` and `.upgrade.json` are ours,
+and other engines ignore them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ CANCEL_COUNT = f"{HOODIE}/.cancel_count.json"
 MARKERS = f"{HOODIE}/.temp"
 DETECTION = f"{HOODIE}/.detection"
 SINKS = f"{HOODIE}/.sinks"
+UPGRADE = f"{HOODIE}/.upgrade.json"
 CLOCK = f"{HOODIE}/.clock"
 """Written to learn the time of the store's own clock."""
 

@@ -36,7 +36,7 @@ nothing but what step 0 repairs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -84,7 +84,7 @@ _READ_PAUSE_MS = 25  # Doubled after every round: 25, 50, 100 ms, far longer tha
 _TRIES_MAX = 5
 _PAUSE_MS = 50  # Doubled after every try: 50, 100, 200, 400 ms.
 
-_FOLDER_MARK = ".keep"
+FOLDER_MARK = ".keep"
 """Stock Hudi lists the timeline and history folders of a new table and fails if they are absent.
 Storage has no folders, so an empty object stands in each new one; Hudi ignores its name."""
 
@@ -196,7 +196,7 @@ def create_table_config(storage: Storage, clock: Clock, ids: Ids, config: TableC
     """
     check_no_table(storage)
     history = table_layout(config).history
-    storage.put(f"{history}/{_FOLDER_MARK}", b"")
+    storage.put(f"{history}/{FOLDER_MARK}", b"")
     # The id tells our file from a rival's with the same content, should the reply get lost.
     saved = f"Properties saved on {_now(clock)} by Headwater {ids.new_uuid()}"
     try:
@@ -241,7 +241,30 @@ def update_table_config_in_lock(
     for option in _NEVER_CHANGED:
         if option.key in changes:
             raise InvalidInputError(f"{option.key} never changes", table=storage.uri)
+
+    def change(config: TableConfig) -> dict[str, str]:
+        config.check_writable(storage.uri)
+        return _changed(config.to_properties(), changes)
+
+    return change_table_config_in_lock(storage, held, clock, change)
+
+
+def change_table_config_in_lock(
+    storage: Storage,
+    held: HeldLock,
+    clock: Clock,
+    change: Callable[[TableConfig], Mapping[str, str]],
+) -> TableConfig:
+    """Make of the stored config whatever `change` says, for a caller that holds the table lock.
+
+    `change` gives the properties to store, and for these it gives them again: that is how an update
+    is known to have landed. It may change the version, which nothing but an upgrade does.
+
+    Raises:
+        HeadwaterError: as `update_table_config`, and what `change` raises.
+    """
     _recover(storage, held, clock)
+    keys: list[str] = []
     error: StorageError | None = None
     for tried in range(_TRIES_MAX):
         if error is not None:
@@ -256,13 +279,13 @@ def update_table_config_in_lock(
             error = failed
             continue
         config = _parse(current.data, storage, PROPERTIES)
-        config.check_writable(storage.uri)
-        properties = _changed(config.to_properties(), changes)
+        properties = change(config)
         if properties == config.raw:
             # Either there was nothing to do, or this is the update read back.
             if tried and not storage.can_replace:
                 _drop_backup(storage, held, clock)
             return config
+        keys = sorted(dict(properties.items() ^ config.raw.items()))
         updated = _encode(properties, f"Updated at {_now(clock)}")
         _check_readable(updated, storage)
         try:
@@ -277,7 +300,7 @@ def update_table_config_in_lock(
         f"{PROPERTIES} could not be updated in {_TRIES_MAX} tries. Load the config to see whether "
         "the update landed, and try again",
         table=storage.uri,
-        keys=", ".join(changes),
+        keys=", ".join(keys),
     ) from error
 
 

@@ -143,7 +143,7 @@ class TableIndexes:
     ) -> Iterator[tuple[int, Sequence[WriteStat]]]:
         reader = CommitReader(self.storage, table_layout(self.config))
         start = ViewStart(timeline, timeline.completed[-1].completion_time, reader)
-        view = TableView(self.config, start, start.listed_files(self.storage))
+        view = TableView(self.config, start, start.listed_files(self.storage, self.config))
         deriver = self._deriver(view)
         groups = {name: list_groups(self.storage, name) for name in sorted(partitions)}
         for at in range(0, len(run), _INSTANTS_AT_ONCE):
@@ -301,7 +301,7 @@ def load_view_before(storage: Storage, config: TableConfig, plan: InstantTime) -
     done = taken_in(timeline, plan) or tuple(reader.history.instants())
     newest = max((i.completion_time for i in done if i.completion_time), default=None)
     start = ViewStart(timeline, newest, reader)
-    return TableView(config, start, start.listed_files(storage))
+    return TableView(config, start, start.listed_files(storage, config))
 
 
 def stored_files(view: TableView) -> Iterator[DataFile]:

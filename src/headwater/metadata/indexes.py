@@ -58,7 +58,7 @@ class Indexes:
             UnsupportedError: Hudi has this index, this release has not.
             ConflictError: the lock was not to be had in time.
         """
-        self._check_lock_provider()
+        self._check_buildable()
         plan = self._indexing(log_progress).schedule(self._plan(names, columns))
         return None if plan is None else plan.requested_time
 
@@ -74,7 +74,7 @@ class Indexes:
 
         Raises: see `indexing.Indexing.run`; InvalidInputError of kind NO_LOCK_PROVIDER.
         """
-        self._check_lock_provider()
+        self._check_buildable()
         indexing = self._indexing(progress)
         indexing.finish()
         if instant is not None:
@@ -108,7 +108,7 @@ class Indexes:
             InvalidInputError: kind INVALID_STATE; it has completed. Kind NO_LOCK_PROVIDER.
             NotFoundError: there is no such plan.
         """
-        self._check_lock_provider()
+        self._check_buildable()
         self._indexing(log_progress).cancel(parse_instant_time(instant))
 
     def finish(self) -> frozenset[str]:
@@ -126,7 +126,7 @@ class Indexes:
             InvalidInputError: kind INVALID_INDEX; another index needs it. Kind NO_LOCK_PROVIDER.
             ConflictError: it is being built; cancel the plan instead.
         """
-        self._check_lock_provider()
+        self._check_buildable()
         storage, layout = self._table.storage, self._table.layout
         config = self._table.load_config()
         planned = load_planned(storage, layout, self._table.load_timeline())
@@ -177,8 +177,9 @@ class Indexes:
         """Fold what builds caught up with since their plans, or the next writer has to."""
         run_metadata_services(replace(metadata_services(self._table.reload()), commits=0))
 
-    def _check_lock_provider(self) -> None:
+    def _check_buildable(self) -> None:
         table = self._table
+        table.config.check_writable(table.storage.uri)
         if self._needs_chosen_lock and chosen_provider(table.lock_config, table.storage) is None:
             raise InvalidInputError(
                 "Indexes are built beside writers, so all of them need a lock that they have "

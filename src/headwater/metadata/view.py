@@ -84,7 +84,7 @@ def load_view(
     """
     start = load_view_start(storage, config, as_of=as_of, contents=contents, timeline=timeline)
     indexes = _Indexes(storage, config, start) if uses_indexes else None
-    return IndexedView(config, start, indexes, start.listed_files(storage))
+    return IndexedView(config, start, indexes, start.listed_files(storage, config))
 
 
 class IndexedView(TableView):

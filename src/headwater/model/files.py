@@ -6,6 +6,9 @@
 
 T is the requested time of the instant that wrote the file, for log files too. A file group is all
 files of one file id in one partition; a file slice is a base file with the log files on top of it.
+
+Before table version 8 the name of a log file has the time of the base file below it instead, and
+several commits may have appended to it; see `OldLog`.
 """
 
 from __future__ import annotations
@@ -62,6 +65,24 @@ class BaseFile(NamedTuple):
         return _join(self.partition, self.name)
 
 
+class OldLog(NamedTuple):
+    """What is known of a log file whose name does not tell who wrote it (before version 8).
+
+    Only its blocks tell, and only those of completed commits count (N-111).
+    """
+
+    base_time: InstantTime
+    """The time in its name: that of the base file, or of the compaction that will write it."""
+    times: tuple[InstantTime, ...]
+    """The commits that list it, by requested time."""
+    counted_before: InstantTime
+    """The blocks of all instants before this one count as well: they are archived."""
+
+    def counts(self, time: InstantTime) -> bool:
+        """Whether blocks of an instant count."""
+        return time < self.counted_before or time in self.times
+
+
 class LogFile(NamedTuple):
     """A file of changes to a file group, or with `is_cdc` of what a change feed shows of them."""
 
@@ -72,6 +93,8 @@ class LogFile(NamedTuple):
     write_token: str
     is_cdc: bool = False
     size_bytes: int = 0
+    old: OldLog | None = None
+    """Of tables before version 8; `instant_time` is then that of the last commit that lists it."""
 
     @property
     def group(self) -> FileGroupId:
@@ -80,7 +103,8 @@ class LogFile(NamedTuple):
     @property
     def name(self) -> str:
         ending = ".cdc" if self.is_cdc else ""
-        stem = f".{self.file_id}_{self.instant_time}.log"
+        time = self.instant_time if self.old is None else self.old.base_time
+        stem = f".{self.file_id}_{time}.log"
         return f"{stem}.{self.version}_{self.write_token}{ending}"
 
     @property
@@ -114,7 +138,9 @@ class FileSlice:
         """The logs that were written with the base file: deletes of records that it has not."""
         if self.base is None:
             return ()
-        return tuple(log for log in self.logs if log.instant_time == self.base_instant)
+        return tuple(
+            log for log in self.logs if log.instant_time == self.base_instant and log.old is None
+        )
 
     @property
     def appended_logs(self) -> tuple[LogFile, ...]:

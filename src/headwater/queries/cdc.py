@@ -26,8 +26,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headwater.config.table import TableConfig
+from headwater.config.table_options import TableType
 from headwater.context import TableContext
-from headwater.errors import ErrorKind, NotFoundError
+from headwater.errors import ErrorKind, NotFoundError, UnsupportedError
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import load_view, view_of
@@ -83,10 +84,12 @@ def plan_change_feed(table: TableContext, window: Window) -> ChangeFeedPlan:
 
     Raises:
         NotFoundError: the table cannot be read as of the beginning or the end of the window.
-        UnsupportedError: the table's rows do not carry their instants.
+        UnsupportedError: the table's rows do not carry their instants, or its logs do not tell
+            which write they are of.
         CorruptTableError: a file that is needed is missing.
     """
     check_rows_have_instants(table.config)
+    _check_logs_have_instants(table.config)
     view = view_of(table, as_of=window.until)
     writes = view.instants_within_open_closed(window.after, window.until)
     schema = view.schema()
@@ -105,6 +108,16 @@ def plan_change_feed(table: TableContext, window: Window) -> ChangeFeedPlan:
     for task in tasks:
         view.check_complete(side for side in (task.before, task.after) if side is not None)
     return ChangeFeedPlan(query, tasks)
+
+
+def _check_logs_have_instants(config: TableConfig) -> None:
+    if not config.has_layout_two and config.table_type is TableType.MERGE_ON_READ:
+        raise UnsupportedError(
+            f"Table {config.name} is a merge-on-read table of version {config.version}, whose log "
+            "files do not tell which write they are of, so there is no change feed of it. Upgrade "
+            "it with `headwater table upgrade`, or read changes without cdc",
+            kind=ErrorKind.UNSUPPORTED_TABLE_VERSION,
+        )
 
 
 def _check_beginning(

@@ -10,6 +10,7 @@ import pyarrow.csv as pacsv
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
+from tests.support.version_six import make_version_six
 from tests.unit.cli.conftest import Ask, Run, rows
 
 import headwater as hw
@@ -149,3 +150,22 @@ def test_errors_of_every_command_are_json_where_output_is(run: Run, tmp_path: Pa
         code, out, err = run("table", command, str(tmp_path / "nothing"), "--output", "json")
         assert (code, out) == (3, "")
         assert json.loads(err)["kind"] == "not_found.table"
+
+
+def test_a_table_of_version_6_is_shown_and_upgraded(run: Run, ask: Ask, table: hw.Table) -> None:
+    before = fares(table)
+    make_version_six(Path(table.uri.removeprefix("file://")))
+    assert ask("table", "describe", table.uri)["version"] == 6
+    commits = len(ask("table", "history", table.uri))
+    assert {row["id"]: row["fare"] for row in ask("table", "read", table.uri)} == before
+    asked = ask("table", "upgrade", table.uri, "--dry-run")
+    assert (asked["from_version"], asked["is_done"]) == (6, False)
+    assert ask("table", "describe", table.uri)["version"] == 6
+    code, _, err = run("service", "clean", table.uri)
+    assert code == 8
+    assert "headwater table upgrade" in err
+    assert ask("fsck", table.uri) == []
+    assert ask("table", "upgrade", table.uri)["is_done"] is True
+    assert ask("table", "describe", table.uri)["version"] == 9
+    assert len(ask("table", "history", table.uri)) == commits
+    assert fares(hw.open_table(table.uri)) == before

@@ -138,7 +138,10 @@ def test_all_damage_is_reported_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("version", "advice"),
-    [("6", "Upgrade the table with Apache Hudi"), ("10", "newer release of Headwater")],
+    [
+        ("5", "Upgrade the table to version 6 with Apache Hudi"),
+        ("10", "newer release of Headwater"),
+    ],
 )
 def test_another_version_is_refused_by_name_with_advice(version: str, advice: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
@@ -148,9 +151,10 @@ def test_another_version_is_refused_by_name_with_advice(version: str, advice: st
         assert part in str(caught.value)
 
 
-def test_version_8_is_read_but_not_written() -> None:
-    config = config_of(**{"table.version": "8"})
-    with pytest.raises(UnsupportedError) as caught:
+@pytest.mark.parametrize("version", ["6", "8"])
+def test_older_versions_are_read_but_not_written(version: str) -> None:
+    config = config_of(**{"table.version": version})
+    with pytest.raises(UnsupportedError, match="headwater table upgrade") as caught:
         config.check_writable(PATH)
     assert caught.value.kind is ErrorKind.UNSUPPORTED_TABLE_VERSION
     config_of().check_writable(PATH)

@@ -103,6 +103,7 @@ def describe(
         {
             "name": config.name,
             "uri": table.uri,
+            "version": config.version,
             "type": str(config.table_type),
             "record_key": list(config.record_key_fields),
             "partition_by": list(config.partition_columns),
@@ -203,6 +204,34 @@ def write(
             "updated": commit.updated,
             "deleted": commit.deleted,
             "file_groups": len(commit.file_groups),
+        }
+    )
+
+
+@app.command()
+def upgrade(
+    path: TablePath,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Make a table of version 6 or 8 one of version 9. Stop its writers before."""
+    from headwater.table import upgrade_table
+
+    with shown_while("upgrading"):
+        done = upgrade_table(path, parse_options(options), dry_run=dry_run)
+    output_of(output).show_fields(
+        {
+            "from_version": done.from_version,
+            "to_version": done.to_version,
+            "is_done": done.is_done,
+            "instants": done.instants,
+            "archived_instants": done.archived,
+            "compacted_file_groups": done.compacted,
+            "drops_metadata_table": done.drops_metadata_table,
+            "changed_properties": sorted(done.properties),
         }
     )
 

@@ -165,7 +165,7 @@ def log_file_bytes(blocks: Iterable[bytes]) -> bytes:
 
 
 def select_blocks(
-    contents: Iterable[tuple[str, InstantTime, bytes]],
+    contents: Iterable[tuple[str, InstantTime | None, bytes]],
     *,
     is_visible_instant: Callable[[InstantTime], bool] | None = None,
     skip_corrupt: bool = False,
@@ -174,10 +174,12 @@ def select_blocks(
 
     A log of a completed instant is complete, so bytes in it that are no block are an error unless
     `skip_corrupt` is set. It is of one instant (format rule 5.5), so a block of another one is
-    damaged, or came here with the bytes of another log.
+    damaged, or came here with the bytes of another log. Before table version 8 several instants
+    may have appended to a log, and what one of them left unfinished when it died is no block.
 
     Args:
-        contents: paths, instants and bytes of the logs, in merge order.
+        contents: paths, instants and bytes of the logs, in merge order; no instant stands for a
+            log that may be of several.
         is_visible_instant: whose blocks count; None: all, because a view has chosen the logs.
 
     Raises:
@@ -187,13 +189,14 @@ def select_blocks(
     found: list[_FoundBlock] = []
     for path, instant_time, data in contents:
         blocks = list(iter_blocks(data, path=path))
-        if not blocks and not skip_corrupt:
+        skips = skip_corrupt or instant_time is None
+        if not blocks and not skips:
             raise _empty(path)
         for block in blocks:
             if block.type is not BlockType.CORRUPT:
                 _check_header(block, instant_time, path)
                 found.append(_FoundBlock(block, path))
-            elif not skip_corrupt:
+            elif not skips:
                 raise _corrupt_span(block, path, len(data))
     kept = _without_retries(_after_rollbacks(found, is_visible_instant))
     return [(each.block, each.path) for each in _stand_ins(kept)]
@@ -272,7 +275,7 @@ def _parquet_bytes(rows: pa.Table, compression: Compression, header_checksum: st
     return content
 
 
-def _check_header(block: LogBlock, instant_time: InstantTime, path: str) -> None:
+def _check_header(block: LogBlock, instant_time: InstantTime | None, path: str) -> None:
     """Check a header before anything is decided by it: which blocks count, and for what.
 
     The checksum of that of a Parquet block is inside of the content.
@@ -282,7 +285,8 @@ def _check_header(block: LogBlock, instant_time: InstantTime, path: str) -> None
         if expected is not None and expected != _checksum_of(block.header):
             raise _malformed(block, path, "its header does not match its checksum")
     found = instant_time_of(block, path=path)
-    if found != instant_time and block.type is not BlockType.COMMAND:
+    is_another = instant_time is not None and found != instant_time
+    if is_another and block.type is not BlockType.COMMAND:
         raise _malformed(block, path, f"it says that instant {found} wrote it")
 
 

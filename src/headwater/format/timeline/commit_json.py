@@ -15,6 +15,7 @@ from headwater.format.strict_json import load_json
 from headwater.format.timeline.schemas import (
     RECORD_CLASSES,
     RECORD_SCHEMAS,
+    Record,
     Schema,
     python_name,
 )
@@ -22,11 +23,14 @@ from headwater.model.commit_metadata import CommitMetadata
 
 CommitT = TypeVar("CommitT", bound=CommitMetadata)
 
+RecordT = TypeVar("RecordT", bound=Record)
+
 _JSON_TYPES: Mapping[str, type] = MappingProxyType(
     {
         "string": str,
         "int": int,
         "long": int,
+        "double": float,
         "boolean": bool,
         "array": list,
         "map": dict,
@@ -52,7 +56,19 @@ def decode_commit_json(cls: type[CommitT], data: bytes, *, path: str) -> CommitT
     return record  # type: ignore[no-any-return]
 
 
-def _value_of(schema: Schema, value: Any, name: str) -> Any:
+def record_of_values(cls: type[RecordT], values: Mapping[str, Any]) -> RecordT:
+    """Return the record of a mapping by the names of its Avro schema, nested ones too.
+
+    A name that is absent means the record's default.
+
+    Raises:
+        ValueError: a value has the wrong type.
+    """
+    record: RecordT = _value_of(RECORD_SCHEMAS[cls], dict(values), "the record", has_defaults=True)
+    return record
+
+
+def _value_of(schema: Schema, value: Any, name: str, *, has_defaults: bool = False) -> Any:
     if isinstance(schema, list):
         if value is None:
             return None
@@ -66,15 +82,24 @@ def _value_of(schema: Schema, value: Any, name: str) -> Any:
             return RECORD_CLASSES[schema["name"]](
                 **{
                     python_name(field["name"]): _value_of(
-                        field["type"], value.get(field["name"]), field["name"]
+                        field["type"],
+                        value.get(field["name"]),
+                        field["name"],
+                        has_defaults=has_defaults,
                     )
                     for field in schema["fields"]
+                    if field["name"] in value or not has_defaults
                 }
             )
         case "array":
-            return tuple(_value_of(schema["items"], item, name) for item in value)
+            items = schema["items"]
+            return tuple(_value_of(items, item, name, has_defaults=has_defaults) for item in value)
         case "map":
-            return {key: _value_of(schema["values"], item, key) for key, item in value.items()}
+            values = schema["values"]
+            return {
+                key: _value_of(values, item, key, has_defaults=has_defaults)
+                for key, item in value.items()
+            }
         case _:
             return value
 

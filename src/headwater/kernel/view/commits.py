@@ -19,7 +19,7 @@ from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.rows import ArchivedContents
 from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
-from headwater.model.files import DataFile, FileGroupId, parse_data_file
+from headwater.model.files import DataFile, FileGroupId, LogFile, OldLog, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan, RequestedReplace
 from headwater.seams.collector import collector_paused
@@ -86,17 +86,21 @@ class CompletedCommit:
         """The data files the commit wrote, with the sizes it noted, 0 where it noted none.
 
         A write stat of a log file may also name older log files of the slice; they belong to the
-        commits that wrote them.
+        commits that wrote them. What a stat is about is of this commit, whatever time its name has:
+        before version 8 that of a log has another.
         """
         found: dict[str, DataFile] = {}
         for partition, stats in (self.metadata.partition_to_write_stats or {}).items():
             for stat in stats:
-                for name, size_bytes in _named_files(stat):
+                for number, (name, size_bytes) in enumerate(_named_files(stat)):
                     path = f"{partition}/{name}" if partition else name
                     file = parse_data_file(path, size_bytes)
                     if file is None:
                         raise self._unknown_name(path)
-                    if file.instant_time == self.requested_time:
+                    is_own = file.instant_time == self.requested_time
+                    if not is_own and not number and stat.path and isinstance(file, LogFile):
+                        file, is_own = old_log(file, self.requested_time), True
+                    if is_own:
                         found.setdefault(path, file)
         return tuple(found.values())
 
@@ -225,6 +229,19 @@ def decode_commit(instant: Instant, data: bytes, path: str) -> CompletedCommit:
 def _record_of(instant: Instant) -> type[CommitMetadata]:
     is_replace = instant.action.completed_name is Action.REPLACE_COMMIT
     return ReplaceCommitMetadata if is_replace else CommitMetadata
+
+
+def old_log(
+    log: LogFile, *times: InstantTime, counted_before: InstantTime | None = None
+) -> LogFile:
+    """Return a log of before version 8 with the commits that list it, in order.
+
+    `log` is as its name says, or has some such commits already.
+    """
+    base_time = log.instant_time if log.old is None else log.old.base_time
+    listed = sorted({*times, *(log.old.times if log.old else ())})
+    old = OldLog(base_time, tuple(listed), counted_before or InstantTime(""))
+    return log._replace(instant_time=listed[-1] if listed else base_time, old=old)
 
 
 def _named_files(stat: WriteStat) -> Iterator[tuple[str, int]]:

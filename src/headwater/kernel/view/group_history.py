@@ -8,7 +8,7 @@ kept or deleted as a whole.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -60,6 +60,8 @@ class GroupHistory:
         ]
 
     def _cuts_below(self, log: LogFile, cuts: list[InstantTime]) -> int:
+        if log.old is not None:
+            return bisect_right(cuts, log.old.base_time)
         own = bisect_left(cuts, log.instant_time)
         if own < len(cuts) and cuts[own] == log.instant_time:
             return own + 1  # An instant wrote it beside its own base file.

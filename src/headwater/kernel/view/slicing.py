@@ -13,6 +13,10 @@ log was requested.
 4. Order the logs of a slice by completion time, version and write token (M8). But what an instant
    wrote beside its own base file comes first: a compaction puts there the deletes that it keeps
    (H-39), and they are older than whatever it did not take in.
+
+A log of before version 8 has the cut that it belongs above in its name, that of a compaction that
+may still be pending. The order of such logs is that of their versions, and which of their blocks
+count is told by the commits that list them (N-111).
 """
 
 from __future__ import annotations
@@ -23,7 +27,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile, parse_data_file
+from headwater.model.files import (
+    BaseFile,
+    FileGroupId,
+    FileSlice,
+    LogFile,
+    OldLog,
+    parse_data_file,
+)
 from headwater.model.instant import InstantTime
 
 CompletionTimeOf = Callable[[InstantTime], InstantTime | None]
@@ -85,10 +96,12 @@ def build_slices(
     logs_above: list[list[LogFile]] = [[] for _ in range(len(cuts) + 1)]
     written_with = {base.instant_time for base in bases}
     for log in logs:
-        if log.file.instant_time in written_with:
+        if log.file.old is None and log.file.instant_time in written_with:
             logs_above[bisect_right(cuts, log.file.instant_time)].append(log.file)
     for log in logs:
-        if log.file.instant_time not in written_with:
+        if log.file.old is not None:
+            logs_above[bisect_right(cuts, log.file.old.base_time)].append(log.file)
+        elif log.file.instant_time not in written_with:
             logs_above[_cuts_below(group, log, cuts)].append(log.file)
     slices = []
     if logs_above[0]:
@@ -143,10 +156,22 @@ def _place_logs(
     """Return the visible logs in merge order."""
     placed: dict[str, _PlacedLog] = {}
     for log in log_files:
+        if log.old is not None:
+            seen = _as_seen(log, log.old, completion_time_of, as_of)
+            if seen is not None and not log.is_cdc:
+                # The first of them may bear the time of its own commit, and sorts like that.
+                place = completion_time_of(log.old.base_time) or log.old.base_time
+                placed[log.name] = _PlacedLog(place, log.version, log.write_token, place, seen)
+            continue
         done = _visible_completion(log.instant_time, completion_time_of, as_of)
         if done is not None and not log.is_cdc:
             placed[log.name] = _PlacedLog(done, log.version, log.write_token, done, log)
-    outputs = [log for log in placed.values() if log.file.instant_time in log_compactions]
+    # In logs of before version 8 blocks say themselves what they stand for.
+    outputs = [
+        log
+        for log in placed.values()
+        if log.file.old is None and log.file.instant_time in log_compactions
+    ]
     for output in outputs:
         inputs = log_compactions[output.file.instant_time]
         times = _content_times(output, inputs, completion_time_of, log_compactions)
@@ -158,6 +183,20 @@ def _place_logs(
         for name in inputs:
             placed.pop(name, None)
     return sorted(placed.values())
+
+
+def _as_seen(
+    log: LogFile, old: OldLog, completion_time_of: CompletionTimeOf, as_of: InstantTime | None
+) -> LogFile | None:
+    """Return a log of before version 8 with what counts of it by `as_of`; None if nothing does."""
+    times = tuple(
+        time
+        for time in old.times
+        if _visible_completion(time, completion_time_of, as_of) is not None
+    )
+    if times == old.times:
+        return log
+    return log._replace(old=old._replace(times=times)) if times or old.counted_before else None
 
 
 def _content_times(

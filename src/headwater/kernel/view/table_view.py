@@ -36,7 +36,7 @@ from headwater.kernel.view.committed_files import CommittedFiles
 from headwater.kernel.view.file_index import ListingFileIndex
 from headwater.kernel.view.file_source import FileSource
 from headwater.kernel.view.group_history import GroupHistory
-from headwater.kernel.view.listed_files import ListedFiles
+from headwater.kernel.view.listed_files import ListedFiles, beginning_of
 from headwater.kernel.view.retention import check_readable
 from headwater.kernel.view.slicing import merge_latest
 from headwater.model.files import DataFile, FileGroupId, FileSlice
@@ -71,7 +71,7 @@ def load_listed_view(
     Raises: as `load_view`.
     """
     start = load_view_start(storage, config, as_of=as_of, contents=contents)
-    return TableView(config, start, start.listed_files(storage))
+    return TableView(config, start, start.listed_files(storage, config))
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,11 @@ class ViewStart:
         done = self.timeline.completed_within_open_closed(None, self.instant)
         return tuple(instant for instant in done if _is_commit(instant))
 
-    def listed_files(self, storage: Storage) -> ListedFiles:
+    def listed_files(self, storage: Storage, config: TableConfig) -> ListedFiles:
         """Return the source of files that needs no index."""
+        before = None if config.has_layout_two else beginning_of(self.timeline)
         index = ListingFileIndex(storage)
-        return ListedFiles(index, self.reader, self.timeline, self.commit_instants)
+        return ListedFiles(index, self.reader, self.timeline, self.commit_instants, before)
 
 
 def load_view_start(

@@ -55,11 +55,17 @@ from headwater.kernel.timeline.active import (
 )
 from headwater.kernel.timeline.history.archived_files import (
     HistoryFile,
+    Manifest,
     advance_pointer,
     commit_manifest,
 )
 from headwater.kernel.timeline.history.read import HistoryTimeline
-from headwater.kernel.timeline.history.rows import HistoryRow, decode_table, encode_rows
+from headwater.kernel.timeline.history.rows import (
+    ROW_GROUP_ROWS_MAX,
+    HistoryRow,
+    decode_table,
+    encode_rows,
+)
 from headwater.kernel.timeline.names import parse_file_name
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.storage import Storage
@@ -233,6 +239,22 @@ def _load_rows(
         HistoryRow(instant, contents[completed] or b"", contents.get(plan) or b"")
         for instant, plan, completed in zip(instants, requested, completed_paths, strict=True)
     ]
+
+
+def write_first_history(storage: Storage, layout: TableLayout, rows: Sequence[HistoryRow]) -> None:
+    """Write the archived timeline of a table that has none, of rows ordered by requested time.
+
+    Running it again after it died needs an empty folder first.
+    """
+    if not rows:
+        return
+    files = []
+    for start in range(0, len(rows), ROW_GROUP_ROWS_MAX):
+        files += _write_data_files(
+            storage, layout.history, rows[start : start + ROW_GROUP_ROWS_MAX]
+        )
+    commit_manifest(storage, layout.history, Manifest(0, (), 1), add=files)
+    advance_pointer(storage, layout.history, 1)
 
 
 def _write_data_files(
