@@ -65,7 +65,7 @@ from headwater.kernel.txn.metadata_commit import load_index_partitions_of, load_
 from headwater.kernel.view.commits import CommitReader, CompletedCommit
 from headwater.kernel.view.retention import check_readable
 from headwater.kernel.view.table_view import load_pending_rewrites
-from headwater.kernel.write_once import put_if_missing, put_once
+from headwater.kernel.write_once import put_if_missing, put_once, put_surely
 from headwater.model.files import DataFile, FileGroupId
 from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.components import Components
@@ -426,14 +426,12 @@ class LockTransaction:
         storage, clock = self._components.storage, self._components.clock
         held.check()
         match write:
-            case PutOnce(path, data):
-                put_once(storage, clock, path, data)
+            case PutOnce() | Put():
+                self._put(write)
             case Together(puts):
-                storage.at_once(lambda put: put_once(storage, clock, put.path, put.data), puts)
+                storage.at_once(self._put, puts)
             case Ensure(path, data):
                 put_if_missing(storage, clock, path, data)
-            case Put(path, data):
-                storage.put(path, data)
             case Delete(path):
                 storage.delete(path)
             case ChangeConfig(changes):
@@ -442,6 +440,13 @@ class LockTransaction:
                 write_history(storage, self._layout, instants)
             case _:
                 assert_never(write)
+
+    def _put(self, write: PutOnce | Put) -> None:
+        storage, clock = self._components.storage, self._components.clock
+        if isinstance(write, Put):
+            put_surely(storage, clock, write.path, write.data)
+        else:
+            put_once(storage, clock, write.path, write.data)
 
 
 class _Ahead(NamedTuple):
