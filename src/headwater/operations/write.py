@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from headwater.arrow.keys import KeyGenerator
 from headwater.arrow.merge_rule import check_meaningful, merge_rule_of
-from headwater.config.write import ConcurrencyMode
+from headwater.config.write import ConcurrencyMode, FailedWritesPolicy
 from headwater.context import TableContext
 from headwater.engine.engine import Rows
 from headwater.engine.inline import InlineRows
@@ -206,6 +206,8 @@ def start_write(
         on_dead=ahead.roll_back,
         beside=ahead.load,
     )
+    if table.write_config.failed_writes_policy is FailedWritesPolicy.EAGER:
+        ahead.roll_back_failed(inflight.instant_time)
     service: RunningMarkerService | None = None
     try:
         view = ahead.view or view_of(table)

@@ -278,7 +278,7 @@ def test_what_another_engine_began_is_left_to_it(
     with caplog.at_level(logging.INFO):
         assert bench.table.services.rollback_failed_writes() == []
     assert "another engine" in caplog.text
-    with pytest.raises(UnsupportedError, match="another engine"):
+    with pytest.raises(ConflictError, match="another engine"):
         bench.table.services.rollback(time)
     assert bench.files() == before
 
