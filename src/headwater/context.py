@@ -249,7 +249,11 @@ class TableContext:
 
         Nothing else changes: parsed options, the lock and what was seen of others are kept.
         """
-        fresh = replace(self, stored_config=self.load_config())
+        return self.with_stored_config(self.load_config())
+
+    def with_stored_config(self, config: TableConfig) -> Self:
+        """Return the context with another config, and everything else as it is."""
+        fresh = replace(self, stored_config=config)
         kept = {name: made for name, made in vars(self).items() if name not in vars(fresh)}
         kept.pop("_config", None)
         vars(fresh).update(kept)

@@ -20,7 +20,6 @@ from headwater.config.table import TableConfig
 from headwater.config.table_options import (
     CDC_ENABLED,
     GLOBAL_INDEXES,
-    INDEX_TYPE,
     LOOKUP_INDEXES,
     POPULATE_META_FIELDS,
     IndexType,
@@ -98,11 +97,6 @@ def check_request(config: TableConfig, request: WriteRequest, files: FileConfig)
         raise UnsupportedError(
             f"Table {config.name} has a {config.index_type} index, which this release reads but "
             "cannot write through"
-        )
-    if config.index_type is None and config.record_key_fields and request.columns is not None:
-        raise InvalidInputError(
-            f"Table {config.name} has a record key but does not say by which index its records "
-            f"were written. Open it with the option {INDEX_TYPE.key} that its other writers use"
         )
     if (
         config.index_type in GLOBAL_INDEXES

@@ -63,6 +63,7 @@ from headwater.model.files import BaseFile
 from headwater.model.instant import Instant, State
 from headwater.operations.committing import PlannedWrite, commit_metadata, commit_of
 from headwater.operations.concurrency import check_partial_write
+from headwater.operations.inferred_index import with_inferred_index
 from headwater.operations.key_comparison import compare_keys
 from headwater.operations.losses import Losses
 from headwater.operations.plan import Announcing, WritePlan, action_of
@@ -187,9 +188,11 @@ def start_write(
 
     Raises: see `run_write`.
     """
+    table.config.check_writable(table.storage.uri)
+    check_features(table.config)
+    if request.columns is not None:
+        table = with_inferred_index(table)
     config, components = table.config, table.components
-    config.check_writable(components.storage.uri)
-    check_features(config)
     check_request(config, request, table.file_config)
     rule = merge_rule_of(config, custom=table.merge_function)
     check_meaningful(rule)
