@@ -24,6 +24,8 @@ CANCEL_COUNT = f"{HOODIE}/.cancel_count.json"
 MARKERS = f"{HOODIE}/.temp"
 DETECTION = f"{HOODIE}/.detection"
 SINKS = f"{HOODIE}/.sinks"
+SCHEMAS = f"{HOODIE}/.schema"
+"""Hudi's schemas of a table that evolves on read."""
 CLOCK = f"{HOODIE}/.clock"
 """Written to learn the time of the store's own clock."""
 

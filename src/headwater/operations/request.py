@@ -120,6 +120,12 @@ def check_request(config: TableConfig, request: WriteRequest, files: FileConfig)
 def schema_after(view: TableView, request: WriteRequest, files: FileConfig) -> pa.Schema:
     """Return the table's data columns after the write."""
     before = view.schema()
+    if view.internal_schema is not None:
+        raise UnsupportedError(
+            f"Table {view.config.name} evolves on read (hoodie.schema.on.read.enable), so each "
+            "write has to say the ids of columns, which this release reads past but does not write",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
     if request.columns is None or request.operation is Operation.DELETE:
         return before
     data = pa.schema([column for column in request.columns if column.name not in META_COLUMNS])
