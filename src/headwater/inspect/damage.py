@@ -200,7 +200,8 @@ def _alive(table: TableContext) -> set[str]:
 
 def _alive_elsewhere(table: TableContext, timeline: Timeline) -> set[str]:
     """Return the writes of other engines that may be alive, or are left to them in any case."""
-    rule, found = table.foreign_rule, set()
+    rule = table.foreign_rule
+    found: set[str] = set()
     for write in pending_ingestion(timeline):
         if not table.is_ours(write):
             silence = load_silence(table.storage, table.layout.timeline, write)

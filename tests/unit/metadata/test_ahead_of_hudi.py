@@ -7,6 +7,7 @@ first act that is fails for good, so it must find fewer: with the one that it wr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,14 @@ def test_inv_113_after_each_of_thirty_commits(tmp_path: Path, indexes: dict[str,
 
 def test_inv_113_after_services_that_tell_it_too(tmp_path: Path) -> None:
     table = a_table(tmp_path, partition_by="city", buckets=1, table_type=MOR).create()
+    services: tuple[Callable[[], object], ...] = (
+        table.services.compact,
+        table.services.clean,
+        table.services.cluster,
+    )
     for number in range(6):
         table.upsert(rows(("a", "sf", number)))
-        for service in (table.services.compact, table.services.clean, table.services.cluster):
+        for service in services:
             service()
             assert counted_by_hudi(table) + 1 < HUDI_COMPACTS_AFTER
 

@@ -118,7 +118,7 @@ class ScheduleRollback:
         time = prefix.next_time
         attempt = self.claim.attempt(time, 1, Purpose.EXECUTE, prefix.now_ms)
         plan = encode_record(rollback_plan(target, self.requests))
-        events = (
+        events: tuple[Event, ...] = (
             *fences,
             AttemptStarted(attempt),
             Requested(time, Action.ROLLBACK, plan),
