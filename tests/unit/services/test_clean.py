@@ -509,7 +509,7 @@ def test_a_savepoint_of_what_a_pending_clean_is_about_to_delete_is_refused(
     clock = ManualClock(table.context.clock.now_ms())
     with pytest.raises(killed):
         run_clean(
-            _as_process(table, "C", clock, dying(table.storage, 2)), CleanConfig(commits_retained=1)
+            _as_process(table, "C", clock, dying(table.storage, 3)), CleanConfig(commits_retained=1)
         )
     (pending,) = load_active(table.storage, _folder(table)).pending
     assert pending.action is Action.CLEAN
