@@ -152,9 +152,9 @@ def _of_timeline(table: TableContext) -> Iterator[Problem]:
                     at_stake="all rows: without this commit nobody knows which files count",
                     advice=_FROM_COPY,
                 )
-    alive = _alive(table)
-    alive |= _alive_elsewhere(table, timeline)
     told = _told_to_indexes(table)
+    # What the indexes were told was as good as completed, whoever wrote it.
+    alive = _alive(table) | (_alive_elsewhere(table, timeline) - told)
     for instant in timeline.pending:
         if instant.action in _WRITES and instant.requested_time not in alive:
             yield _left_behind(instant, is_told=instant.requested_time in told)
