@@ -20,7 +20,7 @@ from headwater.config.metadata import MetadataConfig
 from headwater.config.plans import PlanConfig
 from headwater.config.secrets import shown_options
 from headwater.config.table import TableConfig
-from headwater.config.write import WriteConfig
+from headwater.config.write import FailedWritesPolicy, WriteConfig
 from headwater.engine.inline import EngineFor, inline_engine
 from headwater.files.record_keys import load_record_keys
 from headwater.kernel.layout import TableLayout
@@ -28,6 +28,7 @@ from headwater.kernel.table_config import load_table_config, table_layout, with_
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.attempts import load_newest_number
 from headwater.kernel.txn.cancel import Cancellations
+from headwater.kernel.txn.foreign import ForeignRule
 from headwater.kernel.txn.heartbeat import age_by_store
 from headwater.kernel.txn.locks.in_process import InProcessLocks
 from headwater.kernel.txn.locks.select import lock_provider_for
@@ -193,6 +194,19 @@ class TableContext:
             interval_ms=self.write_config.heartbeat_interval_ms,
             tolerable_misses=self.write_config.heartbeat_tolerable_misses,
             delay_ms=self.plan_config.rollback_delay_ms,
+            foreign=self.foreign_rule,
+        )
+
+    @property
+    def foreign_rule(self) -> ForeignRule | None:
+        """When a write of another engine counts as dead; None if all are left to their engines."""
+        config = self.write_config
+        if config.failed_writes_policy is FailedWritesPolicy.NEVER:
+            return None
+        return ForeignRule.of(
+            interval_ms=config.heartbeat_interval_ms,
+            tolerable_misses=config.heartbeat_tolerable_misses,
+            is_said=config.failed_writes_policy is not None,
         )
 
     @cached_property
@@ -240,7 +254,11 @@ class TableContext:
 
         Nothing else changes: parsed options, the lock and what was seen of others are kept.
         """
-        fresh = replace(self, stored_config=self.load_config())
+        return self.with_stored_config(self.load_config())
+
+    def with_stored_config(self, config: TableConfig) -> Self:
+        """Return the context with another config, and everything else as it is."""
+        fresh = replace(self, stored_config=config)
         kept = {name: made for name, made in vars(self).items() if name not in vars(fresh)}
         kept.pop("_config", None)
         vars(fresh).update(kept)

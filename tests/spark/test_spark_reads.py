@@ -6,6 +6,7 @@ import datetime as dt
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from tests.support.tables import columns
 
 import headwater as hw
 from headwater.errors import InvalidInputError, NotFoundError
+from headwater.queries.snapshot import ReadRequest, plan_snapshot
+from headwater.spark.read import read_snapshot
 
 SCHEMA = "id long, city string, n int, note string"
 DISCOVERY_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -246,6 +249,31 @@ def test_long_files_of_a_column_that_became_a_double(spark: SparkSession, tmp_pa
     assert "FileScan parquet" in plan_of(df)
     assert by_id(df.toArrow()) == [{"id": "new", "x": 0.5}, {"id": "old", "x": float(2**40)}]
     assert "MapInArrow" not in plan_of(table.read(["y"]))
+
+
+def test_a_time_that_partition_paths_are_made_of_and_that_became_text(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Once Hudi has read such a table, its writes say that the column is text."""
+    table = hw.create_table(
+        tmp_path / "t",
+        schema="id string, ts long",
+        record_key="id",
+        partition_by="ts",
+        options={
+            "hoodie.table.keygenerator.type": "TIMESTAMP",
+            "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+            "hoodie.keygen.timebased.output.dateformat": "yyyy/MM",
+            "hoodie.keygen.timebased.timezone": "UTC",
+            "hoodie.datasource.write.hive_style_partitioning": "false",
+        },
+    )
+    table.insert(pa.table({"id": ["a"], "ts": pa.array([1_700_000_000_000], pa.int64())}))
+    plan = plan_snapshot(table.context, ReadRequest())
+    said = pa.schema([("id", pa.string()), ("ts", pa.string())])
+    plan = replace(plan, query=replace(plan.query, schema=said))
+    (row,) = read_snapshot(spark, plan).toArrow().to_pylist()
+    assert row == {"id": "a", "ts": "1700000000000"}
 
 
 def test_partition_values_that_look_like_patterns(spark: SparkSession, tmp_path: Path) -> None:

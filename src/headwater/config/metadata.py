@@ -99,7 +99,9 @@ METADATA_COMPACTION_COMMITS = Option(
     "hoodie.metadata.compact.max.delta.commits",
     integer(minimum=1),
     default=10,
-    doc="After how many commits the logs of the metadata table are compacted.",
+    doc="After how many delta commits Apache Hudi's jobs compact the metadata table. Headwater "
+    "does so a little earlier, after four fifths of them, so that no process of Hudi's has to "
+    "begin with it.",
 )
 INDEX_CHECK_TIMEOUT = Option(
     "hoodie.metadata.index.check.timeout.seconds",

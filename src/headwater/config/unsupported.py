@@ -102,16 +102,6 @@ UNSUPPORTED_OPTIONS: tuple[UnsupportedOption, ...] = (
         "Choose one of these",
     ),
     UnsupportedOption(
-        "hoodie.clean.failed.writes.policy",
-        ("LAZY",),
-        "Failed writes are rolled back by cleaning, once their writers are dead",
-    ),
-    UnsupportedOption(
-        "hoodie.cleaner.policy.failed.writes",
-        ("LAZY",),
-        "Failed writes are rolled back by cleaning, once their writers are dead",
-    ),
-    UnsupportedOption(
         "hoodie.archive.beyond.savepoint",
         ("FALSE",),
         "What a restore may take back stays on the active timeline",

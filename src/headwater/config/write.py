@@ -20,6 +20,13 @@ class ConcurrencyMode(StrEnum):
         return self is not ConcurrencyMode.SINGLE_WRITER
 
 
+@unique
+class FailedWritesPolicy(StrEnum):
+    EAGER = "EAGER"
+    LAZY = "LAZY"
+    NEVER = "NEVER"
+
+
 CONFLICT_RETRIES_AMONG_WRITERS = 3
 
 CONCURRENCY_MODE = Option(
@@ -40,6 +47,18 @@ HEARTBEAT_TOLERABLE_MISSES = Option(
     integer(minimum=1),
     default=2,
     doc="How many heartbeats may fail to come before others take the writer for dead.",
+)
+FAILED_WRITES_POLICY = Option(
+    "hoodie.clean.failed.writes.policy",
+    FailedWritesPolicy,
+    default=None,
+    aliases=("hoodie.cleaner.policy.failed.writes",),
+    doc="Who rolls back writes whose process died, those of Apache Hudi among them: LAZY: clean "
+    "and archive; EAGER: writes as well, when they begin; NEVER: like LAZY, but those of other "
+    "engines are left to them. No live one is ever rolled back. To give it also says that Hudi's "
+    "jobs go by it: a write of theirs without a heartbeat is then dead after "
+    "`hoodie.client.heartbeat.interval_in_ms` times one more than the tolerable misses, and "
+    "otherwise after a day. Default: LAZY.",
 )
 CONFLICT_RETRIES = Option(
     "hoodie.write.num.retries.on.conflict.failures",
@@ -83,6 +102,7 @@ class WriteConfig(OptionConfig):
     concurrency_mode: ConcurrencyMode = setting(CONCURRENCY_MODE)
     heartbeat_interval_ms: int = setting(HEARTBEAT_INTERVAL)
     heartbeat_tolerable_misses: int = setting(HEARTBEAT_TOLERABLE_MISSES)
+    failed_writes_policy: FailedWritesPolicy | None = setting(FAILED_WRITES_POLICY)
     conflict_retries: int = inferred(CONFLICT_RETRIES, _conflict_retries)
     conflicts_before_lock: int = setting(CONFLICTS_BEFORE_LOCK)
     writer_id: str | None = setting(WRITER_ID)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
+from headwater.errors import CorruptTableError, ErrorKind, NotFoundError, UnsupportedError
 from headwater.format.parquet.base_file import BaseFileReader, read_base_file
 from headwater.model.files import BaseFile
 from headwater.seams.storage import Storage
@@ -16,7 +16,16 @@ def open_base_file(storage: Storage, file: BaseFile, *, verifies: bool = True) -
 
     Raises:
         CorruptTableError: the file is missing, or is no Parquet file.
+        UnsupportedError: by its name it is none.
     """
+    if file.extension != "parquet":
+        raise UnsupportedError(
+            f"The base file {storage.uri}/{file.path} is one of the format "
+            f"{file.extension.upper()}, and this release reads Parquet alone. Nothing is damaged: "
+            "read the table with Apache Hudi, and write its rows into one with "
+            "hoodie.table.base.file.format=PARQUET",
+            path=file.path,
+        )
     try:
         source = storage.open_input(file.path, file.size_bytes or None)
         return read_base_file(source, file.path, verifies=verifies)

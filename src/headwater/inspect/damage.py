@@ -28,10 +28,12 @@ from headwater.inspect.cleaned import load_cleaned
 from headwater.inspect.doubled_keys import find_doubled_keys
 from headwater.inspect.validate_metadata import STALE, validate_metadata
 from headwater.kernel.layout import ATTEMPTS, MARKERS, METADATA, METADATA_TIMELINE
-from headwater.kernel.timeline.active import load_active
+from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.history.archived_files import load_newest_manifest
 from headwater.kernel.timeline.history.rows import CONTENT_COLUMNS, INSTANT_COLUMNS, decode_table
 from headwater.kernel.txn.attempts import decode_attempt
+from headwater.kernel.txn.foreign import load_silence
+from headwater.kernel.txn.steps import pending_ingestion
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.markers.batches import is_batch_file, parse_markers
 from headwater.model.files import BaseFile, DataFile, FileSlice, LogFile
@@ -150,8 +152,9 @@ def _of_timeline(table: TableContext) -> Iterator[Problem]:
                     at_stake="all rows: without this commit nobody knows which files count",
                     advice=_FROM_COPY,
                 )
-    alive = _alive(table)
     told = _told_to_indexes(table)
+    # What the indexes were told was as good as completed, whoever wrote it.
+    alive = _alive(table) | (_alive_elsewhere(table, timeline) - told)
     for instant in timeline.pending:
         if instant.action in _WRITES and instant.requested_time not in alive:
             yield _left_behind(instant, is_told=instant.requested_time in told)
@@ -192,6 +195,18 @@ def _alive(table: TableContext) -> set[str]:
             continue
         if not attempt.is_released and now_ms - info.modified_ms <= attempt.expiry_ms:
             found.add(attempt.instant)
+    return found
+
+
+def _alive_elsewhere(table: TableContext, timeline: Timeline) -> set[str]:
+    """Return the writes of other engines that may be alive, or are left to them in any case."""
+    rule = table.foreign_rule
+    found: set[str] = set()
+    for write in pending_ingestion(timeline):
+        if not table.is_ours(write):
+            silence = load_silence(table.storage, table.layout.timeline, write)
+            if rule is None or rule.why_alive(write, silence) is not None:
+                found.add(str(write.requested_time))
     return found
 
 

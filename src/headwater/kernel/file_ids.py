@@ -10,6 +10,12 @@ import hashlib
 from headwater.model.instant import InstantTime
 
 
+def named_bucket(file_id: str) -> int | None:
+    """Return the bucket that a file id names; None if it names none."""
+    head = file_id[:8]
+    return int(head) if len(head) == 8 and head.isascii() and head.isdecimal() else None
+
+
 def seeded_file_id(seed: str, bucket: int | None = None) -> str:
     """Return an id that nobody else gets who has another seed."""
     digest = hashlib.blake2b(seed.encode(), digest_size=16).hexdigest()

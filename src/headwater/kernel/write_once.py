@@ -89,6 +89,23 @@ def put_if_missing(storage: Storage, clock: Clock, path: str, data: bytes) -> No
     raise _unknown(path) from error
 
 
+def put_surely(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
+    """Create or overwrite `path`; doing so twice is no harm.
+
+    Raises:
+        StorageError: storage failed too often; it may have landed.
+    """
+    for tried in range(_TRIES_MAX):
+        if tried:
+            clock.sleep_ms(_PAUSE_MS << (tried - 1))
+        try:
+            storage.put(path, data)
+            return
+        except StorageError as failed:
+            if failed.retry is Retry.NEVER or tried + 1 == _TRIES_MAX:
+                raise
+
+
 def _unknown(path: str) -> CommitUnknownError:
     return CommitUnknownError(
         f"Storage failed {_TRIES_MAX} times and it is not known whether this write landed. Do not "

@@ -40,10 +40,23 @@ from headwater.seams.storage import Storage
 
 
 def commits_since_compaction(own: Timeline) -> int:
-    """Return how many instants told the indexes since the newest compaction was planned."""
+    """Return how many delta commits completed since the newest compaction was planned.
+
+    Counted as Hudi counts them: those that built the first indexes are delta commits like others.
+    """
     cut = _newest_plan(own)
-    done = (i for i in own.completed if not is_own(i))
+    done = (i for i in own.completed if i.action.completed_name is Action.DELTA_COMMIT)
     return sum(1 for instant in done if (instant.completion_time or "") > cut)
+
+
+def commits_ahead_of_hudi(commits: int) -> int:
+    """Return after how many delta commits to compact, where Hudi's jobs do so after `commits`.
+
+    A process of Hudi 1.2 whose first act on a metadata table is its compaction fails, and so does
+    every write of it after that (INV-113). So it must find fewer delta commits than it compacts
+    after, with its own first one, and with those of writers who have not come to their upkeep yet.
+    """
+    return max(1, commits - max(1, commits // 5))
 
 
 def compaction_time(timeline: Timeline, own: Timeline) -> InstantTime | None:

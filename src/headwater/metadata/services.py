@@ -4,9 +4,10 @@ Whoever commits to the data table calls `run_metadata_services` afterwards. It c
 the metadata table's timeline until there is something to do:
 
 1. a compaction that was planned is executed, unless somebody is at it; otherwise one is planned
-   once enough commits have told the indexes (`hoodie.metadata.compact.max.delta.commits`), under
-   the table lock, on the timelines as they are then. `metadata.compaction` says under
-   which time, and what it waits for;
+   once there are almost as many delta commits as Hudi's own jobs compact after
+   (`hoodie.metadata.compact.max.delta.commits`, see `commits_ahead_of_hudi`), under the table
+   lock, on the timelines as they are then. `metadata.compaction` says under which time, and what
+   it waits for;
 2. file groups are folded one by one, each into a new base file, and these are written together;
    the compaction completes;
 3. files that only readers from before the last `SLICES_KEPT` compactions can need are deleted;
@@ -53,6 +54,7 @@ from headwater.kernel.txn.metadata_commit import delete_metadata_logs
 from headwater.kernel.txn.steps import Claim, Started
 from headwater.kernel.txn.transaction import Decision, LockTransaction, Needs, Prefix
 from headwater.metadata.compaction import (
+    commits_ahead_of_hudi,
     commits_since_compaction,
     compaction_time,
     fold,
@@ -101,7 +103,7 @@ class MetadataServices:
     """The data table's: its storage, and the one lock that there is."""
     config: TableConfig
     commits: int
-    """After how many commits logs are folded."""
+    """After how many delta commits logs are folded."""
     claim: Callable[[], Claim]
     lock_timeout_ms: int = 60_000
 
@@ -124,7 +126,7 @@ def metadata_services(table: TableContext) -> MetadataServices:
     return MetadataServices(
         components=table.components,
         config=table.config,
-        commits=table.metadata_config.compaction_commits,
+        commits=commits_ahead_of_hudi(table.metadata_config.compaction_commits),
         claim=table.claim,
         lock_timeout_ms=table.lock_config.acquire_timeout_ms,
     )

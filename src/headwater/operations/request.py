@@ -20,7 +20,6 @@ from headwater.config.table import TableConfig
 from headwater.config.table_options import (
     CDC_ENABLED,
     GLOBAL_INDEXES,
-    INDEX_TYPE,
     LOOKUP_INDEXES,
     POPULATE_META_FIELDS,
     IndexType,
@@ -99,11 +98,6 @@ def check_request(config: TableConfig, request: WriteRequest, files: FileConfig)
             f"Table {config.name} has a {config.index_type} index, which this release reads but "
             "cannot write through"
         )
-    if config.index_type is None and config.record_key_fields and request.columns is not None:
-        raise InvalidInputError(
-            f"Table {config.name} has a record key but does not say by which index its records "
-            f"were written. Open it with the option {INDEX_TYPE.key} that its other writers use"
-        )
     if (
         config.index_type in GLOBAL_INDEXES
         and config.partition_columns
@@ -126,6 +120,12 @@ def check_request(config: TableConfig, request: WriteRequest, files: FileConfig)
 def schema_after(view: TableView, request: WriteRequest, files: FileConfig) -> pa.Schema:
     """Return the table's data columns after the write."""
     before = view.schema()
+    if view.internal_schema is not None:
+        raise UnsupportedError(
+            f"Table {view.config.name} evolves on read (hoodie.schema.on.read.enable), so each "
+            "write has to say the ids of columns, which this release reads past but does not write",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+        )
     if request.columns is None or request.operation is Operation.DELETE:
         return before
     data = pa.schema([column for column in request.columns if column.name not in META_COLUMNS])

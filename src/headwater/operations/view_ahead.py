@@ -7,8 +7,11 @@ import logging
 from headwater.context import TableContext
 from headwater.errors import HeadwaterError
 from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.txn.attempts import load_attempt, load_newest_number
+from headwater.kernel.txn.foreign import load_silence
+from headwater.kernel.txn.steps import pending_ingestion
 from headwater.metadata.view import IndexedView, view_of
-from headwater.model.instant import InstantTime
+from headwater.model.instant import Instant, InstantTime
 
 log = logging.getLogger(__name__)
 
@@ -18,10 +21,12 @@ class ViewAhead:
 
     def __init__(self, table: TableContext) -> None:
         self._table = table
+        self._timeline: Timeline | None = None
         self.view: IndexedView | None = None
 
     def load(self, timeline: Timeline) -> None:
         """Load it; leave to who needs it to say what is wrong, if something is."""
+        self._timeline = timeline
         try:
             view = view_of(self._table, timeline=timeline)
             view.load_ahead()
@@ -35,3 +40,27 @@ class ViewAhead:
         """Roll a dead write back, which the timeline of the view has."""
         self.view = None
         self._table.rollbacks.roll_back(dead)
+
+    def roll_back_failed(self, mine: InstantTime) -> None:
+        """Roll back the writes that dead processes left, as the eager policy asks of who begins."""
+        pending = () if self._timeline is None else pending_ingestion(self._timeline)
+        for write in pending:
+            if write.requested_time == mine or not self._has_failed(write):
+                continue
+            try:
+                self.roll_back(write.requested_time)
+            except HeadwaterError as error:
+                log.warning(
+                    "failed write left to others instant=%s error=%s", write.requested_time, error
+                )
+
+    def _has_failed(self, write: Instant) -> bool:
+        """Look from outside the lock; the transaction that schedules a rollback looks again."""
+        storage, time = self._table.storage, write.requested_time
+        number = load_newest_number(storage, time)
+        if number:
+            attempt = load_attempt(storage, time, number)
+            return attempt is not None and not self._table.txn.watch.is_active(attempt)
+        rule = self._table.foreign_rule
+        silence = load_silence(storage, self._table.layout.timeline, write)
+        return rule is not None and rule.why_alive(write, silence) is None

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from headwater.arrow.keys import KeyGenerator
 from headwater.arrow.merge_rule import check_meaningful, merge_rule_of
-from headwater.config.write import ConcurrencyMode
+from headwater.config.write import ConcurrencyMode, FailedWritesPolicy
 from headwater.context import TableContext
 from headwater.engine.engine import Rows
 from headwater.engine.inline import InlineRows
@@ -63,6 +63,7 @@ from headwater.model.files import BaseFile
 from headwater.model.instant import Instant, State
 from headwater.operations.committing import PlannedWrite, commit_metadata, commit_of
 from headwater.operations.concurrency import check_partial_write
+from headwater.operations.inferred_index import with_inferred_index
 from headwater.operations.key_comparison import compare_keys
 from headwater.operations.losses import Losses
 from headwater.operations.plan import Announcing, WritePlan, action_of
@@ -187,9 +188,11 @@ def start_write(
 
     Raises: see `run_write`.
     """
+    table.config.check_writable(table.storage.uri)
+    check_features(table.config)
+    if request.columns is not None:
+        table = with_inferred_index(table)
     config, components = table.config, table.components
-    config.check_writable(components.storage.uri)
-    check_features(config)
     check_request(config, request, table.file_config)
     rule = merge_rule_of(config, custom=table.merge_function)
     check_meaningful(rule)
@@ -206,6 +209,8 @@ def start_write(
         on_dead=ahead.roll_back,
         beside=ahead.load,
     )
+    if table.write_config.failed_writes_policy is FailedWritesPolicy.EAGER:
+        ahead.roll_back_failed(inflight.instant_time)
     service: RunningMarkerService | None = None
     try:
         view = ahead.view or view_of(table)

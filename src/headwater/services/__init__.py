@@ -97,7 +97,7 @@ class Services:
         """
         config = CompactionConfig.from_options(self._table.options)
         time = None if instant is None else parse_instant_time(instant)
-        return run_compaction(self._table, config, time, only_if_due=only_if_due)
+        return self._kept_up(run_compaction(self._table, config, time, only_if_due=only_if_due))
 
     def schedule_log_compaction(self, *, removable: bool = False) -> str | None:
         """Plan to put the logs of file groups into one log file each, for anybody to execute.
@@ -130,7 +130,7 @@ class Services:
         """
         config = CompactionConfig.from_options(self._table.options)
         time = None if instant is None else parse_instant_time(instant)
-        return run_log_compaction(self._table, config, time)
+        return self._kept_up(run_log_compaction(self._table, config, time))
 
     def schedule_clustering(
         self,
@@ -202,7 +202,7 @@ class Services:
         """
         config = ClusteringConfig.from_options(self._table.options)
         time = None if instant is None else parse_instant_time(instant)
-        return run_clustering(self._table, config, time)
+        return self._kept_up(run_clustering(self._table, config, time))
 
     def request_cancel(self, instant: str, *, reason: str = "asked for by hand") -> None:
         """Cancel a pending cancellable plan, given its requested time, for good.
@@ -266,9 +266,16 @@ class Services:
     def archive(self) -> ArchiveResult:
         """Move the oldest instants to the archived timeline, by `hoodie.keep.*.commits`.
 
-        Raises: see `services.archive.run_archive`.
+        Failed writes, which it would stop at, are rolled back first.
+
+        Raises: see `services.archive.run_archive`, and `rollback_failed_writes`.
         """
         self._check_writable()
+        timeline = self._table.load_timeline()
+        if any(instant.action.is_ingestion for instant in timeline.pending):
+            # Nothing that completed after a pending write leaves the active timeline.
+            rollbacks = self._table.rollbacks
+            rollback_failed_writes(rollbacks, self._table.txn.watch, timeline=timeline)
         self._keep_metadata_table()
         return run_archive(
             self._table,
@@ -303,7 +310,7 @@ class Services:
             wait: see `rollback_failed_writes`.
 
         Raises:
-            UnsupportedError: the instant is a plan or belongs to another engine.
+            UnsupportedError: the instant is a plan, or one that is left to another engine.
             ConflictError: kind ALREADY_RUNNING; its writer or another rollback is at work.
             InvalidInputError: kind INVALID_INSTANT_TIME.
             Others: see `services.undo.rollback_commit`, `kernel.txn.rollback.Rollbacks.roll_back`.
@@ -397,6 +404,12 @@ class Services:
             return
         due = due_after_write(self._table.load_timeline(), config, self._table.config.table_type)
         run_round(self._calls(), due, TableServicesReport())
+
+    def _kept_up(self, done: Rewritten | None) -> Rewritten | None:
+        """Return what was done, once the metadata table, which was told of it, is kept up."""
+        if done is not None and done.is_executed_here:
+            self._keep_metadata_table()
+        return done
 
     def _keep_metadata_table(self, seen: Timeline | None = None) -> None:
         """Compact, clean and archive the metadata table, as far as it is due.

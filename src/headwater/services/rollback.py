@@ -8,13 +8,15 @@ It deletes data files of failed writes, nothing else, and survives any other act
 writers, whose live instants it leaves alone; other rollbacks, which share the work; readers, who
 never see what is deleted.
 
-What another engine began, that engine ends: whether it is alive only it can tell.
+A write of another engine is rolled back once it is dead by that engine's own rules
+(`kernel.txn.foreign`). Its rollbacks, restores and plans it ends itself.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 from headwater.errors import (
     ConflictError,
@@ -25,11 +27,12 @@ from headwater.errors import (
 )
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
+from headwater.kernel.txn.foreign import load_silence
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.rollback import Rollbacks, RolledBackWrite
 from headwater.kernel.txn.rollback_plan import pending_rollbacks, target_of
 from headwater.kernel.txn.steps import Ended
-from headwater.model.instant import Action, InstantTime
+from headwater.model.instant import Action, Instant, InstantTime
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +84,8 @@ def rollback_write(
 
     Raises: see `Rollbacks.roll_back`.
     """
+    if rollbacks.foreign is not None:
+        rollbacks = replace(rollbacks, foreign=rollbacks.foreign.when_named())
     if wait:
         timeline = load_active(rollbacks.components.storage, rollbacks.layout.timeline)
         begun = {found: time for time, found in _pending_targets(rollbacks, timeline)}
@@ -102,19 +107,32 @@ def _failed_writes(
             _wait_until_dead(rollbacks, watch, rollback)
         targeted.add(target)
         yield target
-    writes = [
-        instant.requested_time
+    writes = {
+        instant.requested_time: instant
         for instant in timeline.pending
         if instant.action.is_ingestion and instant.requested_time not in targeted
-    ]
+    }
     found = {time: _newest_attempt(rollbacks, time) for time in writes}
     # All of them are looked at before the first is waited for, so their times run together.
     alive = {time for time, attempt in found.items() if attempt and watch.is_active(attempt)}
     for time, attempt in found.items():
         if attempt is None:
-            log.info("write of another engine left alone instant=%s", time)
+            if _is_dead_elsewhere(rollbacks, writes[time]):
+                yield time
         elif time not in alive or (wait and _wait_until_dead(rollbacks, watch, time)):
             yield time
+
+
+def _is_dead_elsewhere(rollbacks: Rollbacks, write: Instant) -> bool:
+    """Whether a write of another engine is dead, by that engine's own rules."""
+    if rollbacks.foreign is None:
+        log.info("write of another engine left alone instant=%s", write.requested_time)
+        return False
+    storage, folder = rollbacks.components.storage, rollbacks.layout.timeline
+    error = rollbacks.foreign.why_alive(write, load_silence(storage, folder, write))
+    if error is not None:
+        log.info("write of another engine left alone: %s", error)
+    return error is None
 
 
 def _pending_targets(

@@ -4,8 +4,8 @@
     base and logs      tasks that merge in Arrow, a few slices each
 
 A base file goes to the tasks as well where Spark could not read it: in a store that the session
-cannot reach by itself, or with a column of integers that has become a double since, which Spark
-refuses to convert.
+cannot reach by itself, or with a column of integers that has become a double since, or text, which
+Spark refuses to convert.
 
 Spark does not tell tasks in Python which columns a query uses: name them in `columns`. A filter
 applies after the merge; before it, only what its text proves about partitions, buckets and row
@@ -60,6 +60,7 @@ _SCAN_OPTIONS = {
     # Dates are those of the calendar that everybody uses, without a shift before 1582.
     "datetimeRebaseMode": "CORRECTED",
 }
+_KEY_GENERATORS_OF_TIMES = ("TIMESTAMP", "TIMESTAMP_AVRO", "CUSTOM", "CUSTOM_AVRO")
 _HADOOP_SCHEMES = {"s3": "s3a"}
 _PATTERN_SIGNS = re.compile(r"[{}\[\]*?\\]")
 """What Spark takes for a pattern in the name of a file, unless a backslash comes before it. Its own
@@ -114,7 +115,7 @@ def _split(
     bare = [s for s in slices if not s.logs and s.base is not None and _is_parquet(s)]
     if not bare or not _reaches(spark, query):
         return [], list(slices)
-    unconvertible = _integers_read_as_doubles(query, bare)
+    unconvertible = _unconvertible(query, bare)
     scanned = [s for s in bare if s.base_instant not in unconvertible]
     chosen = {s.group for s in scanned}
     return scanned, [s for s in slices if s.group not in chosen]
@@ -139,14 +140,17 @@ def _reaches(spark: SparkSession, query: SliceQuery) -> bool:
     return configured.get(f"fs.{_HADOOP_SCHEMES.get(scheme, scheme)}.impl") is not None
 
 
-def _integers_read_as_doubles(query: SliceQuery, slices: Sequence[FileSlice]) -> set[InstantTime]:
-    """Return the instants whose files hold integers where the query wants doubles.
+def _unconvertible(query: SliceQuery, slices: Sequence[FileSlice]) -> set[InstantTime]:
+    """Return the instants whose files hold what Spark does not convert into what the query wants.
 
-    Files of one instant have one schema, so one footer of each tells; and only of tables that
-    have a column of doubles.
+    That is integers where it wants doubles; and where partition paths are made of times, anything
+    but text where it wants text: once Hudi has read such a table, its writes say that the column is
+    text, whatever earlier files hold. Files of one instant have one schema, so one footer of each
+    tells; and only of tables that have such a column.
     """
     doubles = {path for path, kind in _leaves(query.result_schema) if kind == pa.float64()}
-    if not doubles:
+    texts = {(name,) for name in _text_of_times(query)}
+    if not doubles and not texts:
         return set()
     storage = open_storage(query.storage_uri, query.storage_options)
     found = set()
@@ -154,9 +158,22 @@ def _integers_read_as_doubles(query: SliceQuery, slices: Sequence[FileSlice]) ->
         assert base is not None
         with open_base_file(storage, base) as file:
             stored = _leaves(file.schema)
-            if any(path in doubles and pa.types.is_integer(kind) for path, kind in stored):
+            if any(
+                (path in doubles and pa.types.is_integer(kind))
+                or (path in texts and kind != pa.string())
+                for path, kind in stored
+            ):
                 found.add(base.instant_time)
     return found
+
+
+def _text_of_times(query: SliceQuery) -> list[str]:
+    """Return the partition columns that the query wants as text and that may have been times."""
+    if query.config.key_generator_type not in _KEY_GENERATORS_OF_TIMES:
+        return []
+    schema = query.result_schema
+    names = [name for name in query.config.partition_columns if name in schema.names]
+    return [name for name in names if schema.field(name).type == pa.string()]
 
 
 def _leaves(fields: pa.Schema) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:

@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from headwater.kernel.layout import ATTEMPTS, MARKERS, attempt_path, cancel_path
+from headwater.kernel.layout import (
+    ATTEMPTS,
+    MARKERS,
+    attempt_path,
+    cancel_path,
+    heartbeat_path,
+)
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.plan_flags import FLAGGED, decode_flags
@@ -98,7 +104,7 @@ class Checks:
         )
 
     def guard(self) -> tuple[Invariant, ...]:
-        """INV-18 to INV-24."""
+        """INV-18 to INV-24 and INV-111."""
         return (
             Invariant(id="INV-18", check=self._one_live_attempt_commits, under=_TIMELINE),
             Invariant(id="INV-19", check=_attempt_numbers_increase, under=_ATTEMPTS),
@@ -110,6 +116,7 @@ class Checks:
             Invariant(id="INV-22", check=_lapsed_writes_no_timeline, under=_TIMELINE),
             Invariant(id="INV-23", check=_refusal_changes_nothing, under=None),
             Invariant(id="INV-24", check=_ended_plan_is_returned, under=None),
+            Invariant(id="INV-111", check=_heartbeat_before_instant, under=_TIMELINE),
         )
 
     def rollback(self) -> tuple[Invariant, ...]:
@@ -618,6 +625,18 @@ def _plain_heartbeat_stays(step: Step, simulation: Simulation) -> Iterator[str]:
         is_mine = _is_owner(step.actor, attempt, simulation) and attempt.instant == time
         if is_mine and (attempt.is_released or path in overdue):
             yield f"{step.actor} deletes {step.path}, which {newest} keeps fresh"
+
+
+def _heartbeat_before_instant(step: Step, simulation: Simulation) -> Iterator[str]:
+    # What lands after its writer gave it up may find its time swept; nobody is at work there.
+    if step.before is not None or step.after is None or step.action.move is Move.LAND:
+        return
+    place = _timeline_place(step)
+    if place is None or place.file is None or not place.file.action.is_ingestion:
+        return
+    is_begun = place.file.state in (State.REQUESTED, State.INFLIGHT)
+    if is_begun and heartbeat_path(place.time) not in simulation.world.objects:
+        yield f"{step.path} is there before the heartbeat that other engines look at"
 
 
 def _taken_over_writes_no_timeline(step: Step, simulation: Simulation) -> Iterator[str]:

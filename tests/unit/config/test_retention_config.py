@@ -77,7 +77,6 @@ def test_malformed_values_are_refused(key: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        ("hoodie.clean.failed.writes.policy", "EAGER"),
         ("hoodie.archive.beyond.savepoint", "true"),
     ],
 )

@@ -30,7 +30,7 @@ from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProce
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, load_markers
 from headwater.kernel.txn.transaction import LockTransaction
 from headwater.metadata.view import load_view
-from headwater.model.instant import Action
+from headwater.model.instant import Action, instant_time_after
 from headwater.model.plans import CleanerPlan
 from headwater.model.service_metadata import CleanMetadata
 from headwater.operations.plan import Operation
@@ -509,7 +509,7 @@ def test_a_savepoint_of_what_a_pending_clean_is_about_to_delete_is_refused(
     clock = ManualClock(table.context.clock.now_ms())
     with pytest.raises(killed):
         run_clean(
-            _as_process(table, "C", clock, dying(table.storage, 2)), CleanConfig(commits_retained=1)
+            _as_process(table, "C", clock, dying(table.storage, 3)), CleanConfig(commits_retained=1)
         )
     (pending,) = load_active(table.storage, _folder(table)).pending
     assert pending.action is Action.CLEAN
@@ -548,6 +548,16 @@ def test_a_claim_of_a_process_that_died_before_its_instant_is_swept(bench: Bench
     assert orphans <= set(bench.files())
     bench.table.services.clean()
     assert bench.paths_of(time) == set()
+
+
+def test_n_101_a_heartbeat_whose_instant_never_came_to_be_is_swept(bench: Bench) -> None:
+    storage = bench.table.storage
+    first = load_active(storage, _folder(bench.table)).completed[0].requested_time
+    lonely = heartbeat_path(instant_time_after(first, -1))
+    storage.put(lonely, b"")
+    bench.table.services.clean()
+    with pytest.raises(NotFoundError):
+        storage.info(lonely)
 
 
 def test_nothing_of_pending_instants_is_swept(bench: Bench) -> None:

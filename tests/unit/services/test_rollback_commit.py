@@ -517,8 +517,8 @@ def test_a_pending_rollback_of_a_commit_voids_what_was_planned_on_it(
     last = commits(table)[-1]
     running, stats = begin_write(table, ("q", "la", 7))
     clock = ManualClock(table.context.clock.now_ms())
-    with pytest.raises(killed):  # After the fence, the claim of a time and the request.
-        rollback_commit(as_process(table, "C", clock, dying(table.storage, 3)), last)
+    with pytest.raises(killed):  # After fence, claim, heartbeat and request.
+        rollback_commit(as_process(table, "C", clock, dying(table.storage, 4)), last)
     assert active(table).get(last).is_completed
     (pending,) = [i for i in active(table).pending if i.action is Action.ROLLBACK]
     with pytest.raises(ConflictError, match="has undone since") as error:
@@ -622,7 +622,7 @@ def test_n_60_nothing_is_rewritten_that_is_about_to_be_taken_back(
     before = values(table)
     last = table.upsert(rows(("a", "sf", 50), ("z", "sf", 1)))
     clock = ManualClock(table.context.clock.now_ms())
-    victim = as_process(table, "C", clock, dying(table.storage, 3))
+    victim = as_process(table, "C", clock, dying(table.storage, 4))
     undo = (
         partial(rollback_commit, victim, InstantTime(last.instant))
         if saved is None

@@ -11,7 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
-from headwater.kernel.layout import CANCEL_COUNT, METADATA_TIMELINE, TableLayout, cancel_path
+from headwater.kernel.layout import (
+    CANCEL_COUNT,
+    METADATA_TIMELINE,
+    TableLayout,
+    cancel_path,
+    heartbeat_path,
+)
 from headwater.kernel.timeline.active import instant_path
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt, encode_attempt
@@ -220,9 +226,9 @@ class WriteHistory(NamedTuple):
 
 
 class Together(NamedTuple):
-    """Create these very objects at once: a crash may leave any of them, without the others."""
+    """Create these objects at once: a crash may leave any of them, without the others."""
 
-    puts: tuple[PutOnce, ...]
+    puts: tuple[PutOnce | Put, ...]
 
 
 Write = PutOnce | Ensure | Put | Delete | ChangeConfig | WriteHistory | Together
@@ -257,7 +263,13 @@ def _puts_of(event: Event, layout: TableLayout) -> Iterator[PutOnce]:
 def _writes_of(event: Event, folder: str) -> Iterator[Write]:
     match event:
         case AttemptStarted(attempt):
-            yield PutOnce(attempt.path, encode_attempt(attempt))
+            claim = PutOnce(attempt.path, encode_attempt(attempt))
+            if attempt.is_released:
+                yield claim
+                return
+            # The plain heartbeat is there before the instant: stock Hudi takes a pending write
+            # without one for a failed one (INV-111).
+            yield Together((claim, Put(heartbeat_path(attempt.instant), b"")))
         case Requested(time, action, content):
             yield PutOnce(f"{folder}/{file_name(time, action, State.REQUESTED)}", content)
         case WentInflight(time, action, content):

@@ -9,7 +9,8 @@ system that both run on says that the owner's process has ended (N-61). A forked
 parent's heartbeat in its memory; to the child it has lapsed, and the parent goes on.
 
 The plain file `.hoodie/.heartbeat/<T>` is kept fresh beside it: stock Hudi's lazy cleaning looks
-at that file's modification time to tell a live writer from a failed one.
+at that file's modification time to tell a live writer from a failed one. It is written together
+with the claim, before there is an instant that Hudi could miss it for (INV-111).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Heartbeat:
         claimed_ms: int,
         given_up: GivenUp | None = None,
     ) -> None:
-        """Begin to beat for an attempt whose object was just created.
+        """Begin to beat for an attempt whose object and plain file were just created.
 
         Args:
             claimed_ms: a reading of the monotonic clock from before the claim was sent: observers
@@ -63,7 +64,6 @@ class Heartbeat:
         self._is_lapsed = False
         self._is_finished = False
         self._beats_in = this_process()
-        self._touch_plain_file()
         # Twice as often as promised: with two tolerable misses, a single beat that storage failed
         # would otherwise leave no time for another before the deadline.
         self._timer: Timer = clock.every_ms(

@@ -13,12 +13,12 @@ for whoever rolls T back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import StrEnum, unique
 from typing import NamedTuple, Protocol
 
-from headwater.kernel.layout import detection_folder, marker_folder
-from headwater.model.files import FileGroupId
+from headwater.kernel.layout import HOODIE, detection_folder, marker_folder
+from headwater.model.files import FileGroupId, parse_data_file
 from headwater.model.instant import InstantTime
 from headwater.seams.storage import Storage
 
@@ -118,6 +118,14 @@ def load_markers(storage: Storage, time: InstantTime) -> list[Marker]:
     prefix = f"{marker_folder(time)}/"
     names = (info.path.removeprefix(prefix) for info in storage.list_tree(marker_folder(time)))
     return [marker for name in names if (marker := parse_marker(name)) is not None]
+
+
+def files_by_name(storage: Storage, time: InstantTime) -> Iterator[Marker]:
+    """Give a marker for every data file that bears the time of an instant, by a whole listing."""
+    for info in storage.list_tree(""):
+        file = None if info.path.startswith(f"{HOODIE}/") else parse_data_file(info.path)
+        if file is not None and file.instant_time == time:
+            yield Marker(info.path, MarkerKind.CREATE)
 
 
 def delete_unlisted(storage: Storage, markers: Iterable[Marker], listed: Collection[str]) -> int:

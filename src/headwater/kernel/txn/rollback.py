@@ -34,7 +34,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
-from headwater.errors import HeadwaterError, UnsupportedError
+from headwater.errors import CorruptTableError, HeadwaterError, UnsupportedError
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.layout import (
     ATTEMPTS,
@@ -47,9 +47,10 @@ from headwater.kernel.layout import (
 from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt, load_newest_number
+from headwater.kernel.txn.foreign import ForeignRule
 from headwater.kernel.txn.guard import Executed, Returned, run_guarded, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
-from headwater.kernel.txn.markers import LoadMarkers, delete_markers
+from headwater.kernel.txn.markers import LoadMarkers, Marker, delete_markers, files_by_name
 from headwater.kernel.txn.metadata_commit import delete_metadata_logs
 from headwater.kernel.txn.rollback_plan import (
     decode_rollback_plan,
@@ -103,6 +104,8 @@ class Rollbacks:
     tolerable_misses: int
     delay_ms: int = 0
     """How old a removable plan must be that nobody has begun to execute."""
+    foreign: ForeignRule | None = None
+    """When a write of another engine is dead; without it all of them are left to their engines."""
 
     def roll_back(self, target: InstantTime) -> RolledBackWrite | Ended:
         """Roll back a failed write or removable plan, or return what became of it.
@@ -112,12 +115,12 @@ class Rollbacks:
                 PLAN_TOO_YOUNG, it is a plan that may still be executed.
             FencedError: this process stalled and another one took the rollback over.
             NotFoundError: there is no such instant.
-            UnsupportedError: it is a plan that stays, or another engine's.
+            UnsupportedError: it is a plan that stays, or one that is left to another engine.
             CorruptTableError: its markers are damaged.
             CommitUnknownError: storage did not say what landed; whoever comes next finds out.
         """
         storage = self.components.storage
-        requests = plan_deletions(target, self.load_markers(storage, target), storage.uri)
+        requests = plan_deletions(target, self._announced(target), storage.uri)
         scheduled = self._schedule(target, requests)
         if isinstance(scheduled, Ended):
             return scheduled
@@ -207,8 +210,24 @@ class Rollbacks:
         self, target: InstantTime, requests: tuple[RollbackRequest, ...]
     ) -> Started | Ended | AlreadyScheduled:
         return run_claiming(
-            self.txn, lambda: ScheduleRollback(target, requests, self._claim(), self.delay_ms)
+            self.txn,
+            lambda: ScheduleRollback(target, requests, self._claim(), self.delay_ms, self.foreign),
         )
+
+    def _announced(self, target: InstantTime) -> list[Marker]:
+        """Return what an instant said that it would write.
+
+        Hudi truncates a file of many markers before it writes the next batch, so one that is killed
+        leaves lines that nobody can read any more: there the names of files tell.
+        """
+        storage = self.components.storage
+        try:
+            return self.load_markers(storage, target)
+        except CorruptTableError:
+            if load_newest_number(storage, target) > 0:
+                raise
+        log.warning("markers are damaged, files are found by name instant=%s", target)
+        return [*files_by_name(storage, target)]
 
     def _claim(self) -> Claim:
         return Claim.new(
@@ -248,7 +267,7 @@ class Rollbacks:
     def _tidy(self, target: InstantTime, rollback: InstantTime) -> None:
         storage = self.components.storage
         try:
-            for marker in self.load_markers(storage, target):
+            for marker in self._announced(target):
                 # Once more also those of the plan: a slow writer may have finished one meanwhile.
                 file = parse_data_file(marker.data_path)
                 if file is not None and file.instant_time == target:

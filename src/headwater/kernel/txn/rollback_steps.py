@@ -9,7 +9,8 @@ execute for long enough, is rolled back like a write and leaves the timeline wit
 Scheduling writes three objects, in this order:
 
 1. the next attempt of T, released at once: it is there to make all earlier ones dead (M2). From
-   here on the writer of T fails its proof, however late it wakes up (INV-31);
+   here on the writer of T fails its proof, however late it wakes up (INV-31). A write of another
+   engine has no attempts, and gets none;
 2. the first attempt of R, which claims the time R as it does for a write, and whose heartbeat
    guards the execution that follows;
 3. the request of R: the plan, which names every file to delete (M6).
@@ -31,6 +32,7 @@ from headwater.format.timeline.records import encode_record
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.events import AttemptStarted, Completed, Event, Requested, RolledBack
+from headwater.kernel.txn.foreign import ForeignRule
 from headwater.kernel.txn.metadata_commit import MetadataCommit
 from headwater.kernel.txn.plan_flags import FLAGGED, decode_flags, flagged_plan
 from headwater.kernel.txn.rollback_plan import (
@@ -45,6 +47,7 @@ from headwater.kernel.txn.steps import (
     Started,
     StartExecution,
     metadata_withdrawn,
+    pending_ingestion,
     pending_instant_of,
 )
 from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
@@ -65,16 +68,24 @@ class ScheduleRollback:
 
     Only ingestion and removable plans are rolled back this way, and never what has completed
     (INV-28). `delay_ms` is how old a removable plan must be that nobody has begun to execute.
+    `foreign` says when a write of another engine is dead; without it none is rolled back. Such a
+    write has no attempts that could be fenced: its engine goes by its own heartbeat (INV-112).
     """
 
     target: InstantTime
     requests: tuple[RollbackRequest, ...]
     claim: Claim
     delay_ms: int = 0
+    foreign: ForeignRule | None = None
 
     def needs(self, timeline: Timeline) -> Needs:
         plans = flagged_plan(timeline, self.target)
-        return Needs(attempts=(self.target,), requests=(*pending_rollbacks(timeline), *plans))
+        writes = (i for i in pending_ingestion(timeline) if i.requested_time == self.target)
+        return Needs(
+            attempts=(self.target,),
+            requests=(*pending_rollbacks(timeline), *plans),
+            silence=() if self.foreign is None else tuple(writes),
+        )
 
     def decide(self, prefix: Prefix) -> Decision[Started | Ended | AlreadyScheduled] | Refusal:
         rollback = self._pending_rollback(prefix)
@@ -86,20 +97,29 @@ class ScheduleRollback:
             if error is not None:
                 return Refusal(error)
             if not prefix.newest_attempt_numbers[self.target]:
-                return Refusal(_is_foreign(target))
+                return self._decide_on_foreign(target, prefix)
         fence = StartExecution(self.target, Purpose.ROLLBACK, self.claim).decide(prefix)
         if isinstance(fence, Refusal):
             return fence
         if isinstance(fence.result, Ended):
             return Decision((), fence.result)
-        return self._schedule(prefix, fence.result)
+        fenced = AttemptStarted(replace(fence.result.attempt, is_released=True))
+        return self._schedule(prefix, fence.result.instant, fenced)
 
-    def _schedule(self, prefix: Prefix, fence: Started) -> Decision[Started]:
+    def _decide_on_foreign(self, target: Instant, prefix: Prefix) -> Decision[Started] | Refusal:
+        if self.foreign is None or not target.action.is_ingestion:
+            return Refusal(_is_foreign(target))
+        error = self.foreign.why_alive(target, prefix.silence[self.target])
+        return self._schedule(prefix, target) if error is None else Refusal(error)
+
+    def _schedule(
+        self, prefix: Prefix, target: Instant, *fences: AttemptStarted
+    ) -> Decision[Started]:
         time = prefix.next_time
         attempt = self.claim.attempt(time, 1, Purpose.EXECUTE, prefix.now_ms)
-        plan = encode_record(rollback_plan(fence.instant, self.requests))
-        events = (
-            AttemptStarted(replace(fence.attempt, is_released=True)),
+        plan = encode_record(rollback_plan(target, self.requests))
+        events: tuple[Event, ...] = (
+            *fences,
             AttemptStarted(attempt),
             Requested(time, Action.ROLLBACK, plan),
         )
@@ -194,6 +214,7 @@ def _is_a_plan(target: Instant) -> HeadwaterError:
 def _is_foreign(target: Instant) -> HeadwaterError:
     return UnsupportedError(
         f"No attempt of Headwater stands behind {target}, so another engine is writing it or did. "
-        "Only that engine knows whether it still is; let it roll the instant back",
+        "hoodie.clean.failed.writes.policy=NEVER leaves it to that engine; let it roll the instant "
+        "back, or set another policy",
         instant=target.requested_time,
     )

@@ -14,10 +14,12 @@ was taken over while it stalled fails that proof for ever, however late it wakes
 What a crash leaves behind, by the last write that landed:
 
     step               after                who repairs
-    StartWrite         attempt              nobody needs to: the time is used up, no instant exists
+    StartWrite         attempt, heartbeat   nobody needs to: the time is used up, no instant exists;
+                                            either may be there alone, and clean sweeps them
                        requested, inflight  clean: rollback once the heartbeat has lapsed; any one
                                             of them may be there alone (N-90)
-    StartExecution     attempt              the next execution, once the heartbeat has lapsed
+    StartExecution     attempt, heartbeat   the next execution, once the heartbeat has lapsed; a
+                                            plain heartbeat alone says nothing to anybody
     RevertToRequested  inflight deleted     the next execution starts from REQUESTED
     EnterInflight      inflight             ingestion: clean; plan: the next execution
     Complete           cancel entry         clean: rollback of the write; the plan is aborted
@@ -378,17 +380,16 @@ def metadata_withdrawn(time: InstantTime, prefix: Prefix) -> tuple[MetadataWithd
 
 def pending_instant_of(attempt: Attempt, prefix: Prefix) -> Instant | Refusal:
     """Return the instant that `attempt` may still change, or why it may not (INV-18, INV-22)."""
+    newest = prefix.newest_attempt_numbers[attempt.instant]
     instant = prefix.timeline.find(attempt.instant)
     if instant is None:
         return Refusal(
             FencedError(
-                f"{attempt} came too late: instant {attempt.instant} was rolled back after its "
-                "heartbeat lapsed; nothing was written. Start the operation again",
+                _why_gone(attempt, newest),
                 kind=ErrorKind.ATTEMPT_SUPERSEDED,
                 instant=attempt.instant,
             )
         )
-    newest = prefix.newest_attempt_numbers[attempt.instant]
     if newest != attempt.attempt:
         return Refusal(
             FencedError(
@@ -407,6 +408,23 @@ def pending_instant_of(attempt: Attempt, prefix: Prefix) -> Instant | Refusal:
             )
         )
     return instant
+
+
+def _why_gone(attempt: Attempt, newest: int) -> str:
+    """Say who took an instant off the timeline: ours claim an attempt of it first."""
+    if newest != attempt.attempt:
+        return (
+            f"{attempt} came too late: instant {attempt.instant} was rolled back after its "
+            "heartbeat lapsed; nothing was written. Start the operation again"
+        )
+    return (
+        f"{attempt} cannot go on: another engine rolled instant {attempt.instant} back while it "
+        "was at work, for no attempt of Headwater took it over; nothing was committed. Start the "
+        "operation again. Apache Hudi does this with hoodie.clean.failed.writes.policy=EAGER, "
+        "which is its default for a single writer: set LAZY, and a concurrency mode for several "
+        "writers, in its jobs. With LAZY it goes by the heartbeat and the time of expiry that its "
+        "own options say (hoodie.client.heartbeat.interval_in_ms)"
+    )
 
 
 def pending_ingestion(timeline: Timeline) -> tuple[Instant, ...]:

@@ -58,6 +58,7 @@ from headwater.kernel.txn.events import (
     WriteHistory,
     writes_of,
 )
+from headwater.kernel.txn.foreign import Silence, load_silence
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.key_conflicts import LoadKeys
 from headwater.kernel.txn.markers import LoadMarkers, Marker, load_markers
@@ -65,7 +66,7 @@ from headwater.kernel.txn.metadata_commit import load_index_partitions_of, load_
 from headwater.kernel.view.commits import CommitReader, CompletedCommit
 from headwater.kernel.view.retention import check_readable
 from headwater.kernel.view.table_view import load_pending_rewrites
-from headwater.kernel.write_once import put_if_missing, put_once
+from headwater.kernel.write_once import put_if_missing, put_once, put_surely
 from headwater.model.files import DataFile, FileGroupId
 from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.components import Components
@@ -91,6 +92,7 @@ class Needs:
 
     attempt_numbers: tuple[InstantTime, ...] = ()  # One listing each.
     attempts: tuple[InstantTime, ...] = ()  # One listing and one read each.
+    silence: tuple[Instant, ...] = ()  # A few calls for each that has no attempt.
     requests: tuple[Instant, ...] = ()  # One read each, all at once.
     markers: tuple[InstantTime, ...] = ()  # One listing each, or more.
     cancels: bool = False  # One listing.
@@ -130,6 +132,8 @@ class Prefix:
     """When the prefix was complete, on this process's own clock: before anything is written."""
     newest_attempt_numbers: Mapping[InstantTime, int] = field(default_factory=dict)
     newest_attempts: Mapping[InstantTime, SeenAttempt] = field(default_factory=dict)
+    silence: Mapping[InstantTime, Silence] = field(default_factory=dict)
+    """Since when nothing was heard of writes of other engines."""
     requests: Mapping[InstantTime, bytes] = field(default_factory=dict)
     """What the requested files of plans say."""
     cancelled: frozenset[InstantTime] = frozenset()
@@ -332,6 +336,11 @@ class LockTransaction:
             monotonic_ms=self._components.clock.monotonic_ms(),
             newest_attempt_numbers=numbers,
             newest_attempts=seen,
+            silence={
+                write.requested_time: load_silence(storage, self._layout.timeline, write)
+                for write in needs.silence
+                if not numbers[write.requested_time]
+            },
             requests=self._load_requests(needs.requests),
             markers={time: tuple(self._load_markers(storage, time)) for time in needs.markers},
             cancelled=load_cancelled(storage) if needs.cancels else frozenset(),
@@ -426,14 +435,12 @@ class LockTransaction:
         storage, clock = self._components.storage, self._components.clock
         held.check()
         match write:
-            case PutOnce(path, data):
-                put_once(storage, clock, path, data)
+            case PutOnce() | Put():
+                self._put(write)
             case Together(puts):
-                storage.at_once(lambda put: put_once(storage, clock, put.path, put.data), puts)
+                storage.at_once(self._put, puts)
             case Ensure(path, data):
                 put_if_missing(storage, clock, path, data)
-            case Put(path, data):
-                storage.put(path, data)
             case Delete(path):
                 storage.delete(path)
             case ChangeConfig(changes):
@@ -442,6 +449,13 @@ class LockTransaction:
                 write_history(storage, self._layout, instants)
             case _:
                 assert_never(write)
+
+    def _put(self, write: PutOnce | Put) -> None:
+        storage, clock = self._components.storage, self._components.clock
+        if isinstance(write, Put):
+            put_surely(storage, clock, write.path, write.data)
+        else:
+            put_once(storage, clock, write.path, write.data)
 
 
 class _Ahead(NamedTuple):

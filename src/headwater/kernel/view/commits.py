@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError, raise_internal
+from headwater.format.internal_schema import LATEST_SCHEMA
 from headwater.format.timeline.records import decode_record
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import instant_path
@@ -81,6 +82,11 @@ class CompletedCommit:
         """The Avro JSON of the table's columns that the writer left, without meta columns."""
         return (self.metadata.extra_metadata or {}).get("schema") or None
 
+    @property
+    def internal_schema(self) -> str | None:
+        """What a commit of a table that evolves on read says of its columns and their ids."""
+        return (self.metadata.extra_metadata or {}).get(LATEST_SCHEMA) or None
+
     @cached_property
     def files(self) -> tuple[DataFile, ...]:
         """The data files the commit wrote, with the sizes it noted, 0 where it noted none.
@@ -128,7 +134,7 @@ class CommitReader:
     def __init__(
         self, storage: Storage, layout: TableLayout, contents: TimelineContents | None = None
     ) -> None:
-        self._storage = storage
+        self.storage = storage
         self._layout = layout
         self._contents = contents or TimelineContents(storage, layout.timeline)
         self._commits: dict[InstantTime, CompletedCommit] = {}
@@ -197,7 +203,7 @@ class CommitReader:
             if vanished.kind is not ErrorKind.INSTANT_NOT_FOUND:
                 raise
         # `history` may have been looked at before archival moved the instants there.
-        now = HistoryTimeline(self._storage, self._layout.history)
+        now = HistoryTimeline(self.storage, self._layout.history)
         archived = now.contents(instant.requested_time for instant in instants)
         rest = [instant for instant in instants if instant.requested_time not in archived]
         active = iter(self._contents.load(rest, state))

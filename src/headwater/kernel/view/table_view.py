@@ -25,9 +25,12 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
+from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.config.table import TableConfig
-from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
+from headwater.errors import CorruptTableError, ErrorKind, NotFoundError, UnsupportedError
 from headwater.format.avro.schema import parse_avro_schema
+from headwater.format.internal_schema import parse_internal_schemas, renamed_columns
+from headwater.kernel.layout import SCHEMAS
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import TimelineContents
@@ -354,7 +357,35 @@ class TableView:
                 kind=ErrorKind.SCHEMA_NOT_FOUND,
                 table=self.config.name,
             )
-        return parse_avro_schema(text)
+        if self.internal_schema is not None:
+            self._check_names_tell(self.internal_schema)
+        schema = parse_avro_schema(text)
+        # Those of tables that evolve on read have meta columns.
+        return pa.schema([f for f in schema if f.name not in META_COLUMNS], schema.metadata)
+
+    @cached_property
+    def internal_schema(self) -> str | None:
+        """The ids of columns, if the newest write says that the table evolves on read."""
+        said = (c.internal_schema for c in self.newest_commits() if not c.is_table_service)
+        return next(said, None)
+
+    def _check_names_tell(self, latest: str) -> None:
+        """Raise if a column had another name once: files are read by the names of columns."""
+        storage = self._reader.storage
+        paths = [f"{SCHEMAS}/{name}" for name in sorted(storage.list_names(SCHEMAS))]
+        schemas = parse_internal_schemas(latest, path=f"the newest commit of {self.config.name}")
+        for path, data in zip(paths, storage.read_many(paths), strict=True):
+            if data and path.endswith(".schemacommit"):
+                schemas += parse_internal_schemas(data, path=path)
+        if renamed := renamed_columns(schemas):
+            raise UnsupportedError(
+                f"Table {self.config.name} evolves on read (hoodie.schema.on.read.enable), and "
+                f"columns were renamed, or dropped and added again: {', '.join(renamed)}. This "
+                "release reads files by the names of columns, and would find none or others in "
+                "older files. Rewrite the table with Apache Hudi, by a clustering, say",
+                kind=ErrorKind.UNSUPPORTED_OPTION,
+                table=self.config.name,
+            )
 
     def avro_schema(self) -> str | None:
         """Return the schema of the newest commit that has one, else that of the table's creation.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from headwater.kernel.layout import attempt_folder, heartbeat_path
+from headwater.kernel.layout import TableLayout, attempt_folder, heartbeat_path
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, encode_attempt
+from headwater.kernel.txn.events import Event, Put, Together, Write, writes_of
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.steps import Complete, StartExecution
 from headwater.kernel.txn.transaction import (
@@ -31,6 +32,7 @@ from headwater.testing.faults import Faults
 from headwater.testing.mutants.mutant import Mutant
 from headwater.testing.scenarios.guard import guard_2, guard_with_tickers
 from headwater.testing.scenarios.plan import LOCK_TIMEOUT_MS, MakeTransaction, OneFile, executor
+from headwater.testing.scenarios.unknown import unknown
 from headwater.testing.simulation import Scenario
 from headwater.testing.table import LAYOUT
 
@@ -149,7 +151,25 @@ class _TwoReadings(Heartbeat):
         return True
 
 
+def _plain_heartbeat_last(events: Iterable[Event], layout: TableLayout) -> Iterator[Write]:
+    """Make the instant visible first, and then the heartbeat that other engines look at."""
+    beats: list[Put] = []
+    for write in writes_of(events, layout):
+        if isinstance(write, Together):
+            beats += [put for put in write.puts if isinstance(put, Put)]
+            yield from (put for put in write.puts if not isinstance(put, Put))
+        else:
+            yield write
+    yield from beats
+
+
 MUTANTS = (
+    Mutant(
+        name="plain heartbeat after the instant",
+        scenario=lambda: unknown(Faults()),
+        patches=(("headwater.kernel.txn.transaction.writes_of", _plain_heartbeat_last),),
+        must_violate=("INV-111",),
+    ),
     Mutant(
         name="guard check outside the lock",
         scenario=lambda: _with_executor(guard_2(Faults()), transaction=_make(_GuardOutsideLock)),

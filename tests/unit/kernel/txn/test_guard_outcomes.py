@@ -268,8 +268,8 @@ def test_5_2_d3_from_the_moment_its_rollback_is_scheduled_a_plan_is_not_executed
     removable: PlanSite,
 ) -> None:
     with pytest.raises(Killed):
-        # The fence, the claim of the rollback, its request.
-        removable.process("C", writes_left=3).rollbacks.roll_back(PLAN)
+        # The fence, the claim of the rollback with its heartbeat, its request.
+        removable.process("C", writes_left=4).rollbacks.roll_back(PLAN)
     assert removable.state() is State.REQUESTED
     before = removable.objects()
     assert refusal(removable.process("X")) is ErrorKind.PLAN_NOT_EXECUTABLE

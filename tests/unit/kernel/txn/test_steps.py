@@ -7,14 +7,18 @@ from dataclasses import replace
 import pytest
 
 from headwater.errors import ConflictError, ErrorKind, FencedError, HeadwaterError, NotFoundError
+from headwater.kernel.layout import TableLayout, attempt_path, heartbeat_path
 from headwater.kernel.timeline.active import parse_timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.events import (
     AttemptStarted,
     Completed,
+    PutOnce,
     Requested,
     RevertedToRequested,
+    Together,
     WentInflight,
+    writes_of,
 )
 from headwater.kernel.txn.steps import (
     Claim,
@@ -200,3 +204,33 @@ def test_the_newest_attempt_reverts_enters_and_completes() -> None:
     assert done.events == (Completed(PLAN, Action.COMPACTION, NEXT, b"content"),)
     assert done.result.state is State.COMPLETED
     assert done.result.completion_time == NEXT
+
+
+@pytest.mark.parametrize("content", [None, b"profile"], ids=["requested", "inflight at once"])
+def test_inv_111_the_plain_heartbeat_is_written_before_the_instant(content: bytes | None) -> None:
+    decided = StartWrite(Action.COMMIT, CLAIM, inflight_content=content).decide(prefix())
+    assert isinstance(decided, Decision)
+    claim, *begun = writes_of(decided.events, TableLayout())
+    assert isinstance(claim, Together)
+    assert [put.path for put in claim.puts] == [attempt_path(NEXT, 1), heartbeat_path(NEXT)]
+    assert len(begun) == 1
+
+
+def test_a_fence_has_no_heartbeat() -> None:
+    fence = AttemptStarted(replace(attempt(2), is_released=True))
+    (write,) = writes_of((fence,), TableLayout())
+    assert isinstance(write, PutOnce)
+
+
+@pytest.mark.parametrize(
+    ("newest", "said"),
+    [(attempt(1, WRITE), "another engine rolled instant"), (None, "after its heartbeat lapsed")],
+    ids=["by another engine", "by Headwater"],
+)
+def test_n_101_a_writer_whose_instant_is_gone_says_who_took_it(
+    newest: Attempt | None, said: str
+) -> None:
+    error = refusal(Complete(attempt(1, WRITE), b""), prefix(newest=newest))
+    assert isinstance(error, FencedError)
+    assert error.kind is ErrorKind.ATTEMPT_SUPERSEDED
+    assert said in str(error)

@@ -1,0 +1,122 @@
+"""Writes of other engines: whether one that is pending is dead, by Apache Hudi's own rules.
+
+Hudi claims no attempts. What shows that a writer of its lives is the plain file
+`.hoodie/.heartbeat/<T>`: under the lazy policy of failed writes it is there before the instant, its
+modification time is the beat, and a writer that gives up deletes it. Under the eager policy, for a
+single writer, there is none, for whoever writes next takes every pending write for a failed one.
+
+We take a write of Hudi's for dead (INV-112)
+
+- with a heartbeat: once that has stood still for longer than its writer tolerates;
+- without one: once nothing of the write has changed for that long, if the policy was said to us or
+  the instant was named; else a day later, for a live writer under the eager policy looks like that.
+
+How old a file is the store says, by its own clock alone. Under the policy NEVER nothing of Hudi's
+is touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headwater.errors import ConflictError, ErrorKind, HeadwaterError, NotFoundError, StorageError
+from headwater.kernel.layout import CLOCK, heartbeat_path, marker_folder
+from headwater.kernel.timeline.active import instant_path, load_active
+from headwater.model.instant import Instant, State
+from headwater.seams.storage import Storage
+
+_PENDING = (State.REQUESTED, State.INFLIGHT)
+_SILENT_MS = 24 * 60 * 60 * 1000
+_SECOND_MS = 1_000
+"""Stores tell whole seconds."""
+
+
+class Silence(NamedTuple):
+    """For how long nothing was heard of a write that no attempt of ours stands behind."""
+
+    beat_ms: int | None
+    """Since its heartbeat was written; None if there is none."""
+    quiet_ms: int
+    """Since anything of it was: heartbeat, timeline files, markers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignRule:
+    """When a write of another engine counts as dead."""
+
+    expiry_ms: int
+    silence_ms: int = _SILENT_MS
+    """For how long nothing of a write without a heartbeat may have changed."""
+
+    @classmethod
+    def of(cls, *, interval_ms: int, tolerable_misses: int, is_said: bool) -> ForeignRule:
+        """Return the rule for the heartbeat of the options.
+
+        `is_said` is whether somebody vouches for what Hudi's jobs do: by its policy of failed
+        writes, or by naming the instant.
+        """
+        # One more than Hudi's own: nobody is to be the first to call a writer dead.
+        expiry_ms = interval_ms * (tolerable_misses + 1)
+        return cls(expiry_ms=expiry_ms, silence_ms=expiry_ms if is_said else _SILENT_MS)
+
+    def when_named(self) -> ForeignRule:
+        """Return the rule for an instant that somebody named."""
+        return ForeignRule(expiry_ms=self.expiry_ms, silence_ms=self.expiry_ms)
+
+    def why_alive(self, write: Instant, silence: Silence) -> HeadwaterError | None:
+        """Return why a pending write of another engine is left alone, or None if it is dead."""
+        if silence.beat_ms is not None and silence.beat_ms <= self.expiry_ms:
+            reason = (
+                f"its heartbeat is {silence.beat_ms} ms old and may be {self.expiry_ms} ms, by "
+                "hoodie.client.heartbeat.interval_in_ms"
+            )
+        elif silence.beat_ms is None and silence.quiet_ms <= self.silence_ms:
+            reason = (
+                f"it has no heartbeat, and something of it was written {silence.quiet_ms} ms ago: "
+                f"it is left alone for {self.silence_ms} ms, or {self.expiry_ms} ms if it is named "
+                "or hoodie.clean.failed.writes.policy is given"
+            )
+        else:
+            return None
+        return ConflictError(
+            f"No attempt of Headwater stands behind {write}: another engine is writing it or did, "
+            f"and may be alive, for {reason}. Nothing was changed; try again later, or let that "
+            "engine roll it back",
+            kind=ErrorKind.ALREADY_RUNNING,
+            instant=write.requested_time,
+        )
+
+
+def load_silence(storage: Storage, timeline_folder: str, write: Instant) -> Silence:
+    """Return for how long nothing was heard of a pending write of another engine.
+
+    Whatever the store does not say counts as heard right now.
+    """
+    time = write.requested_time
+    paths = [
+        heartbeat_path(time),
+        *(instant_path(timeline_folder, write, state) for state in _PENDING),
+    ]
+    try:
+        beat_ms, *written = storage.at_once(lambda path: _modified_ms(storage, path), paths)
+        written += [info.modified_ms for info in storage.list_tree(marker_folder(time))]
+        # A writer that is done deletes its heartbeat after it has completed, so it shows by now.
+        found = load_active(storage, timeline_folder).find(time)
+        if found is None or not found.is_pending:
+            return Silence(None, 0)
+        storage.put(CLOCK, b"")
+        now_ms = storage.info(CLOCK).modified_ms - _SECOND_MS
+        storage.delete(CLOCK)
+    except (StorageError, NotFoundError):
+        return Silence(None, 0)
+    heard = [ms for ms in (beat_ms, *written) if ms is not None]
+    quiet_ms = max(0, now_ms - max(heard)) if heard else 0
+    return Silence(None if beat_ms is None else max(0, now_ms - beat_ms), quiet_ms)
+
+
+def _modified_ms(storage: Storage, path: str) -> int | None:
+    try:
+        return storage.info(path).modified_ms
+    except NotFoundError:
+        return None

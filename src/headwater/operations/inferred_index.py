@@ -1,0 +1,89 @@
+"""The index of a table that nobody names: Apache Hudi does not record it.
+
+A bucket index shows in the names of files: a file id begins with the number of its bucket. How many
+buckets there are the keys in them tell: a key with hash h lies in bucket h mod n, so n divides h
+less the bucket for every key. If exactly one number does that leaves every bucket its place, it is
+that one. A name that is a bucket's by chance does not pass.
+
+Every other index only those know who write the table.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from headwater.arrow.buckets import list_hashes
+from headwater.config.table_options import BUCKET_COUNT, INDEX_TYPE, IndexType
+from headwater.context import TableContext
+from headwater.errors import InvalidInputError
+from headwater.files.record_keys import load_record_keys
+from headwater.kernel.file_ids import named_bucket
+from headwater.metadata.view import view_of
+from headwater.model.files import DataFile, FileSlice
+
+log = logging.getLogger(__name__)
+
+_FILES_READ_MAX = 16
+"""Their keys tell more than enough, unless the table has more buckets than rows."""
+_BUCKETS_MAX = 1_000_000
+
+
+def with_inferred_index(table: TableContext) -> TableContext:
+    """Return the table with the index that its files tell, if it needs one and nobody names it.
+
+    Raises:
+        InvalidInputError: the files do not tell.
+    """
+    config = table.config
+    if config.index_type is not None or not config.record_key_fields:
+        return table
+    slices = view_of(table).slices()
+    buckets = [named_bucket(one.group.file_id) for one in slices]
+    known = [bucket for bucket in buckets if bucket is not None]
+    if slices and len(known) == len(slices):
+        counts = _bucket_counts(table, slices, known)
+        if len(counts) == 1:
+            log.info("index told by files table=%s buckets=%d", config.name, counts[0])
+            stored = table.stored_config
+            return table.with_stored_config(
+                replace(stored, index_type=IndexType.BUCKET, bucket_count=counts[0])
+            )
+        if counts or max(known) < _BUCKETS_MAX:
+            raise InvalidInputError(
+                f"Table {config.name} does not say by which index its records were written. Its "
+                f"files are named as those of a bucket index, the largest of which is "
+                f"{max(known)}, but not how many buckets there are. Open it with "
+                f"{INDEX_TYPE.key}=BUCKET and the {BUCKET_COUNT.key} that its other writers use; "
+                "Apache Hudi's default is 256"
+            )
+    raise InvalidInputError(
+        f"Table {config.name} has a record key but does not say by which index its records were "
+        f"written. Open it with the option {INDEX_TYPE.key} that its other writers use: Apache "
+        "Hudi's default on Spark is SIMPLE; a job that sets GLOBAL_SIMPLE, GLOBAL_BLOOM or a "
+        "record index keeps keys unique across partitions"
+    )
+
+
+def _bucket_counts(
+    table: TableContext, slices: Sequence[FileSlice], buckets: Sequence[int]
+) -> list[int]:
+    """Return the numbers of buckets for which every key of some files is where it belongs."""
+    files: list[DataFile] = []
+    of_files: list[int] = []
+    for one, bucket in zip(slices, buckets, strict=True):
+        file = one.base or next(iter(one.logs), None)
+        if file is not None and len(files) < _FILES_READ_MAX:
+            files.append(file)
+            of_files.append(bucket)
+    gaps = [np.zeros(0, np.int64)]
+    for keys, bucket in zip(load_record_keys(table.storage, files), of_files, strict=True):
+        if keys is not None:
+            hashes = (list_hashes(keys) & np.int32(0x7FFFFFFF)).astype(np.int64)
+            gaps.append(hashes - bucket)
+    divided = int(np.gcd.reduce(np.abs(np.concatenate(gaps)), initial=0))
+    counts = np.arange(max(buckets) + 1, min(divided, _BUCKETS_MAX) + 1)
+    return [int(count) for count in counts[divided % counts == 0]]

@@ -1,0 +1,78 @@
+"""Tables that do not say their index, as those of Apache Hudi: told by files, or asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headwater as hw
+from headwater.errors import InvalidInputError, UnsupportedError
+from headwater.files.base_files import open_base_file
+from headwater.kernel.table_config import update_table_config
+from headwater.model.files import BaseFile
+from headwater.model.instant import InstantTime
+from headwater.operations.inferred_index import with_inferred_index
+
+
+def rows(numbers: range, value: int) -> pa.Table:
+    ids = [f"key-{number}" for number in numbers]
+    return pa.table({"id": ids, "city": ["sf"] * len(ids), "n": [value] * len(ids)})
+
+
+def unnamed(path: Path, some: pa.Table, **arguments: Any) -> hw.Table:
+    """Make a table and forget its index, as Hudi does not record it."""
+    given = {"schema": "id string, city string, n long", "record_key": "id", **arguments}
+    table = hw.create_table(path / "t", **given)
+    table.insert(some)
+    gone = dict.fromkeys(
+        ("hoodie.index.type", "hoodie.bucket.index.num.buckets", "hoodie.table.index.type")
+    )
+    locks = table.context.components.locks
+    update_table_config(table.storage, locks, table.context.clock, gone, lock_timeout_ms=1_000)
+    reopened = hw.open_table(path / "t")
+    assert reopened.config.index_type is None
+    return reopened
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("buckets", [1, 7])
+def test_buckets_are_told_by_the_files(tmp_path: Path, buckets: int, table_type: str) -> None:
+    table = unnamed(
+        tmp_path, rows(range(60), 1), buckets=buckets, table_type=table_type, partition_by="city"
+    )
+    assert with_inferred_index(table.context).config.bucket_count == buckets
+    table.upsert(rows(range(30, 90), 2))
+    found = table.read_arrow(["id", "n"]).to_pylist()
+    assert {row["id"]: row["n"] for row in found} == {
+        f"key-{n}": 1 if n < 30 else 2 for n in range(90)
+    }
+    assert len(found) == 90
+
+
+def test_too_few_keys_to_tell_by(tmp_path: Path) -> None:
+    table = unnamed(tmp_path, rows(range(1), 1), buckets=8)
+    with pytest.raises(InvalidInputError, match=r"bucket index.*num\.buckets.*default is 256"):
+        table.upsert(rows(range(1), 2))
+
+
+@pytest.mark.parametrize("partition_by", ["city", None])
+def test_every_other_index_is_asked_for(tmp_path: Path, partition_by: str | None) -> None:
+    options = {"hoodie.index.type": "SIMPLE"}
+    table = unnamed(tmp_path, rows(range(3), 1), partition_by=partition_by, options=options)
+    with pytest.raises(InvalidInputError, match=r"hoodie\.index\.type.*default on Spark is SIMPLE"):
+        table.upsert(rows(range(3), 2))
+    hw.open_table(tmp_path / "t", options).upsert(rows(range(3), 2))
+    assert set(table.reload().read_arrow(["n"])["n"].to_pylist()) == {2}
+
+
+@pytest.mark.parametrize("extension", ["hfile", "orc"])
+def test_base_files_of_other_formats_are_refused_by_name(tmp_path: Path, extension: str) -> None:
+    table = unnamed(tmp_path, rows(range(1), 1), buckets=1)
+    time = InstantTime("20260101000000000")
+    file = BaseFile("city=sf", "00000000-0", "0-1-2", time, extension)
+    table.storage.put(file.path, b"not looked at")
+    with pytest.raises(UnsupportedError, match=f"{extension.upper()}.*Nothing is damaged"):
+        open_base_file(table.storage, file)
