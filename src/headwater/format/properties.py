@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from headwater.config.limits import check_object_bytes
 from headwater.config.table import table_checksum
 from headwater.config.table_options import CHECKSUM, DATABASE, NAME
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError
@@ -40,6 +41,7 @@ def parse_properties(data: bytes, *, path: str) -> dict[str, str]:
     Raises:
         CorruptTableError: kind CORRUPT_PROPERTIES, naming `path` and the line.
     """
+    check_object_bytes(data, path)
     properties: dict[str, str] = {}
     for number, line in _logical_lines(data.decode("latin-1"), path):
         raw_key = _KEY.match(line)

@@ -89,6 +89,7 @@ _LASTING = {
     errno.EISDIR: "A folder stands where the object would be; remove or rename it",
     errno.ENAMETOOLONG: "The file system cannot keep a name this long; choose a shorter one",
 }
+_BROKEN = "The disk or what leads to it fails; see the log of the system"
 _FULL = {
     errno.ENOSPC: "The disk is full; free some space and try again",
     errno.EDQUOT: "The disk quota is used up; free some space and try again",
@@ -312,8 +313,7 @@ class LocalStorage:
                     with stage(folder, data, fsync=self._fsync) as staged:
                         _remove_checksum(folder, name)
                         publish(staged, folder, name)
-                    if self._fsync:
-                        os.fsync(folder)
+                    self._sync_folder(folder, path)
                 finally:
                     os.close(folder)
             except FileNotFoundError:
@@ -333,8 +333,7 @@ class LocalStorage:
                 staged.sync()
             _remove_checksum(folder, os.path.basename(path))
             self._link_if_absent(staged, folder, path)
-            if self._fsync:
-                os.fsync(folder)
+            self._sync_folder(folder, path)
         except FileNotFoundError as error:
             raise StorageError(
                 f"Cannot write {self._locate(path)}: its folder was removed while the object was "
@@ -342,6 +341,20 @@ class LocalStorage:
             ) from error
         except OSError as error:
             raise self._error(error, path, "write") from error
+
+    def _sync_folder(self, folder: int, path: str) -> None:
+        """Make a new name durable. It is there whatever comes, so no error says otherwise."""
+        if not self._fsync:
+            return
+        try:
+            os.fsync(folder)
+        except OSError as error:
+            kind = ErrorKind.STORAGE_FULL if error.errno in _FULL else ErrorKind.STORAGE_BROKEN
+            raise StorageError(
+                f"{self._locate(path)} was written, but a power cut may undo that: "
+                f"{error.strerror}. {_FULL.get(error.errno or 0, _BROKEN)}",
+                kind=kind,
+            ) from error
 
     def _link_if_absent(self, staged: StagedFile, folder: int, path: str) -> None:
         try:
@@ -438,6 +451,8 @@ class LocalStorage:
             return StorageError(f"{what}. {_LASTING[error.errno]}", retry=Retry.NEVER)
         if error.errno in _FULL:
             return StorageError(f"{what}. {_FULL[error.errno]}", kind=ErrorKind.STORAGE_FULL)
+        if error.errno == errno.EIO:
+            return StorageError(f"{what}. {_BROKEN}", kind=ErrorKind.STORAGE_BROKEN)
         return StorageError(f"{what}. Try again")
 
 

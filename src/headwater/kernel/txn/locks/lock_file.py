@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from headwater.config.limits import check_object_bytes
 from headwater.errors import CorruptTableError
 from headwater.format.own_json import (
     check_version,
@@ -136,6 +137,7 @@ def parse_epoch(data: bytes, path: str) -> Epoch:
 
 
 def _parse_object(data: bytes) -> dict[str, Any]:
+    check_object_bytes(data)
     try:
         content = load_json(data)
     except ValueError:
