@@ -54,6 +54,7 @@ OPTIONS = {
     "hoodie.clean.commits.retained": "1",
     "hoodie.keep.min.commits": "2",
     "hoodie.keep.max.commits": "3",
+    "hoodie.metadata.compact.max.delta.commits": "2",
 }
 MODE, PROVIDER = "hoodie.write.concurrency.mode", "hoodie.write.lock.provider"
 OPTIMISTIC = {MODE: "optimistic_concurrency_control", PROVIDER: "storage"}
