@@ -7,8 +7,8 @@ A table with every kind of file is made once, by every action. Then
   leaves no room for a checksum, as `docs/protocol/damage.md` has; `test_flipped_bits` does the same
   with the rows of data files;
 * every file is deleted, emptied, and has the content of another of its kind: queries answer as
-  before, or fail with an error of ours, and then `fsck` finds something, and names the file or the
-  metadata table.
+  before, or fail with an error of ours, and then `fsck` finds something. In the cases of `LOST`
+  only `fsck` does.
 
 The short form takes some bits, lengths and files, the long one all.
 """
@@ -19,8 +19,8 @@ import re
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from headwater.errors import HeadwaterError
 from headwater.files.base_files import open_base_file
 from headwater.files.log_files import read_log_parts
 from headwater.format.hfile.reader import HFile
+from headwater.format.properties import check_table_checksum, parse_properties
 from headwater.format.timeline.records import decode_record
 from headwater.kernel.timeline.history.rows import (
     CONTENT_COLUMNS,
@@ -46,6 +47,7 @@ from headwater.kernel.timeline.history.rows import (
     decode_table,
 )
 from headwater.kernel.timeline.names import parse_file_name
+from headwater.kernel.txn.cancel_records import CancelCount
 from headwater.kernel.txn.locks.lock_file import LockFile
 from headwater.metadata.log_files import read_metadata_log
 from headwater.model.files import BaseFile, LogFile, parse_data_file
@@ -176,6 +178,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
 # Bits and lengths, of what is parsed as a whole.
 
 
+def _read_properties(data: bytes) -> object:
+    properties = parse_properties(data, path="p")
+    check_table_checksum(properties, path="p")
+    return properties
+
+
 def _read_archive(data: bytes) -> object:
     instants = decode_instants(decode_table(data, "p", INSTANT_COLUMNS), "p")
     return instants, list(decode_contents(decode_table(data, "p", CONTENT_COLUMNS), "p"))
@@ -226,8 +234,8 @@ def _reader_of(kind: str, path: str) -> Read:
             return _read_metadata_log(path)
         case "base file" | "log file":
             return _read_data_file(path)
-        case "properties of the metadata table":
-            return PARSERS["properties"].parse
+        case "properties" | "properties of the metadata table":
+            return _read_properties
         case _:
             return PARSERS[kind].parse
 
@@ -237,6 +245,9 @@ LOCK_FILE = LockFile(
 ).encode()
 FROM_PARSERS = ("markers", "attempt", "cancel entry", "abort", "cancel count", "epoch")
 """Kinds of files that come and go, so that the table has none when it is quiet."""
+
+NOTHING = (None, CancelCount())
+"""What is said of a file that says nothing, and only to be looked at."""
 
 UNNOTICED = {
     "markers": "names of files, one a line, as Hudi reads them",
@@ -260,25 +271,35 @@ def contents_of(whole: Damaged) -> Iterator[tuple[str, bytes, Read]]:
 
 def silent_bits(data: bytes, read: Read, *, every: int) -> list[int]:
     """Return the bits that change what is read in silence; errors of others are raised."""
-    expected = read(data)
+    expected = _known(read(data))
     silent = []
     for place in range(0, len(data) * 8, every):
         damaged = bytearray(data)
         damaged[place // 8] ^= 1 << place % 8
         with suppress(HeadwaterError):
-            if read(bytes(damaged)) not in (expected, None):
+            if _known(read(bytes(damaged))) not in (expected, *NOTHING):
                 silent.append(place)
     return silent
 
 
 def silent_lengths(data: bytes, read: Read, *, every: int) -> list[int]:
-    expected = read(data)
+    expected = _known(read(data))
     silent = []
     for length in range(0, len(data), every):
         with suppress(HeadwaterError):
-            if read(data[:length]) not in (expected, None):
+            if _known(read(data[:length])) not in (expected, *NOTHING):
                 silent.append(length)
     return silent
+
+
+def _known(value: Any) -> Any:
+    """Return a value without the fields that this release does not know and only carries along.
+
+    A name of ours that is damaged, that of the checksum too, becomes such a field.
+    """
+    carried = ("unknown", "unknown_of_owner")
+    names = [name for name in carried if hasattr(value, name)]
+    return replace(value, **dict.fromkeys(names, "")) if names else value
 
 
 @pytest.mark.parametrize("share", [40, pytest.param(0, marks=pytest.mark.long)])
@@ -303,6 +324,13 @@ def _swapped(whole: Damaged, kind: str, path: str) -> bytes | None:
     return next((other for other in others if other != data), None)
 
 
+LOST = {
+    r"timeline: (commit|deltacommit|replacecommit) completed .* deleted": "it never completed",
+    r"base file .* \d+ bytes": "no byte of a Parquet file says which file it is",
+}
+"""Damage that changes rows, which readers cannot notice, and how it looks to them."""
+
+
 def damages(whole: Damaged) -> Iterator[tuple[str, str, bytes | None]]:
     """Give every file with what becomes of it: None is that it is deleted."""
     for kind, paths in whole.kinds.items():
@@ -314,7 +342,7 @@ def damages(whole: Damaged) -> Iterator[tuple[str, str, bytes | None]]:
                 yield kind, path, swapped
 
 
-@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [37, pytest.param(1, marks=pytest.mark.long)])
 def test_a_file_that_is_lost_or_another_changes_no_rows(
     whole: Damaged, tmp_path: Path, every: int
 ) -> None:
@@ -325,33 +353,42 @@ def test_a_file_that_is_lost_or_another_changes_no_rows(
         if number % every:
             continue
         what = f"{kind} {path} {'deleted' if data is None else f'{len(data)} bytes'}"
-        (folder / path).unlink()
-        if data is not None:
-            (folder / path).write_bytes(data)
-        try:
-            wrong += [f"{what}: {problem}" for problem in check_answers(whole, folder, path)]
-        except Exception as error:
-            error.add_note(what)
-            raise
-        shutil.rmtree(folder)
-        shutil.copytree(whole.folder, folder)
+        with replaced(folder / path, data):
+            try:
+                wrong += [f"{what}: {found}" for found in check_answers(whole, folder, what)]
+            except Exception as error:
+                error.add_note(what)
+                raise
     assert wrong == []
 
 
-def check_answers(whole: Damaged, folder: Path, path: str) -> Iterator[str]:
+@contextmanager
+def replaced(path: Path, data: bytes | None) -> Iterator[None]:
+    """Delete a file, or give it other content, for as long as the block runs."""
+    before = path.read_bytes()
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+    yield
+    path.write_bytes(before)
+
+
+def check_answers(whole: Damaged, folder: Path, what: str) -> Iterator[str]:
     """Say what is wrong with the answers of a damaged table."""
     try:
         found = answers_of(folder)
     except HeadwaterError as error:
-        if not is_found(folder, path):
+        if not is_found(folder):
             yield f"fsck says nothing, and {error!r}"
         return
-    for name, answer in whole.answers.items():
-        if found[name] != answer:
-            yield f"other {name}"
+    other = [name for name, answer in whole.answers.items() if found[name] != answer]
+    if other and not any(re.fullmatch(pattern, what) for pattern in LOST):
+        yield f"other answers: {other}"
+    if other and not is_found(folder):
+        yield f"fsck says nothing, and these answers are others: {other}"
 
 
-def is_found(folder: Path, path: str) -> bool:
+def is_found(folder: Path) -> bool:
     """Whether fsck finds something. A table that cannot be opened is a finding by itself."""
     try:
         table = hw.open_table(folder, OPTIONS)

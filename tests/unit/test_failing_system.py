@@ -62,7 +62,7 @@ NON_BLOCKING = {MODE: "non_blocking_concurrency_control", PROVIDER: "filesystem"
 ALONE: dict[str, str] = {}
 
 WAITED_MS_MAX = 1_000
-SAMPLES = 3
+SAMPLES = 2
 """Faults of each operation in the short form."""
 
 MEMORY = Path("/dev/shm")
