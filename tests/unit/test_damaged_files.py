@@ -394,4 +394,4 @@ def is_found(folder: Path) -> bool:
         table = hw.open_table(folder, OPTIONS)
     except HeadwaterError:
         return True
-    return table.inspect.problems(deep=True).num_rows > 0
+    return bool(table.inspect.problems(deep=True).num_rows)
