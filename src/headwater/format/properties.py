@@ -49,7 +49,6 @@ def parse_properties(data: bytes, *, path: str) -> dict[str, str]:
         CorruptTableError: kind CORRUPT_PROPERTIES, naming `path` and the line.
     """
     check_object_bytes(data, path)
-    _check_bytes(data, path)
     properties: dict[str, str] = {}
     for number, line in _logical_lines(data.decode("latin-1"), path):
         raw_key = _KEY.match(line)
@@ -61,6 +60,7 @@ def parse_properties(data: bytes, *, path: str) -> dict[str, str]:
         value = _unescape(line[separator.end() :], path, number)
         if properties.setdefault(key, value) != value:
             raise _corrupt(f"sets {key} a second time, to another value", path, number)
+    _check_bytes(data, path)  # Last: whatever else is wrong says more.
     return properties
 
 
