@@ -84,6 +84,8 @@ class ErrorKind(StrEnum):
     CLOCK_AHEAD = "invalid_input.clock_ahead"
     COLUMNS_CHANGED = "conflict.columns_changed"
     KEYS_EXIST = "invalid_input.keys_exist"
+    STORAGE_BROKEN = "storage.broken"
+    LIMIT_REACHED = "unsupported.limit"
 
 
 class HeadwaterError(Exception):
@@ -147,6 +149,11 @@ class CommitUnknownError(HeadwaterError):
 
     default_kind = ErrorKind.COMMIT_UNKNOWN
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing lands any more: then the timeline tells as soon as it can be read."""
+        return isinstance(self.__cause__, StorageError) and self.__cause__.is_final
+
 
 class NotFoundError(HeadwaterError):
     """The named table, instant or file does not exist."""
@@ -183,6 +190,25 @@ class StorageError(HeadwaterError):
 
     default_kind = ErrorKind.STORAGE
     default_retry = Retry.SAME_CALL
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the call has ended: nothing of it lands later, and waiting is in vain.
+
+        So it is with a disk of this machine that is full or fails, and with a store that refuses.
+        """
+        return self.retry is Retry.NEVER or self.kind in _FINAL
+
+    def ends_after(self, earlier: StorageError | None) -> bool:
+        """Whether a write that failed so, after an earlier try, is not tried again.
+
+        A store that refuses has written nothing. What ended otherwise has perhaps landed, which
+        the second try finds out.
+        """
+        return self.retry is Retry.NEVER if earlier is None else self.is_final and earlier.is_final
+
+
+_FINAL = (ErrorKind.STORAGE_FULL, ErrorKind.STORAGE_BROKEN)
 
 
 class InternalError(HeadwaterError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
@@ -14,6 +15,8 @@ from headwater.config.files import LogBlockFormat
 from headwater.errors import HeadwaterError
 from headwater.files.log_files import read_log_parts
 from headwater.format.avro.binary import MalformedAvroError
+from headwater.format.avro.container import MAGIC as AVRO_MAGIC
+from headwater.format.avro.container import SYNC_SIZE_BYTES
 from headwater.format.avro.schema import encode_avro_schema, parse_avro_schema
 from headwater.format.bloom import BloomFilterBuilder, MalformedBloomError, parse_bloom_filter
 from headwater.format.hfile.reader import HFile
@@ -32,6 +35,7 @@ from headwater.format.metadata.records import (
     encode_secondary,
 )
 from headwater.format.metadata.schema import RecordType
+from headwater.format.own_json import CHECKSUM_FIELD
 from headwater.format.parquet.base_file import read_base_file, write_base_file
 from headwater.format.parquet.footer import FOOTER_CHECKSUM
 from headwater.format.parquet.row_group_copy import common_entries, read_raw_footer
@@ -208,23 +212,36 @@ def _names(data: bytes) -> None:
         parse_data_file(text)
 
 
+def _and_foreign(data: bytes) -> tuple[bytes, bytes]:
+    """Return a file of ours, and the same without its checksum, so that all of it is parsed."""
+    if data.startswith(b"#"):
+        kept = [line for line in data.splitlines(keepends=True) if b"headwater.crc32" not in line]
+        return data, b"".join(kept)
+    if data.startswith(AVRO_MAGIC):
+        return data, data.replace(data[-SYNC_SIZE_BYTES:], b"any other marker")
+    fields = json.loads(data)
+    del fields[CHECKSUM_FIELD]
+    return data, json.dumps(fields).encode()
+
+
 DEFINITIONS = {"i": IndexDefinition(index_name="i", index_type="secondary_index")}
 
 PARSERS: dict[str, Parser] = {
     "properties": Parser(
         lambda data: parse_properties(data, path="p"),
-        (encode_properties({"a.b": "c \u20ac", "d": "e=f"}, comment="x"),),
+        _and_foreign(encode_properties({"a.b": "c \u20ac", "d": "e=f"}, comment="x")),
     ),
     "partition metadata": Parser(
         lambda data: parse_partition_metadata(data, path="p"),
-        (encode_partition_metadata("a/b", TIME),),
+        _and_foreign(encode_partition_metadata("a/b", TIME)),
     ),
     "index definitions": Parser(
         lambda data: parse_index_definitions(data, table_version=9, path="p"),
         (encode_index_definitions(DEFINITIONS),),
     ),
     "commit": Parser(
-        lambda data: decode_record(CommitMetadata, data, path="p"), (encode_record(COMMIT),)
+        lambda data: decode_record(CommitMetadata, data, path="p"),
+        _and_foreign(encode_record(COMMIT)),
     ),
     "commit in JSON": Parser(
         lambda data: decode_commit_json(CommitMetadata, data, path="p"),
@@ -261,17 +278,19 @@ PARSERS: dict[str, Parser] = {
     "markers": Parser(lambda data: parse_markers(data, "p"), (b"a/f.parquet.marker.CREATE\n",)),
     "attempt": Parser(
         lambda data: decode_attempt(data, path="p"),
-        (encode_attempt(ATTEMPT),),
+        _and_foreign(encode_attempt(ATTEMPT)),
     ),
-    "cancel entry": Parser(decode_entry, (encode_entry(ENTRY),)),
-    "abort": Parser(lambda data: decode_abort(data, path="p"), (encode_abort(ABORT),)),
-    "cancel count": Parser(decode_count, (encode_count(CancelCount(times=3, counted=(TIME,))),)),
+    "cancel entry": Parser(decode_entry, _and_foreign(encode_entry(ENTRY))),
+    "abort": Parser(lambda data: decode_abort(data, path="p"), _and_foreign(encode_abort(ABORT))),
+    "cancel count": Parser(
+        decode_count, _and_foreign(encode_count(CancelCount(times=3, counted=(TIME,))))
+    ),
     "lock file": Parser(lambda data: parse_lock_file(data, "p"), (LOCK_FILE,)),
     "lock of another engine": Parser(parse_foreign_owner, (b'{"ownerId": "x"}',)),
-    "epoch": Parser(lambda data: parse_epoch(data, "p"), (Epoch(3, "a").encode(),)),
+    "epoch": Parser(lambda data: parse_epoch(data, "p"), _and_foreign(Epoch(3, "a").encode())),
     "lock in storage": Parser(
         lambda data: parse_storage_lock(data, "p"),
-        (StorageLock(expired=False, valid_until_ms=1, owner="o", token=3).encode(),),
+        _and_foreign(StorageLock(expired=False, valid_until_ms=1, owner="o", token=3).encode()),
     ),
     "names": Parser(_names, (f"{TIME}.commit\n{TIME}_{TIME}.commit\n{LOG.name}".encode(),)),
 }

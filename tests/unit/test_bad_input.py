@@ -285,6 +285,7 @@ def test_a_table_of_version_8_is_read_but_not_written(tmp_path: Path) -> None:
     properties = tmp_path / "trips" / ".hoodie" / "hoodie.properties"
     text = properties.read_text()
     assert "hoodie.table.version=9" in text
+    text = text.replace("#headwater.crc32", "#")  # As others write it, without a checksum.
     properties.write_text(text.replace("hoodie.table.version=9", "hoodie.table.version=8"))
     older = hw.open_table(table.uri, FAST)
     before, commits = content(older), completed(older)

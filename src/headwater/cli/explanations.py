@@ -254,6 +254,16 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "Free some space or raise the limit, then run the job again; `headwater service clean` "
         "deletes files that nobody needs.",
     ),
+    ErrorKind.LIMIT_REACHED: Explanation(
+        "A file is larger, deeper or stands for more than a limit allows, which the message names "
+        "with its option. No table of people has such files; damaged and hostile ones do.",
+        "Look at the file. If it is as it should be, open the table with a larger limit.",
+    ),
+    ErrorKind.STORAGE_BROKEN: Explanation(
+        "The disk, or what leads to it, fails. Nothing half done is visible.",
+        "See the log of the system. Once the disk works, run the job again, and look for damage "
+        "with `headwater fsck --deep`.",
+    ),
     ErrorKind.MARKER_SERVICE: Explanation(
         "A task could not reach the marker service in the driver, or that could not store markers.",
         "If the driver is gone, write again; else let executors reach its port, or use "

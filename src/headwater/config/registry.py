@@ -35,6 +35,7 @@ from headwater.config.hudi_options import (
     Fate,
     mapped_option,
 )
+from headwater.config.limits import LimitConfig
 from headwater.config.lock import LockConfig
 from headwater.config.markers import MarkerConfig
 from headwater.config.metadata import MetadataConfig
@@ -83,6 +84,7 @@ CONFIGS: Mapping[str, type[OptionConfig]] = {
     "Plans": PlanConfig,
     "Services after a write": TableServicesConfig,
     "SQL": SqlConfig,
+    "Limits": LimitConfig,
 }
 """The subjects; each knows its options, and the rules that bind several of them."""
 

@@ -22,6 +22,7 @@ from headwater.engine.engine import Route, Rows, RowsTask
 from headwater.engine.inline import InlineRows, run_as_one_task
 from headwater.errors import InvalidInputError
 from headwater.seams.network import LOOPBACK
+from headwater.seams.system_errors import naming_scratch, scratch_error
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -79,7 +80,8 @@ def opened_arrow_rows(given: Any, memory_bytes: int) -> Iterator[Rows]:
         else:
             yield InlineRows(pa.Table.from_batches(held, schema))
             return
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-rows-"))
+        with naming_scratch():
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-rows-"))
         rows = SpooledRows(os.path.join(folder, "rows.arrow"), schema)
         rows.fill(chain(_drained(held), batches))
         yield rows
@@ -118,19 +120,29 @@ class SpooledRows:
     def fill(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Write rows to the file."""
         options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with (
-            pa.OSFile(self._path, "wb") as sink,
-            pa.ipc.new_stream(sink, self._schema, options=options) as writer,
-        ):
-            for batch in batches:
-                for start in range(0, batch.num_rows, BATCH_ROWS):
-                    writer.write_batch(batch.slice(start, BATCH_ROWS))
+        theirs: list[OSError] = []
+        try:
+            with (
+                pa.OSFile(self._path, "wb") as sink,
+                pa.ipc.new_stream(sink, self._schema, options=options) as writer,
+            ):
+                for batch in _noting(batches, theirs):
+                    for start in range(0, batch.num_rows, BATCH_ROWS):
+                        writer.write_batch(batch.slice(start, BATCH_ROWS))
+        except OSError as error:
+            if theirs:  # Where the rows come from is not ours to explain.
+                raise
+            raise scratch_error(error) from error
 
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
         return run_as_one_task(self._batches(), route, task)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        with pa.OSFile(self._path, "rb") as source, pa.ipc.open_stream(source) as reader:
+        with (
+            naming_scratch(),
+            pa.OSFile(self._path, "rb") as source,
+            pa.ipc.open_stream(source) as reader,
+        ):
             yield from reader
 
 
@@ -186,3 +198,12 @@ def _drained(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     held.reverse()
     while held:
         yield held.pop()
+
+
+def _noting(batches: Iterator[pa.RecordBatch], raised: list[OSError]) -> Iterator[pa.RecordBatch]:
+    """Give batches, and note what whoever gives them raises."""
+    try:
+        yield from batches
+    except OSError as error:
+        raised.append(error)
+        raise

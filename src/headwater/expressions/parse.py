@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, TypeAlias
 
 import sqlglot
@@ -10,6 +11,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 
+from headwater.config.limits import BRACKETS_MAX, CHARACTERS_MAX, DIGITS_MAX
 from headwater.errors import InvalidInputError
 
 Tree: TypeAlias = exp.Expr
@@ -24,8 +26,9 @@ SUPPORTED = (
     "startswith, substring, to_date, trim, upper and year"
 )
 
-_DEPTH_MAX = 200
-"""Nobody writes more brackets by hand, and they would exhaust the stack."""
+_SHOWN_MAX = 200
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`[^`]*`""", re.DOTALL)
+_DIGITS = re.compile(r"[0-9]+", re.ASCII)
 
 
 class HeadwaterSpark(Spark):
@@ -46,8 +49,15 @@ def parse_expression(text: str) -> Tree:
     """
     if not text.strip():
         raise InvalidInputError(f"The condition is empty. {SUPPORTED}")
-    if max(_depths(text)) > _DEPTH_MAX:
-        raise InvalidInputError(f"The condition has more than {_DEPTH_MAX} open brackets: {text}")
+    if len(text) > CHARACTERS_MAX.value:
+        raise InvalidInputError(
+            f"The condition has {len(text)} characters, more than {CHARACTERS_MAX}"
+        )
+    if max(_depths(text)) > BRACKETS_MAX.value:
+        raise InvalidInputError(
+            f"The condition has more open brackets than {BRACKETS_MAX}: {_shortened(text)}"
+        )
+    _check_digits(text)
     try:
         return sqlglot.parse_one(text, dialect=HeadwaterSpark, into=exp.Condition)
     except ParseError as error:
@@ -89,6 +99,24 @@ def _marked(text: str, at: int) -> str:
     end = text.find("\n", at)
     line = text[begin:] if end < 0 else text[begin:end]
     return f"  {line}\n  {' ' * (at - begin)}^ position {at + 1}"
+
+
+def _check_digits(text: str) -> None:
+    """Refuse numbers that take long to read. Digits inside of a text do not count."""
+    longest = max((found.end() - found.start() for found in _DIGITS.finditer(text)), default=0)
+    if longest <= DIGITS_MAX.value:
+        return
+    outside = _QUOTED.sub("''", text)
+    longest = max((found.end() - found.start() for found in _DIGITS.finditer(outside)), default=0)
+    if longest > DIGITS_MAX.value:
+        raise InvalidInputError(
+            f"The condition has a number of {longest} digits, more than {DIGITS_MAX}: "
+            f"{_shortened(text)}"
+        )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def _depths(text: str) -> list[int]:

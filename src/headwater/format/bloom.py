@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.config.limits import HASHES_MAX
 from headwater.errors import InvalidInputError
 
 Words: TypeAlias = npt.NDArray[np.uint32]
@@ -35,9 +36,6 @@ Bits: TypeAlias = npt.NDArray[np.bool_]
 KEYS_PER_ROW = 60_000
 FALSE_POSITIVE_RATE = 1e-9
 KEYS_MAX = 100_000
-
-HASHES_MAX = 1_024
-"""A filter that is wrong once in 10**9 times has thirty."""
 
 _ROW_HEADER = struct.Struct(">iibi")
 _COUNTS = struct.Struct(">iii")
@@ -211,12 +209,14 @@ def parse_bloom_filter(text: str, type_code: str) -> BloomFilter:
         raise MalformedBloomError(f"no bloom filter of type {type_code}: {error}") from error
     row_bytes = _ROW_HEADER.size + -(-bit_count // 8)
     is_whole = (
-        0 < hash_count <= HASHES_MAX and bit_count > 0 and len(data) == at + row_count * row_bytes
+        0 < hash_count <= HASHES_MAX.value
+        and bit_count > 0
+        and len(data) == at + row_count * row_bytes
     )
     if not is_whole or hash_type != _MURMUR:
         raise MalformedBloomError(
             f"a bloom filter of {row_count} rows of {bit_count} bits in {len(data)} bytes, with "
-            f"{hash_count} hashes of at most HASHES_MAX, {HASHES_MAX}"
+            f"{hash_count} hashes of at most {HASHES_MAX}"
         )
     rows = []
     for row in range(row_count):

@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
+from headwater.config.limits import check_object_bytes
 from headwater.errors import ErrorKind, UnsupportedError
 from headwater.format.strict_json import load_json
 
@@ -47,6 +48,7 @@ def decode_own(data: bytes, *, path: str) -> dict[str, Any]:
         ValueError: it is no JSON object, or not the one that was written.
         UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
     """
+    check_object_bytes(data, path)
     fields = load_json(data)
     if not isinstance(fields, dict):
         raise ValueError("it is no JSON object")

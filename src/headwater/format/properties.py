@@ -11,17 +11,25 @@ proves damage and is refused:
 - a last line without line end, or one that a backslash continues into nothing.
 
 All else is read as Java reads it.
+
+Hudi's files have no checksum but that of the table's name. Ours have one in a comment, of all bytes
+of the file with zeros in its place. Java drops comments when it writes a file anew, and with them a
+checksum that is true no more.
 """
 
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 
+from headwater.config.limits import check_object_bytes
 from headwater.config.table import table_checksum
 from headwater.config.table_options import CHECKSUM, DATABASE, NAME
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError
 
+_CHECKSUM = re.compile(rb"headwater\.crc32=([0-9a-f]{8})")
+_NO_CHECKSUM = b"00000000"
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
@@ -40,6 +48,7 @@ def parse_properties(data: bytes, *, path: str) -> dict[str, str]:
     Raises:
         CorruptTableError: kind CORRUPT_PROPERTIES, naming `path` and the line.
     """
+    check_object_bytes(data, path)
     properties: dict[str, str] = {}
     for number, line in _logical_lines(data.decode("latin-1"), path):
         raw_key = _KEY.match(line)
@@ -51,6 +60,7 @@ def parse_properties(data: bytes, *, path: str) -> dict[str, str]:
         value = _unescape(line[separator.end() :], path, number)
         if properties.setdefault(key, value) != value:
             raise _corrupt(f"sets {key} a second time, to another value", path, number)
+    _check_bytes(data, path)  # Last: whatever else is wrong says more.
     return properties
 
 
@@ -62,11 +72,35 @@ def encode_properties(properties: Mapping[str, str], *, comment: str) -> bytes:
     """
     readable = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", comment)
     lines = [f"#{line}" for line in _LINE_END.split(readable)]
+    lines.append(f"#headwater.crc32={_NO_CHECKSUM.decode()}")
     lines += [
         f"{_escape(key, is_key=True)}={_escape(value, is_key=False)}"
         for key, value in properties.items()
     ]
-    return "".join(f"{line}\n" for line in lines).encode("latin-1", "backslashreplace")
+    data = "".join(f"{line}\n" for line in lines).encode("latin-1", "backslashreplace")
+    found = _CHECKSUM.search(data)
+    return (
+        data if found is None else _with_checksum(data, found, f"{zlib.crc32(data):08x}".encode())
+    )
+
+
+def _check_bytes(data: bytes, path: str) -> None:
+    """Compare a file with its own checksum, if it has one."""
+    found = _CHECKSUM.search(data)
+    if found is None:
+        return
+    if zlib.crc32(_with_checksum(data, found, _NO_CHECKSUM)) != int(found[1], 16):
+        raise CorruptTableError(
+            "The bytes are not those that were written, by the checksum among them; the file was "
+            "damaged or edited by hand. Restore it from a copy; if the change was meant, delete "
+            "the line that begins with #headwater.crc32",
+            kind=ErrorKind.CORRUPT_PROPERTIES,
+            path=path,
+        )
+
+
+def _with_checksum(data: bytes, found: re.Match[bytes], digits: bytes) -> bytes:
+    return data[: found.start(1)] + digits + data[found.end(1) :]
 
 
 def check_table_checksum(properties: Mapping[str, str], *, path: str) -> None:

@@ -62,7 +62,6 @@ from headwater.errors import (
     HeadwaterError,
     InvalidInputError,
     NotFoundError,
-    Retry,
     StorageError,
 )
 from headwater.format.properties import (
@@ -267,7 +266,7 @@ def change_table_config_in_lock(
     keys: list[str] = []
     error: StorageError | None = None
     for tried in range(_TRIES_MAX):
-        if error is not None:
+        if error is not None and not error.is_final:
             clock.sleep_ms(_PAUSE_MS << (tried - 1))
         try:
             current = storage.read_versioned(PROPERTIES)
@@ -293,7 +292,7 @@ def change_table_config_in_lock(
         except ConflictError as lost:
             log.info("table config changed under an update table=%s error=%s", storage.uri, lost)
         except StorageError as failed:
-            if failed.retry is Retry.NEVER and error is None:
+            if failed.ends_after(error):
                 raise
             error = failed
     raise CommitUnknownError(
@@ -361,7 +360,7 @@ def _delete_backup(storage: Storage, clock: Clock) -> None:
             storage.delete(PROPERTIES_BACKUP)
             return
         except StorageError as error:
-            if error.retry is Retry.NEVER or tried == _TRIES_MAX - 1:
+            if error.is_final or tried == _TRIES_MAX - 1:
                 raise
             clock.sleep_ms(_PAUSE_MS << tried)
 

@@ -4,7 +4,8 @@ A storage error does not say whether the write landed. So it is read back:
 
     my bytes are there     -> it landed: success
     other bytes are there  -> somebody else has the name: conflict
-    nothing is there       -> it has not landed *yet*: the very same write is tried again
+    nothing is there       -> it has not landed *yet*: the very same write is tried again; or it
+                              has not landed at all, if the error says that it has ended
 
 The retry carries the same bytes under the same name, so a first write that lands late changes
 nothing. Whoever runs out of tries gets `CommitUnknownError` and must delete nothing.
@@ -51,11 +52,13 @@ def put_once(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
         except StorageError as failed:
             if failed.retry is Retry.NEVER and error is None:
                 raise
-            error = failed
+            error = _unsettled(error, failed)
         try:
             found = _read_back(storage, path)
         except StorageError as failed:
-            error = failed
+            error = error or failed
+            if error.is_final and failed.is_final:
+                break
             continue
         if found == data:
             return
@@ -63,6 +66,8 @@ def put_once(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
             raise ConflictError(
                 "Another writer took this name first; reload the timeline and try again", path=path
             ) from error
+        if error is not None and error.is_final:
+            raise error
     raise _unknown(path) from error
 
 
@@ -75,7 +80,7 @@ def put_if_missing(storage: Storage, clock: Clock, path: str, data: bytes) -> No
     """
     error: StorageError | None = None
     for tried in range(_TRIES_MAX):
-        if tried:
+        if error is not None and not error.is_final:
             clock.sleep_ms(_PAUSE_MS << (tried - 1))
         try:
             storage.put_if_absent(path, data)
@@ -83,9 +88,9 @@ def put_if_missing(storage: Storage, clock: Clock, path: str, data: bytes) -> No
         except AlreadyExistsError:
             return
         except StorageError as failed:
-            if failed.retry is Retry.NEVER and error is None:
+            if failed.ends_after(error):
                 raise
-            error = failed
+            error = _unsettled(error, failed)
     raise _unknown(path) from error
 
 
@@ -102,13 +107,18 @@ def put_surely(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
             storage.put(path, data)
             return
         except StorageError as failed:
-            if failed.retry is Retry.NEVER or tried + 1 == _TRIES_MAX:
+            if failed.is_final or tried + 1 == _TRIES_MAX:
                 raise
+
+
+def _unsettled(error: StorageError | None, failed: StorageError) -> StorageError:
+    """Return the failure to remember: one whose write may yet land, if there is one."""
+    return failed if error is None or error.is_final else error
 
 
 def _unknown(path: str) -> CommitUnknownError:
     return CommitUnknownError(
-        f"Storage failed {_TRIES_MAX} times and it is not known whether this write landed. Do not "
+        "Storage failed and it is not known whether this write landed. Do not "
         "clean up: load the timeline again once storage answers, it will tell",
         path=path,
     )

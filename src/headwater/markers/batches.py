@@ -20,6 +20,7 @@ import logging
 import re
 from collections.abc import Iterable, Sequence
 
+from headwater.config.limits import check_object_bytes
 from headwater.config.markers import MarkerType
 from headwater.errors import (
     CorruptTableError,
@@ -66,6 +67,7 @@ def parse_markers(data: bytes, path: str) -> list[Marker]:
     Raises:
         CorruptTableError: kind CORRUPT_MARKERS, if a line is cut off or is no marker.
     """
+    check_object_bytes(data, path)
     *lines, rest = data.split(b"\n")
     if rest or not lines:
         raise _damaged(path, "it does not end with a whole line")

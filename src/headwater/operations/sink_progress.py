@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from headwater.config.table import TableConfig
 from headwater.errors import NotFoundError
+from headwater.format.strict_json import load_json
 from headwater.kernel.layout import sink_path
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
@@ -84,9 +85,9 @@ def _batch_of(commit: CompletedCommit, sink: str) -> int | None:
     """Return the batch of a commit if it is the sink's; what others wrote there is theirs."""
     text = (commit.metadata.extra_metadata or {}).get(SINK_KEY)
     try:
-        entries = json.loads(text) if text else None
+        entries = load_json(text) if text else None
         return int(entries[sink]) if isinstance(entries, dict) and sink in entries else None
-    except ValueError:
+    except (ValueError, TypeError):
         return None
 
 

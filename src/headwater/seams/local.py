@@ -52,7 +52,6 @@ from headwater.errors import (
     HeadwaterError,
     InvalidInputError,
     NotFoundError,
-    Retry,
     StorageError,
 )
 from headwater.seams.folder_lock import hold_folder
@@ -60,6 +59,7 @@ from headwater.seams.parallel_map import parallel_map
 from headwater.seams.staged_file import HIDDEN_PREFIX, StagedFile, stage, stage_empty
 from headwater.seams.storage import ObjectInfo, StoredObject
 from headwater.seams.storage_arguments import check_folder, check_path, check_range
+from headwater.seams.system_errors import BROKEN, FULL, system_error
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -82,20 +82,7 @@ _FOLDER_ATTEMPTS_MAX = 100
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
-_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
-_LASTING = {
-    errno.ENOTDIR: "A file stands where a folder is needed; remove or rename it",
-    errno.EISDIR: "A folder stands where the object would be; remove or rename it",
-    errno.ENAMETOOLONG: "The file system cannot keep a name this long; choose a shorter one",
-}
-_FULL = {
-    errno.ENOSPC: "The disk is full; free some space and try again",
-    errno.EDQUOT: "The disk quota is used up; free some space and try again",
-    errno.EFBIG: "This process may not write files of that size; raise its limit and try again",
-    errno.EMFILE: "This process has too many open files; raise its limit and try again",
-    errno.ENFILE: "The system has too many open files; close some and try again",
-}
 
 
 class _Entries(NamedTuple):
@@ -312,8 +299,7 @@ class LocalStorage:
                     with stage(folder, data, fsync=self._fsync) as staged:
                         _remove_checksum(folder, name)
                         publish(staged, folder, name)
-                    if self._fsync:
-                        os.fsync(folder)
+                    self._sync_folder(folder, path)
                 finally:
                     os.close(folder)
             except FileNotFoundError:
@@ -333,8 +319,7 @@ class LocalStorage:
                 staged.sync()
             _remove_checksum(folder, os.path.basename(path))
             self._link_if_absent(staged, folder, path)
-            if self._fsync:
-                os.fsync(folder)
+            self._sync_folder(folder, path)
         except FileNotFoundError as error:
             raise StorageError(
                 f"Cannot write {self._locate(path)}: its folder was removed while the object was "
@@ -342,6 +327,20 @@ class LocalStorage:
             ) from error
         except OSError as error:
             raise self._error(error, path, "write") from error
+
+    def _sync_folder(self, folder: int, path: str) -> None:
+        """Make a new name durable. It is there whatever comes, so no error says otherwise."""
+        if not self._fsync:
+            return
+        try:
+            os.fsync(folder)
+        except OSError as error:
+            kind = ErrorKind.STORAGE_FULL if error.errno in FULL else ErrorKind.STORAGE_BROKEN
+            raise StorageError(
+                f"{self._locate(path)} was written, but a power cut may undo that: "
+                f"{error.strerror}. {FULL.get(error.errno or 0, BROKEN)}",
+                kind=kind,
+            ) from error
 
     def _link_if_absent(self, staged: StagedFile, folder: int, path: str) -> None:
         try:
@@ -427,18 +426,7 @@ class LocalStorage:
         return self._error(error, path, "read")
 
     def _error(self, error: OSError, path: str, verb: str) -> HeadwaterError:
-        what = f"Cannot {verb} {self._base}/{path}: {error.strerror}"
-        if error.errno in _DENIED:
-            return StorageError(
-                f"{what}. Give this process access to it, or use another location",
-                kind=ErrorKind.STORAGE_DENIED,
-                retry=Retry.NEVER,
-            )
-        if error.errno in _LASTING:
-            return StorageError(f"{what}. {_LASTING[error.errno]}", retry=Retry.NEVER)
-        if error.errno in _FULL:
-            return StorageError(f"{what}. {_FULL[error.errno]}", kind=ErrorKind.STORAGE_FULL)
-        return StorageError(f"{what}. Try again")
+        return system_error(f"Cannot {verb} {self._base}/{path}", error)
 
 
 def _list_standing_still(folder: int) -> _Entries | None:

@@ -30,6 +30,7 @@ from urllib.parse import unquote
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from headwater.config.limits import raise_limits
 from headwater.config.secrets import (
     has_url_secrets,
     shown,
@@ -79,6 +80,7 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
             f"wherever the table is named. Give it as an option {OPTION_PREFIX}* instead"
         )
     given = options or {}
+    raise_limits(given)  # Here, because every process that reads a table comes by, tasks too.
     match _parse_scheme(uri):
         case None:
             return _open_local(uri, storage_options(given))

@@ -46,7 +46,19 @@ def test_it_is_written_as_java_stores_it() -> None:
     comment = "Properties saved on a\nday é €"
     # Java writes the comment's wide characters in upper case; nobody reads comments.
     stored = STORED_BY_JAVA.replace(b"day \xe9 \\u20AC", b"day \xe9 \\u20ac")
-    assert encode_properties(PROPERTIES, comment=comment) == stored
+    written = encode_properties(PROPERTIES, comment=comment).splitlines(keepends=True)
+    checksums = [line for line in written if line.startswith(b"#headwater.crc32=")]
+    assert len(checksums) == 1
+    assert b"".join(line for line in written if line not in checksums) == stored
+
+
+def test_a_file_that_was_edited_by_hand_says_what_to_do() -> None:
+    written = encode_properties({"a": "b"}, comment="ours")
+    edited = written.replace(b"a=b", b"a=c")
+    with pytest.raises(CorruptTableError, match="delete the line that begins with #headwater"):
+        parse_properties(edited, path=PATH)
+    lines = [line for line in edited.splitlines(keepends=True) if b"crc32" not in line]
+    assert parse_properties(b"".join(lines), path=PATH) == {"a": "c"}
 
 
 @given(st.dictionaries(any_text, any_text, max_size=5), any_text)

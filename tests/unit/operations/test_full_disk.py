@@ -6,11 +6,14 @@ Every write of this process is refused by the system itself, as a file that grow
 from __future__ import annotations
 
 import resource
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from tests.support.tables import COW, MOR, NUMBERS, a_table, numbers
 
@@ -20,12 +23,14 @@ from headwater.engine.inline import InlineRows
 from headwater.errors import StorageError
 from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
+from headwater.operations.tasks.group_buffer import GroupBuffer
 from headwater.operations.write import run_write
 from headwater.seams.clock import SystemClock
 from headwater.table import Table
 
 R = TypeVar("R")
 UPSERT = WriteRequest(operation=Operation.UPSERT, columns=NUMBERS)
+NO_MEMORY = {"headwater.write.inline.bytes": "1"}
 WAITED_MS_MAX = 3_000
 """Pauses before another try are allowed; leases and heartbeats last a minute and more."""
 
@@ -105,3 +110,28 @@ def test_n_96_the_disk_fills_before_the_commit(
     assert values(table) == {"a": 1, "b": 1, "c": 3}
     table.services.clean()
     assert table.inspect.problems().num_rows == 0
+
+
+def test_the_disk_for_temporary_files_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = a_table(tmp_path, NUMBERS, ordering="ts", buckets=2, options=NO_MEMORY).create()
+    rows = numbers("ab", 1)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(StorageError, match="TMPDIR"):
+        table.upsert(rows.to_reader())
+    assert values(table) == {}
+    with GroupBuffer[tuple[str, int]](1) as buffer, pytest.raises(StorageError, match="TMPDIR"):
+        buffer.add(rows.to_batches()[0], np.zeros(2, np.int64), [("", 0)])
+
+
+def test_errors_of_where_rows_come_from_are_not_ours(tmp_path: Path) -> None:
+    table = a_table(tmp_path, NUMBERS, ordering="ts", buckets=2, options=NO_MEMORY).create()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield numbers("ab", 1).to_batches()[0]
+        raise FileNotFoundError(2, "their file")
+
+    rows = pa.RecordBatchReader.from_batches(numbers("a", 1).schema, batches())
+    with pytest.raises(FileNotFoundError, match="their file"):
+        table.upsert(rows)

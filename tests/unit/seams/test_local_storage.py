@@ -12,6 +12,7 @@ import os
 import pickle
 import resource
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -33,6 +34,8 @@ from headwater.errors import (
     Retry,
     StorageError,
 )
+from headwater.kernel.write_once import put_once
+from headwater.seams.clock import SystemClock
 from headwater.seams.local import LocalStorage
 from headwater.seams.staged_file import HIDDEN_PREFIX
 
@@ -534,6 +537,30 @@ class TestErrors:
                 storage.put_if_absent(path, b"1")
             assert caught.value.kind is ErrorKind.STORAGE_DENIED
             assert caught.value.retry is Retry.NEVER
+
+    @pytest.mark.parametrize("code", [errno.EROFS, errno.EIO, errno.ENOSPC])
+    def test_n_122_an_error_after_the_name_is_there_refuses_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    ) -> None:
+        fsync = os.fsync
+
+        def fail_for_folders(descriptor: int) -> None:
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                raise OSError(code, os.strerror(code))
+            fsync(descriptor)
+
+        storage = LocalStorage(tmp_path)
+        monkeypatch.setattr(os, "fsync", fail_for_folders)
+        with pytest.raises(StorageError, match="was written") as put:
+            storage.put_if_absent("a", b"a")
+        with pytest.raises(StorageError, match="was written") as written, storage.open_output("b"):
+            pass
+        for caught in (put, written):
+            assert caught.value.retry is Retry.SAME_CALL
+            assert caught.value.is_final
+        assert sorted(storage.list_names("")) == ["a", "b"]
+        put_once(storage, SystemClock(), "c", b"c")
+        assert storage.read("c") == b"c"
 
     def test_an_error_keeps_its_cause(self, storage: LocalStorage) -> None:
         with pytest.raises(NotFoundError) as caught:

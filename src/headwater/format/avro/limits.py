@@ -11,14 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from headwater.config.limits import DEPTH_MAX, FIXED_BYTES_MAX, VALUES_MAX
 from headwater.format.avro.binary import MalformedAvroError
-
-DEPTH_MAX = 128
-"""Levels of JSON. Far beyond any schema of people, and below where Python's stack gives up."""
-VALUES_MAX = 100_000
-"""Values of one record outside of arrays and maps: the columns of the widest tables, ten times."""
-FIXED_BYTES_MAX = 1024 * 1024
-"""Of a fixed type: every null of it takes as many bytes in memory."""
 
 _ONE_BYTE = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string", "enum"})
 
@@ -44,13 +38,14 @@ def check_avro_schema(schema: Any) -> None:
 class _Reader:
     def __init__(self) -> None:
         self._named: dict[str, _Extent | None] = {}  # None: its definition is being read.
+        self._depth_max, self._values_max = DEPTH_MAX.value, VALUES_MAX.value
 
     def extent(self, schema: Any, namespace: str, depth: int) -> _Extent:
-        if depth > DEPTH_MAX:
-            raise MalformedAvroError(f"its schema is nested deeper than DEPTH_MAX, {DEPTH_MAX}")
+        if depth > self._depth_max:
+            raise MalformedAvroError(f"its schema is nested deeper than {DEPTH_MAX}")
         found = self._extent(schema, namespace, depth)
-        if found.values > VALUES_MAX:
-            raise MalformedAvroError(f"its schema stands for more than VALUES_MAX, {VALUES_MAX}")
+        if found.values > self._values_max:
+            raise MalformedAvroError(f"its schema stands for more values than {VALUES_MAX}")
         return found
 
     def _extent(self, schema: Any, namespace: str, depth: int) -> _Extent:
@@ -73,10 +68,9 @@ class _Reader:
             case "fixed":
                 size = schema.get("size")
                 size = size if isinstance(size, int) else 0
-                if size > FIXED_BYTES_MAX:
+                if size > FIXED_BYTES_MAX.value:
                     raise MalformedAvroError(
-                        f"its schema has a fixed type of {size} bytes, more than FIXED_BYTES_MAX, "
-                        f"{FIXED_BYTES_MAX}"
+                        f"its schema has a fixed type of {size} bytes, more than {FIXED_BYTES_MAX}"
                     )
                 return self._define(schema, namespace, _Extent(1, max(0, size)))
             case "enum":

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headwater.config.limits import BLOCK_BYTES_MAX
 from headwater.errors import CorruptTableError, ErrorKind, UnsupportedError
 from headwater.format.hfile.crc32c import crc32c_of_chunks
 
@@ -108,6 +109,11 @@ def decode_block(view: memoryview, magic: Magic, codec: Codec, *, path: str, off
         and checksums == CHECKSUM_BYTES * -(-with_header // chunk)
     )
     size = HEADER.size + behind
+    if raw_size > BLOCK_BYTES_MAX.value:
+        raise corrupt(
+            path,
+            f"the block at offset {offset} unpacks to {raw_size} bytes, over {BLOCK_BYTES_MAX}",
+        )
     if not is_sound or size > len(view):
         raise corrupt(path, f"the block at offset {offset} has impossible sizes")
     if kind not in tuple(Checksum):

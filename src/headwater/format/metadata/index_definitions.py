@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, unique
 from typing import Any
 
+from headwater.config.limits import check_object_bytes
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.format.strict_json import load_json
 
@@ -68,6 +69,7 @@ def parse_index_definitions(
         CorruptTableError: it is no such file, or a definition lacks a version or has an unknown
             one.
     """
+    check_object_bytes(data, path)
     if not data.strip():
         return {}
     try:

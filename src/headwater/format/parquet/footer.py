@@ -17,6 +17,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headwater.config.limits import ROWS_MAX
 from headwater.errors import CorruptTableError, ErrorKind, StorageError
 
 
@@ -59,7 +60,11 @@ def parse_file_end(file_end: bytes | bytearray) -> pq.FileMetaData:
         pa.ArrowException: it is malformed.
         OSError: the same.
     """
-    return pq.read_metadata(pa.BufferReader(MAGIC + file_end))
+    footer = pq.read_metadata(pa.BufferReader(MAGIC + file_end))
+    rows = max((footer.row_group(at).num_rows for at in range(footer.num_row_groups)), default=0)
+    if rows > ROWS_MAX.value:
+        raise MalformedParquetError(f"a row group has {rows} rows, more than {ROWS_MAX}")
+    return footer
 
 
 def read_file_end(source: BinaryIO, *, verifies: bool = True) -> bytes:

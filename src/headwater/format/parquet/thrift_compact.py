@@ -11,6 +11,8 @@ from enum import IntEnum, unique
 from struct import Struct as Layout
 from typing import Any
 
+from headwater.config.limits import DEPTH_MAX
+
 
 class MalformedThriftError(ValueError):
     """The bytes are no struct of the compact protocol."""
@@ -35,8 +37,6 @@ class Kind(IntEnum):
 
 _KINDS = frozenset(Kind)
 _DOUBLE = Layout("<d")
-_NESTED_MAX = 64
-"""Deeper than any footer; bytes that pretend to be deeper are refused before the stack ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,7 @@ class _Parser:
         self._at = 0
 
     def struct(self, depth: int) -> ThriftStruct:
-        if depth > _NESTED_MAX:
-            raise MalformedThriftError("it is nested too deeply")
+        _check_depth(depth)
         fields: ThriftStruct = {}
         number = 0
         while True:
@@ -102,13 +101,14 @@ class _Parser:
             case Kind.BINARY:
                 return bytes(self._bytes(self._varint()))
             case Kind.LIST | Kind.SET:
-                return self._list(depth)
+                return self._list(depth + 1)
             case Kind.STRUCT:
                 return self.struct(depth + 1)
             case _:
                 raise MalformedThriftError(f"it has a field of kind {kind.name}")
 
     def _list(self, depth: int) -> tuple[Kind, list[Any]]:
+        _check_depth(depth)
         head = self._byte()
         kind, count = _kind(head & 0x0F), head >> 4
         if count == 15:
@@ -146,6 +146,11 @@ class _Parser:
         found = self._data[self._at : end]
         self._at = end
         return found
+
+
+def _check_depth(depth: int) -> None:
+    if depth > DEPTH_MAX.value:
+        raise MalformedThriftError(f"it is nested deeper than {DEPTH_MAX}")
 
 
 def _kind(code: int) -> Kind:

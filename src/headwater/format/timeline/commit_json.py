@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from headwater.config.limits import check_object_bytes
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.format.strict_json import load_json
 from headwater.format.timeline.schemas import (
@@ -45,6 +46,7 @@ def decode_commit_json(cls: type[CommitT], data: bytes, *, path: str) -> CommitT
     Raises:
         CorruptTableError: the bytes are no JSON object, or a value has the wrong type.
     """
+    check_object_bytes(data, path)
     try:
         record = _value_of(RECORD_SCHEMAS[cls], load_json(data), "the file")
     except (ValueError, RecursionError) as error:

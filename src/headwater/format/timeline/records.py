@@ -6,6 +6,7 @@ import struct
 from functools import cache, lru_cache
 from typing import NamedTuple, TypeVar
 
+from headwater.config.limits import check_object_bytes
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
 from headwater.format.avro.binary import MalformedAvroError
 from headwater.format.avro.container import (
@@ -50,8 +51,9 @@ def decode_record(cls: type[RecordT], data: bytes, *, path: str) -> RecordT:
     Raises:
         CorruptTableError: the bytes are cut short, are no Avro, hold another record, none or more,
             or are not those that we wrote.
-        UnsupportedError: the file is compressed.
+        UnsupportedError: the file is compressed, or too large (kind LIMIT_REACHED).
     """
+    check_object_bytes(data, path)
     try:
         record = _decode(cls, data, 0, len(data))
     except (IndexError, struct.error) as error:

@@ -177,8 +177,8 @@ def beating(components: Components, started: Started) -> Iterator[Heartbeat]:
     heartbeat = heartbeat_of(components, started.attempt, started.claimed_ms)
     try:
         yield heartbeat
-    except CommitUnknownError:
-        heartbeat.stop()
+    except CommitUnknownError as unknown:
+        heartbeat.stop(unknown)
         raise
     except (Exception, KeyboardInterrupt, SystemExit):
         heartbeat.release()

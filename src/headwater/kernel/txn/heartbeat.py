@@ -20,7 +20,7 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from headwater.errors import ErrorKind, FencedError, StorageError
+from headwater.errors import CommitUnknownError, ErrorKind, FencedError, StorageError
 from headwater.kernel.layout import heartbeat_path
 from headwater.kernel.txn.attempts import Attempt, encode_attempt, load_attempt
 from headwater.kernel.txn.store_age import age_by_store_ms
@@ -146,9 +146,14 @@ class Heartbeat:
         self._timer.cancel()
         self._timer = _shared_timer(self._storage, self._clock, self._attempt)
 
-    def stop(self) -> None:
-        """Stop beating and leave everything: an unknown outcome may still turn out well (M4)."""
+    def stop(self, unknown: CommitUnknownError | None = None) -> None:
+        """Stop beating and leave everything: an unknown outcome may still turn out well (M4).
+
+        Where nothing lands later the timeline tells how it did, so this process need not wait.
+        """
         self._timer.cancel()
+        if unknown is not None and unknown.is_over:
+            self._given_up.note(self._attempt.token)
 
     def _lapsed(self, now_ms: int | None = None) -> bool:
         now_ms = self._clock.monotonic_ms() if now_ms is None else now_ms

@@ -35,7 +35,7 @@ from typing import Generic, NamedTuple, Protocol, TypedDict, TypeVar, assert_nev
 import pyarrow as pa
 
 from headwater.config.table import TableConfig
-from headwater.errors import HeadwaterError, NotFoundError, StorageError
+from headwater.errors import CommitUnknownError, HeadwaterError, NotFoundError, StorageError
 from headwater.kernel.layout import CANCEL_COUNT, CANCELS, CLOCK, TableLayout
 from headwater.kernel.table_config import load_table_config, update_table_config_in_lock
 from headwater.kernel.timeline.active import Timeline, load_active
@@ -261,7 +261,11 @@ class LockTransaction:
         held = self._held.value or self._acquire()
         is_kept = held is self._held.value
         try:
-            decided = self._decide(step, held)
+            try:
+                decided = self._decide(step, held)
+            except (StorageError, CommitUnknownError) as error:
+                self._give_up_claim(step, error)
+                raise
             if beside is not None:
                 afterwards: list[Callable[[], object]] = [partial(beside, decided)]
                 if not is_kept:
@@ -271,6 +275,13 @@ class LockTransaction:
             if not is_kept:
                 _release(held)  # Which does nothing if it is released.
         return decided
+
+    def _give_up_claim(self, step: Step[R], error: StorageError | CommitUnknownError) -> None:
+        """Note that nobody beats for the attempt that a step claimed, if nothing lands later."""
+        claim = getattr(step, "claim", None)
+        is_over = error.is_final if isinstance(error, StorageError) else error.is_over
+        if claim is not None and is_over:
+            self._components.ids.given_up.note(claim.token)
 
     def _decide(self, step: Step[R], held: HeldLock) -> Decided[R]:
         clock = self._components.clock

@@ -230,8 +230,8 @@ class _Stage:
         self._heartbeat.check()
         try:
             decided = self._txn.run(step, beside)
-        except CommitUnknownError:
-            self._heartbeat.stop()
+        except CommitUnknownError as unknown:
+            self._heartbeat.stop(unknown)
             raise
         self._lock_held_ms += decided.lock_held_ms
         return decided

@@ -17,6 +17,8 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from headwater.seams.system_errors import naming_scratch
+
 K = TypeVar("K", bound=tuple[str, int])
 
 
@@ -70,11 +72,16 @@ class GroupBuffer(Generic[K]):
 
     def _move_to_disk(self) -> None:
         if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="headwater-write-")
+            with naming_scratch():
+                self._folder = tempfile.mkdtemp(prefix="headwater-write-")
         for group, batches in self._held.items():
             path = os.path.join(self._folder, str(self._moved_count))
             self._moved_count += 1
-            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, batches[0].schema) as writer:
+            with (
+                naming_scratch(self._folder),
+                pa.OSFile(path, "wb") as sink,
+                pa.ipc.new_file(sink, batches[0].schema) as writer,
+            ):
                 for batch in batches:
                     writer.write_batch(batch)
             self._moved.setdefault(group, []).append(path)
@@ -83,7 +90,7 @@ class GroupBuffer(Generic[K]):
 
     def _read_back(self, group: K) -> Iterator[pa.RecordBatch]:
         for path in self._moved.get(group, ()):
-            with pa.OSFile(path, "rb") as source:
+            with naming_scratch(self._folder), pa.OSFile(path, "rb") as source:
                 reader = pa.ipc.open_file(source)
                 for number in range(reader.num_record_batches):
                     yield reader.get_batch(number)

@@ -127,3 +127,45 @@ def test_an_object_that_storage_refuses_for_good_is_not_tried_again() -> None:
         put_if_missing(storage, ManualClock(), "a", b"mine")
     assert caught.value.kind is ErrorKind.STORAGE_DENIED
     assert storage.put_count == 1
+
+
+def full(storage: FaultyStorage, path: str, data: bytes) -> None:
+    raise StorageError("the disk is full", kind=ErrorKind.STORAGE_FULL)
+
+
+def broken_but_landed(storage: FaultyStorage, path: str, data: bytes) -> None:
+    landed(storage, path, data)
+    raise StorageError("written, but not synced", kind=ErrorKind.STORAGE_BROKEN)
+
+
+class UnreadableStorage(FaultyStorage):
+    def read(self, path: str) -> bytes:
+        raise StorageError("input/output error", kind=ErrorKind.STORAGE_BROKEN)
+
+
+@pytest.mark.parametrize("write", [put_once, put_if_missing])
+def test_n_121_a_write_that_ended_without_landing_is_not_unknown(
+    write: Callable[..., None],
+) -> None:
+    storage, clock = FaultyStorage(full, full, full, full, full), ManualClock()
+    with pytest.raises(StorageError) as caught:
+        write(storage, clock, "a", b"mine")
+    assert caught.value.kind is ErrorKind.STORAGE_FULL
+    assert clock.monotonic_ms() == 0
+
+
+@pytest.mark.parametrize("write", [put_once, put_if_missing])
+def test_n_121_a_write_that_ended_after_it_landed_is_a_success(write: Callable[..., None]) -> None:
+    storage, clock = FaultyStorage(broken_but_landed), ManualClock()
+    write(storage, clock, "a", b"mine")
+    assert (storage.read("a"), clock.monotonic_ms()) == (b"mine", 0)
+
+
+@pytest.mark.parametrize(("faults", "is_over"), [((full,), True), ((dropped, full), False)])
+def test_n_121_an_unknown_outcome_says_whether_anything_may_land_yet(
+    faults: tuple[Callable[[FaultyStorage, str, bytes], None], ...], is_over: bool
+) -> None:
+    storage = UnreadableStorage(*faults, full, full, full, full)
+    with pytest.raises(CommitUnknownError) as caught:
+        put_once(storage, ManualClock(), "a", b"mine")
+    assert caught.value.is_over == is_over

@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from headwater.config.limits import check_object_bytes
 from headwater.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -102,6 +103,7 @@ def parse_manifest(data: bytes, path: str) -> tuple[HistoryFile, ...]:
     Raises:
         CorruptTableError: it is no manifest.
     """
+    check_object_bytes(data, path)
     try:
         entries = load_json(data)["files"]
         named = [(str(entry["fileName"]), int(entry["fileLen"])) for entry in entries]

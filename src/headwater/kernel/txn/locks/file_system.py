@@ -203,6 +203,8 @@ class FileSystemLockProvider:
         path = self.path_of(key)
         lock = parse_lock_file(data, path)
         if lock is not None:
+            if lock.acquisition in self.ids.given_up:
+                return True
             seen_ms = self.unchanged.seen_ms(path, data)
             if seen_ms >= HOLDER_ENDED_MS and self.ids.is_gone(lock.process):
                 return True
@@ -530,6 +532,10 @@ class _FileHome:
                 if self.is_mine():
                     self._storage.delete(self._path)
                 return
-            except StorageError:
-                if attempt == WRITE_ATTEMPT_COUNT_MAX:
-                    raise
+            except StorageError as error:
+                if attempt < WRITE_ATTEMPT_COUNT_MAX:
+                    continue
+                # A delete that may yet land would remove what this process has then.
+                if error.is_final:
+                    self._provider.ids.given_up.note(self.acquisition)
+                raise

@@ -14,19 +14,13 @@ its three fields and add our own, which make a lock recognisable and its lease v
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from headwater.config.limits import check_object_bytes
 from headwater.errors import CorruptTableError
-from headwater.format.own_json import (
-    check_version,
-    decode_own,
-    encode_own,
-    own_fields,
-    unknown_fields,
-)
+from headwater.format.own_json import decode_own, encode_own, unknown_fields
 from headwater.format.strict_json import load_json
 from headwater.seams.ids import Owner
 
@@ -68,19 +62,18 @@ class LockFile:
             "processSpace": self.process_space,
             "processStarted": self.process_started,
         }
-        return json.dumps(own_fields(content)).encode()
+        return encode_own(content)
 
 
 def parse_lock_file(data: bytes, path: str) -> LockFile | None:
-    """Return the content of a lock file, or None if another engine wrote it.
+    """Return the content of a lock file, or None if another engine wrote it or it is damaged.
 
     Raises:
         UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
     """
     content = _parse_object(data)
-    if "acquisition" in content:
-        check_version(content, path=path)
     try:
+        content = decode_own(data, path=path) if "acquisition" in content else {}
         return LockFile(
             owner=str(content["owner"]),
             acquisition=str(content["acquisition"]),
@@ -136,6 +129,7 @@ def parse_epoch(data: bytes, path: str) -> Epoch:
 
 
 def _parse_object(data: bytes) -> dict[str, Any]:
+    check_object_bytes(data)
     try:
         content = load_json(data)
     except ValueError:

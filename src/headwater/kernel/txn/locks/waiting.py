@@ -10,7 +10,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
-from headwater.errors import ConflictError, ErrorKind, Retry, StorageError
+from headwater.errors import ConflictError, ErrorKind, StorageError
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
 from headwater.seams.lock import HeldLock, LockInfo
@@ -71,7 +71,7 @@ def wait_for_lock(
             except StorageError as error:
                 failure = error
             left_ms = patience.left_ms(clock.monotonic_ms(), attempt)
-            if left_ms <= 0 or (failure is not None and _is_in_vain(failure)):
+            if left_ms <= 0 or (failure is not None and failure.is_final):
                 break
             pause_ms = backoff_ms // 2 + ids.jitter(backoff_ms // 2 + 1)
             clock.sleep_ms(min(pause_ms, patience.undisturbed_ms(clock.monotonic_ms())))
@@ -84,11 +84,6 @@ def wait_for_lock(
     if failure is not None:
         raise failure
     raise timeout_error(attempt.holder(), key=key, home=home, remedy=remedy, timeout_ms=timeout_ms)
-
-
-def _is_in_vain(failure: StorageError) -> bool:
-    """Whether nobody but people can help: a full disk is not emptied by waiting."""
-    return failure.retry is Retry.NEVER or failure.kind is ErrorKind.STORAGE_FULL
 
 
 class _Patience:
