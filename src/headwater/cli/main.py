@@ -33,6 +33,7 @@ app = typer.Typer(
     help="Tables of Apache Hudi's format: write, read, keep in order, look into and check them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # Plain help, which starts in half the time.
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(table.app, name="table")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from headwater.cli.arguments import (
     OutputFormat,
@@ -19,9 +15,10 @@ from headwater.cli.arguments import (
 )
 from headwater.cli.exit_codes import PROBLEMS_FOUND
 from headwater.cli.output import Format, Output, output_of
+from headwater.cli.progress import shown_indexing
 
 if TYPE_CHECKING:
-    from headwater.metadata.indexing import IndexedPlan, IndexProgress, Report
+    from headwater.metadata.indexing import IndexedPlan
 
 PlanInstant = Annotated[str, typer.Argument(metavar="INSTANT", help="The plan's instant.")]
 IndexName = Annotated[
@@ -67,7 +64,7 @@ def create(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Plan indexes and build them; writers go on meanwhile."""
-    with open_given_table(path, options) as table, shown_progress() as report:
+    with open_given_table(path, options) as table, shown_indexing() as report:
         done = table.indexes.create(names, columns=split_columns(columns), progress=report)
     _show_plans(output_of(output), [] if done is None else [done], "The table has them already.")
 
@@ -96,55 +93,35 @@ def run(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Build what was planned, or take up a build that died."""
-    with open_given_table(path, options) as table, shown_progress() as report:
+    with open_given_table(path, options) as table, shown_indexing() as report:
         done = table.indexes.run(instant, progress=report)
     _show_plans(output_of(output), done, "No index waits to be built.")
 
 
 @app.command()
-def cancel(path: TablePath, instant: PlanInstant, options: TableOptions = None) -> None:
+def cancel(
+    path: TablePath,
+    instant: PlanInstant,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
     """Give up a plan; what it has built so far goes."""
     with open_given_table(path, options) as table:
         table.indexes.cancel(instant)
+    output_of(output).show_fields({"cancelled": instant})
 
 
 @app.command()
-def drop(path: TablePath, name: IndexName, options: TableOptions = None) -> None:
+def drop(
+    path: TablePath,
+    name: IndexName,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
     """Take an index away."""
     with open_given_table(path, options) as table:
         table.indexes.drop(name)
-
-
-@contextmanager
-def shown_progress() -> Iterator[Report]:
-    """Show how far builds are while the block runs, one line per index, on a terminal only."""
-    lines: dict[str, TaskID] = {}
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} files, {task.fields[rows]:,} rows"),
-        TextColumn("{task.fields[stage]}"),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as shown:
-
-        def report(progress: IndexProgress) -> None:
-            name = progress.partition or "all"
-            if name not in lines:
-                lines[name] = shown.add_task(name, total=0, rows=0, stage="")
-            fields: dict[str, Any] = {"stage": _stage(progress)}
-            if progress.files_total:
-                fields |= {"total": progress.files_total, "completed": progress.files}
-            if progress.rows:
-                fields["rows"] = progress.rows
-            shown.update(lines[name], **fields)
-
-        yield report
-
-
-def _stage(progress: IndexProgress) -> str:
-    return f"{progress.stage}, {progress.lag} behind" if progress.lag else str(progress.stage)
+    output_of(output).show_fields({"dropped": name})
 
 
 def _show_plans(output: Output, plans: list[IndexedPlan], nothing: str) -> None:

@@ -160,7 +160,7 @@ def savepoint(
     with open_given_table(path, options) as table:
         if delete is not None:
             table.services.delete_savepoint(delete)
-            say(f"{delete} is not protected any more")
+            output_of(output).show_fields({"deleted": delete})
             return
         done: Any = (
             table.services.savepoints()

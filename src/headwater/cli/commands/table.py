@@ -208,7 +208,12 @@ def write(
 
 
 @app.command()
-def drop(path: TablePath, options: TableOptions = None, yes: Confirmed = False) -> None:
+def drop(
+    path: TablePath,
+    options: TableOptions = None,
+    yes: Confirmed = False,
+    output: OutputFormat = Format.TEXT,
+) -> None:
     """Delete a table and all of its files, for good."""
     from headwater.opening import delete_table
 
@@ -216,4 +221,4 @@ def drop(path: TablePath, options: TableOptions = None, yes: Confirmed = False) 
         confirm(f"Delete {table.uri} with all of its files, for good?", is_confirmed=yes)
         with shown_while("deleting"):
             count = delete_table(table.storage)
-    say(f"{count:,} files deleted")
+    output_of(output).show_fields({"uri": table.uri, "deleted_files": count})
