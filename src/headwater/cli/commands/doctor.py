@@ -37,7 +37,7 @@ class Finding:
 
 def doctor(
     path: Annotated[
-        str | None, typer.Argument(metavar="[PATH]", help="A folder to keep tables in, or a table.")
+        str | None, typer.Argument(metavar="PATH", help="A folder to keep tables in, or a table.")
     ] = None,
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,

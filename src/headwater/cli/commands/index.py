@@ -63,7 +63,7 @@ def create(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Plan indexes and build them; writers go on meanwhile."""
+    """Plan indexes and build them while writers go on."""
     with open_given_table(path, options) as table, shown_indexing() as report:
         done = table.indexes.create(names, columns=split_columns(columns), progress=report)
     _show_plans(output_of(output), [] if done is None else [done], "The table has them already.")
@@ -77,7 +77,7 @@ def schedule(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Plan indexes, for `headwater index run` to build; writers tell them from now on."""
+    """Plan indexes for `headwater index run` to build; writers keep them up to date."""
     with open_given_table(path, options) as table:
         instant = table.indexes.schedule(names, columns=split_columns(columns))
     output_of(output).show_fields({"instant": instant})
@@ -92,7 +92,7 @@ def run(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Build what was planned, or take up a build that died."""
+    """Build what was planned, or resume a build that died."""
     with open_given_table(path, options) as table, shown_indexing() as report:
         done = table.indexes.run(instant, progress=report)
     _show_plans(output_of(output), done, "No index waits to be built.")
@@ -105,7 +105,7 @@ def cancel(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Give up a plan; what it has built so far goes."""
+    """Give up a plan and delete what it has built so far."""
     with open_given_table(path, options) as table:
         table.indexes.cancel(instant)
     output_of(output).show_fields({"cancelled": instant})
@@ -118,7 +118,7 @@ def drop(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Take an index away."""
+    """Drop an index."""
     with open_given_table(path, options) as table:
         table.indexes.drop(name)
     output_of(output).show_fields({"dropped": name})

@@ -18,7 +18,7 @@ def sql(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Run one SQL statement on tables named by their paths; starts Spark for it."""
+    """Run one SQL statement on local Spark; tables are named by their paths."""
     given = parse_options(options)
     from pyspark.sql import SparkSession
 

@@ -26,12 +26,12 @@ def top(
     path: TablePath,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
     looks: Annotated[
-        int | None, typer.Option(min=1, help="Leave after so many looks; never unless given.")
+        int | None, typer.Option(min=1, help="Stop after this many looks; never unless given.")
     ] = None,
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Watch a table: new instants, work, plans and the lock. Ctrl-C leaves."""
+    """Watch a table: new instants, work, plans and the lock. Ctrl-C quits."""
     if output is Format.CSV:
         raise InvalidInputError("top shows several tables; choose --output text or json")
     with open_given_table(path, options) as table, suppress(KeyboardInterrupt):
