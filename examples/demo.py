@@ -89,8 +89,10 @@ class Demo:
         site.done("indexer", "index", names=INDEXES)
         screen.event("indexer", f"built {' and '.join(INDEXES)}")
         if hudi is not None:
-            site.acknowledged.append(hudi.write(self.screen))
+            hudi.begin_write(site)
         site.until_acknowledged(dict.fromkeys(self.writers, batch_count))
+        if hudi is not None:
+            site.until("hudi", "done", "write")
         for name in self.writers:
             site.tell(name, "enough")
         for name in self.writers:
