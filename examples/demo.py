@@ -16,14 +16,15 @@ import argparse
 import importlib.util
 import logging
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from demo_hudi import HudiWriter
+from demo_hudi import HudiWriter, opened_hudi
 from demo_job import NON_BLOCKING
 from demo_rows import SCHEMA, expected
-from demo_screen import Screen
+from demo_screen import Lane, Screen
 from demo_site import Differs, Failed, Site
 
 import headwater as hw
@@ -88,8 +89,10 @@ class Demo:
         site.done("indexer", "index", names=INDEXES)
         screen.event("indexer", f"built {' and '.join(INDEXES)}")
         if hudi is not None:
-            site.acknowledged.append(hudi.write(self.screen))
+            hudi.begin_write(site)
         site.until_acknowledged(dict.fromkeys(self.writers, batch_count))
+        if hudi is not None:
+            site.until("hudi", "done", "write")
         for name in self.writers:
             site.tell(name, "enough")
         for name in self.writers:
@@ -316,10 +319,13 @@ def run(output: Path, given: argparse.Namespace) -> None:
         f"A merge-on-read table with {key_count:,} keys in {near(path)}. Its writers: "
         f"{', '.join(writers)}. Beside them: services, indexer."
     )
-    hudi = HudiWriter(path, key_count) if given.hudi else None
-    with Site(screen, path, output, key_count) as site, screen:
+    wanted = opened_hudi(screen, path, key_count) if given.hudi else nullcontext()
+    with wanted as hudi, Site(screen, path, output, key_count) as site, screen:
         demo = Demo(screen, site, table, writers)
         demo.start_processes()
+        if hudi is not None:
+            screen.lanes["hudi"] = Lane()
+            screen.event("hudi", f"is ready, process {hudi.pid}")
         demo.many_writers(given.batches, given.pause, hudi)
         demo.killed_writer()
         demo.cancelled_clustering()
@@ -328,8 +334,6 @@ def run(output: Path, given: argparse.Namespace) -> None:
         demo.last_checks(hudi)
         pictures = [output / "timeline.svg", output / "timeline.png"]
         table.inspect.draw_timeline(*pictures)
-    if hudi is not None:
-        hudi.stop()
     screen.say()
     screen.say(f"Everything was as expected, after {screen.passed_s:.0f} s.", "bold green")
     screen.say(f"  the timeline, where all of it can be seen: {near(pictures[0])} and .png")
@@ -373,7 +377,11 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="with few and small batches")
     parser.add_argument("--keys", type=int, help="how many records there are")
     parser.add_argument("--no-spark", action="store_true", help="without a writer that needs Java")
-    parser.add_argument("--hudi", action="store_true", help="with Apache Hudi as one more process")
+    parser.add_argument(
+        "--hudi",
+        action="store_true",
+        help="with Apache Hudi as one more process, where it was fetched (make hudi)",
+    )
     parser.add_argument("--output", type=Path, default=ROOT / "demo-output", help="a folder")
     defaults = {"keys": KEYS, "batches": BATCHES, "pause": PAUSE_S}
     short = {"keys": SHORT_KEYS, "batches": SHORT_BATCHES, "pause": SHORT_PAUSE_S}

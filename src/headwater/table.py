@@ -12,55 +12,44 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.config.files import FileConfig
 from headwater.config.registry import CheckedOptions, check_options
 from headwater.config.spark import SparkConfig
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
-from headwater.engine.arrow_input import AnyArrow, arrow_table_of, opened_arrow_rows
-from headwater.engine.engine import Engine, Rows
-from headwater.engine.inline import AtOnce, InlineEngine
+from headwater.engine.inline import InlineEngine
 from headwater.errors import InvalidInputError
 from headwater.inspect import Inspect
-from headwater.inspect.history import list_history
-from headwater.kernel.new_table import NewTable
-from headwater.metadata.indexes import Indexes
-from headwater.metadata.view import view_of
-from headwater.model.commit import Commit
+from headwater.model.operation import Operation
 from headwater.opening import Place, create_context, open_context
-from headwater.operations.key_check import check_held_keys
-from headwater.operations.plan import Operation
-from headwater.operations.request import WriteRequest
-from headwater.operations.retry import write_with_retries
-from headwater.queries.cdc import plan_change_feed
-from headwater.queries.change_images import read_changes
-from headwater.queries.incremental import (
-    parse_window,
-    plan_incremental,
-)
-from headwater.queries.slice_query import read_slices
-from headwater.queries.snapshot import ReadRequest, plan_snapshot
-from headwater.scan import Scan
-from headwater.seams.clock import Clock
-from headwater.seams.ids import Ids
-from headwater.seams.storage import Storage
-from headwater.services import Services
-from headwater.services.upgrade import Upgrade, run_upgrade
-from headwater.slice.reader import Batches
 from headwater.table_text import describe, describe_html
 
 if TYPE_CHECKING:
+    import pyarrow.compute as pc
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from headwater.engine.arrow_input import AnyArrow
+    from headwater.engine.engine import Engine, Rows
+    from headwater.engine.inline import AtOnce
+    from headwater.kernel.new_table import NewTable
+    from headwater.metadata.indexes import Indexes
+    from headwater.model.commit import Commit
+    from headwater.scan import Scan
+    from headwater.seams.clock import Clock
+    from headwater.seams.ids import Ids
+    from headwater.seams.storage import Storage
+    from headwater.services import Services
+    from headwater.services.upgrade import Upgrade
+    from headwater.slice.reader import Batches
     from headwater.statements.merge_builder import MergeBuilder
 
     AnyRows = DataFrame | AnyArrow
 
-# What knows Spark is imported by the methods that need it: work on Arrow starts without, and goes
-# on where no Java is. So are statements, for which the parser of SQL is loaded.
+# Each room is imported by the methods that lead into it. Whoever looks at a table does not wait for
+# what writes it, reading waits for no service, and work on Arrow starts without Spark, also where
+# no Java is.
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,6 +102,8 @@ class Table:
         Raises:
             NotFoundError: kind SCHEMA_NOT_FOUND; nothing was written, and the table does not say.
         """
+        from headwater.metadata.view import view_of
+
         return view_of(self.context).schema()
 
     def history(self, limit: int | None = None) -> pa.Table:
@@ -121,6 +112,8 @@ class Table:
         Args:
             limit: how many commits to look at; all unless given.
         """
+        from headwater.inspect.history import list_history
+
         return list_history(self.context, limit)
 
     def __repr__(self) -> str:
@@ -147,11 +140,15 @@ class Table:
 
         They are built while others read and write.
         """
+        from headwater.metadata.indexes import Indexes
+
         return Indexes(self.context)
 
     @cached_property
     def services(self) -> Services:
         """What keeps the table in order: one method per table service."""
+        from headwater.services import Services
+
         return Services(self.context)
 
     @cached_property
@@ -235,6 +232,7 @@ class Table:
         Raises:
             InvalidInputError: rows of another type, a column that comes twice or cannot be stored.
         """
+        from headwater.engine.arrow_input import arrow_table_of
         from headwater.statements.merge import MergeRequest
         from headwater.statements.merge_builder import MergeBuilder
 
@@ -284,6 +282,7 @@ class Table:
 
         Raises: see `queries.snapshot.plan_snapshot` and `spark.read.read_snapshot`.
         """
+        from headwater.queries.snapshot import ReadRequest, plan_snapshot
         from headwater.spark.read import read_snapshot
         from headwater.spark.session import session_of, time_zone_of
 
@@ -322,6 +321,9 @@ class Table:
                 the table's indexes too.
             time_zone: that of times in the condition which do not say theirs.
         """
+        from headwater.queries.snapshot import ReadRequest
+        from headwater.scan import Scan
+
         request = ReadRequest(
             columns=None if columns is None else tuple(columns),
             as_of=as_of,
@@ -369,6 +371,8 @@ class Table:
 
         Raises: see `queries.incremental.plan_incremental` and `queries.cdc.plan_change_feed`.
         """
+        from headwater.queries.cdc import plan_change_feed
+        from headwater.queries.incremental import parse_window, plan_incremental
         from headwater.spark.changes import read_change_feed, read_incremental
         from headwater.spark.session import session_of
 
@@ -387,6 +391,11 @@ class Table:
 
         Raises: see `queries.incremental.plan_incremental` and `queries.cdc.plan_change_feed`.
         """
+        from headwater.queries.cdc import plan_change_feed
+        from headwater.queries.change_images import read_changes
+        from headwater.queries.incremental import parse_window, plan_incremental
+        from headwater.queries.slice_query import read_slices
+
         window = parse_window(after, until, is_utc=self.config.is_utc)
         if cdc:
             feed = plan_change_feed(self.context, window)
@@ -410,6 +419,10 @@ class Table:
         partitions: tuple[str, ...] = (),
         extra_metadata: Mapping[str, str] | None = None,
     ) -> Commit:
+        from headwater.operations.key_check import check_held_keys
+        from headwater.operations.request import WriteRequest
+        from headwater.operations.retry import write_with_retries
+
         with self._opened(rows) as given:
             if given is not None:
                 check_held_keys(self.config, given.held())
@@ -439,6 +452,8 @@ class Table:
 
             yield rows_of(cast("DataFrame", rows), files, self._spark_config)
         else:
+            from headwater.engine.arrow_input import opened_arrow_rows
+
             with opened_arrow_rows(rows, files.inline_bytes) as given:
                 yield given
 
@@ -487,6 +502,8 @@ def create_table(
         CommitUnknownError: storage did not say whether the table was created.
         StorageError: the location cannot be written to.
     """
+    from headwater.kernel.new_table import NewTable
+
     checked = check_options(options)
     new = NewTable(
         location=os.fspath(path),
@@ -537,6 +554,8 @@ def upgrade_table(
 
     Raises: see `services.upgrade.run_upgrade` and `open_table`.
     """
+    from headwater.services.upgrade import run_upgrade
+
     with Table.load(_place(path, check_options(options))) as table:
         return run_upgrade(table.context, is_dry_run=dry_run)
 

@@ -151,3 +151,18 @@ def test_a_folder_that_is_no_table_is_not_deleted(demo: ModuleType, tmp_path: Pa
     with pytest.raises(SystemExit, match="choose another --output"):
         demo.table_folder(tmp_path)
     assert mine.read_text() == "not a table"
+
+
+def test_where_hudi_is_not_to_be_had_the_demo_says_so_and_goes_on(
+    demo: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("HUDI_SPARK_BUNDLE", raising=False)
+    with demo.opened_hudi(demo.Screen(), tmp_path / "trips", 12) as hudi:
+        assert hudi is None
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("The demo goes on without Apache Hudi.")
+    assert "make hudi" in line

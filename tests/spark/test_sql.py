@@ -225,7 +225,10 @@ def test_the_command_line_runs_statements(
     query = f"SELECT count(*) AS n FROM headwater.`{path}`"
     assert main(["sql", query, "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == [{"n": 2}]
+    assert main(["sql", query]) == 0
+    assert capsys.readouterr().out.split()[::2] == ["n", "2"]
     assert main(["sql", "SELECT * FROM ("]) == 2
+    assert capsys.readouterr().err.startswith("error (invalid_input)")
 
 
 def test_names_of_the_query_and_of_the_session_come_first(spark: SparkSession, trips: str) -> None:

@@ -10,7 +10,7 @@ import headwater
 ROOT = Path(headwater.__file__).parent
 ENTRIES = {
     "headwater",
-    "headwater.cli.main",  # The command.
+    "headwater.cli.start",  # The command.
     "headwater.config.reference",  # `python -m`, for the reference pages.
     "headwater.spark.data_source",  # Spark finds it by its name.
     "headwater.format.timeline.commit_json",  # Of version 6, whose tables are not read yet.

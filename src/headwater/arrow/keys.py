@@ -25,11 +25,11 @@ import pyarrow.compute as pc
 
 from headwater.arrow.buckets import EMPTY_PLACEHOLDER, NULL_PLACEHOLDER
 from headwater.arrow.key_text import column_text, is_text
-from headwater.arrow.meta_columns import OWN_PREFIX
 from headwater.arrow.partition_paths import PartitionField, PartitionPathRule
 from headwater.arrow.time_partition import TimePartition
 from headwater.config.table import TableConfig
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError, check
+from headwater.model.column_names import OWN_PREFIX
 
 Rows: TypeAlias = Any
 """A `pa.RecordBatch` or a `pa.Table`."""

@@ -25,9 +25,6 @@ FILE_NAME = "_hoodie_file_name"
 OPERATION = "_hoodie_operation"
 """A sixth column, which tables with `hoodie.allow.operation.metadata.field` have."""
 
-OWN_PREFIX = "__headwater_"
-"""What columns begin with that rows have on their way to a file, and no table may have."""
-
 META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 META_FIELDS = tuple(pa.field(name, pa.string()) for name in META_COLUMNS)
 

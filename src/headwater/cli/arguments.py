@@ -26,7 +26,7 @@ OutputFormat = Annotated[
     Format, typer.Option("--output", help="Tables for people; JSON or CSV for programs.")
 ]
 Columns = Annotated[str | None, typer.Option("--columns", metavar="A,B", help="Which columns.")]
-Confirmed = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Confirmed = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def open_given_table(path: str, options: list[str] | None) -> Table:

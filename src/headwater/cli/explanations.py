@@ -43,14 +43,14 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
     ),
     ErrorKind.ALREADY_RUNNING: Explanation(
         "Another live process executes the same plan or rollback.",
-        "Leave it to that one; `headwater heartbeat list` shows who it is. If it dies, the next "
-        "call takes over.",
+        "Leave it to that process; `headwater heartbeat list` shows which it is. If it dies, the "
+        "next call takes over.",
     ),
     ErrorKind.LOCK_TIMEOUT: Explanation(
         "The table lock was not free within `hoodie.write.lock.wait_time_ms`, and its holder did "
         "not change.",
-        "`headwater lock show` names the holder. One that lives is waited for; the lock of a dead "
-        "one runs out, or goes by `headwater lock break`.",
+        "`headwater lock show` names the holder. Wait for a live one; the lock of a dead one "
+        "expires, or `headwater lock break` removes it.",
     ),
     ErrorKind.LIVE_WRITER: Explanation(
         "A second writer came to a table without concurrency control.",
@@ -74,7 +74,7 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "Nothing: the commit is prepared again. If it reaches you, call again.",
     ),
     ErrorKind.INDEX_UNCOVERED: Explanation(
-        "Commits completed during an index build that did not write to the index.",
+        "Commits that did not write to the index completed while it was being built.",
         "Run the build again (`headwater index run`); it catches up with them.",
     ),
     ErrorKind.INDEX_TIMEOUT: Explanation(
@@ -96,7 +96,7 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "Run the job again; if machines stall for that long, use a longer lease.",
     ),
     ErrorKind.HEARTBEAT_LAPSED: Explanation(
-        "This process did not show for so long that others may take it for dead.",
+        "This process showed no sign of life for so long that others may take it for dead.",
         "Run the job again; raise `hoodie.client.heartbeat.interval_in_ms` if machines stall.",
     ),
     ErrorKind.ATTEMPT_SUPERSEDED: Explanation(
@@ -115,7 +115,7 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "Check the path and the credentials; create a table with `headwater table create`.",
     ),
     ErrorKind.INSTANT_NOT_FOUND: Explanation(
-        "The instant is not on the active timeline: a typing error, or archived, or rolled back.",
+        "The instant is not on the active timeline: mistyped, archived or rolled back.",
         "`headwater timeline show` and `headwater table history` list what there is.",
     ),
     ErrorKind.BEFORE_FIRST_INSTANT: Explanation(
@@ -128,7 +128,7 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "`hoodie.clean.commits.retained` or create savepoints.",
     ),
     ErrorKind.SCHEMA_NOT_FOUND: Explanation(
-        "The table does not say its columns, and nothing was written to it.",
+        "The table does not say what its columns are, and nothing was written to it yet.",
         "Write to it, or create it with a schema.",
     ),
     ErrorKind.INDEX_NOT_FOUND: Explanation(
@@ -148,8 +148,8 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "An argument, a row or a schema does not fit.", "The message says which, and what would."
     ),
     ErrorKind.KEYS_EXIST: Explanation(
-        "An insert brought keys that the table has, and `hoodie.datasource.insert.dup.policy` says "
-        "that it fails then.",
+        "An insert brought keys that the table already has, and "
+        "`hoodie.datasource.insert.dup.policy` says to fail then.",
         "Upsert the rows, or set the policy to `drop`.",
     ),
     ErrorKind.INVALID_OPTION: Explanation(
@@ -157,7 +157,7 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "Correct them; the reference of options has every key.",
     ),
     ErrorKind.INVALID_INSTANT_TIME: Explanation(
-        "The text is no instant time.",
+        "The text is not an instant time.",
         "Instant times are 17 digits, as `headwater timeline show` prints them.",
     ),
     ErrorKind.INVALID_STATE: Explanation(
@@ -169,10 +169,10 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "Let it finish: `headwater service cluster --instant`.",
     ),
     ErrorKind.NOT_CANCELLED: Explanation(
-        "A plan was to be aborted that nobody cancelled.", "`headwater plan cancel` first."
+        "A plan that nobody cancelled was to be aborted.", "`headwater plan cancel` first."
     ),
     ErrorKind.INVALID_INDEX: Explanation(
-        "An index cannot be on those columns, or of that name.",
+        "An index cannot have those columns, or that name.",
         "The message names the columns that can have it.",
     ),
     ErrorKind.NO_LOCK_PROVIDER: Explanation(
@@ -204,13 +204,13 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
     ),
     ErrorKind.CORRUPT_PROPERTIES: Explanation(
         "`.hoodie/hoodie.properties` is damaged.",
-        "Copy `hoodie.properties.backup` over it if it is there, else a copy of your own.",
+        "Copy `hoodie.properties.backup` over it if it is there, otherwise a copy of your own.",
     ),
     ErrorKind.CORRUPT_CHECKSUM: Explanation(
-        "A checksum does not fit its bytes.", "Bring the file back from a copy."
+        "A checksum does not match its bytes.", "Bring the file back from a copy."
     ),
     ErrorKind.CORRUPT_AVRO: Explanation(
-        "A file of the timeline is no valid Avro.", "Bring the file back from a copy."
+        "A file of the timeline is not valid Avro.", "Bring the file back from a copy."
     ),
     ErrorKind.CORRUPT_TIMELINE: Explanation(
         "The timeline contradicts itself, or an archived part of it is unreadable.",
@@ -221,7 +221,7 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "Bring it back from a copy, or restore to a savepoint before it.",
     ),
     ErrorKind.CORRUPT_BASE_FILE: Explanation(
-        "A base file is no valid Parquet, or a checksum of it does not fit.",
+        "A base file is not valid Parquet, or one of its checksums does not match.",
         "Bring it back from a copy, or restore to a savepoint before it.",
     ),
     ErrorKind.CORRUPT_FILE_GROUP: Explanation(
@@ -237,12 +237,12 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "`headwater fsck` names them; if their writer is dead, its rollback takes them away.",
     ),
     ErrorKind.CORRUPT_METADATA_TABLE: Explanation(
-        "A file of the metadata table is damaged or missing. The data is not touched by that.",
+        "A file of the metadata table is damaged or missing. The data itself is not affected.",
         "`headwater fsck --repair` builds the indexes again.",
     ),
     ErrorKind.STORAGE: Explanation(
         "The store failed or did not answer.",
-        "Call again; if it stays so, `headwater doctor PATH` tries the store.",
+        "Call again; if that does not help, `headwater doctor PATH` tries the store.",
     ),
     ErrorKind.STORAGE_DENIED: Explanation(
         "The store refused the credentials, or the folder may not be written to.",
@@ -265,11 +265,12 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "with `headwater fsck --deep`.",
     ),
     ErrorKind.MARKER_SERVICE: Explanation(
-        "A task could not reach the marker service in the driver, or that could not store markers.",
-        "If the driver is gone, write again; else let executors reach its port, or use "
+        "A task could not reach the marker service in the driver, or the service could not store "
+        "markers.",
+        "If the driver is gone, write again; otherwise let executors reach its port, or use "
         "`hoodie.write.markers.type=DIRECT`.",
     ),
     ErrorKind.INTERNAL: Explanation(
-        "A defect of Headwater.", "Please report it, with the message and the stack trace."
+        "A bug in Headwater.", "Please report it, with the message and the stack trace."
     ),
 }

@@ -30,9 +30,10 @@ from headwater.errors import HeadwaterError
 
 app = typer.Typer(
     name="headwater",
-    help="Tables of Apache Hudi's format: write, read, keep in order, look into and check them.",
+    help="Apache Hudi tables: write, read, maintain, inspect and check them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # Plain help, which starts in half the time.
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(table.app, name="table")
@@ -63,7 +64,7 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Show the version and leave."
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:

@@ -1,29 +1,19 @@
-"""Showing how far long work is, on a terminal: what it does, files done of how many, time left.
+"""How far long work is, said to whoever watches it in a terminal.
 
-Work that ends within two seconds shows nothing.
+Where nobody does, nothing is loaded that could draw it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-
 if TYPE_CHECKING:
     from headwater.engine.engine import Engine, Poll, TaskContext
+    from headwater.metadata.indexing import Report as IndexReport
     from headwater.table import Table
 
 A = TypeVar("A")
@@ -32,39 +22,28 @@ R = TypeVar("R")
 Report = Callable[[int, int], None]
 """Takes how many tasks are done, and of how many."""
 
-_SHOWN_AFTER_S = 2.0
-
-
-class LateProgress(Progress):
-    """Progress that is not shown before some seconds have passed, whether or not it is reported."""
-
-    def __init__(self, *columns: ProgressColumn, console: Console, shown_after_s: float) -> None:
-        self._shown_after_s = shown_after_s  # Before the rest, which asks for a picture at once.
-        super().__init__(*columns, console=console, disable=not console.is_terminal, transient=True)
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        if any((task.elapsed or 0.0) >= self._shown_after_s for task in self.tasks):
-            yield from super().get_renderables()
-
 
 @contextmanager
 def shown_while(what: str) -> Iterator[Report]:
     """Show what is done for as long as the block runs, and how far it is if it says so."""
-    console = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with LateProgress(*columns, console=console, shown_after_s=_SHOWN_AFTER_S) as shown:
-        line = shown.add_task(what, total=None)
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from headwater.cli.terminal_progress import shown_work
 
-        def report(done: int, total: int) -> None:
-            shown.update(line, completed=done, total=total)
+    with shown_work(what) as report:
+        yield report
 
+
+@contextmanager
+def shown_indexing() -> Iterator[IndexReport]:
+    """Show how far builds of indexes are while the block runs."""
+    if not sys.stderr.isatty():
+        yield lambda progress: None
+        return
+    from headwater.cli.terminal_progress import shown_builds
+
+    with shown_builds() as report:
         yield report
 
 

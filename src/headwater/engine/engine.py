@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from headwater.arrow.meta_columns import OWN_PREFIX
+from headwater.model.column_names import OWN_PREFIX
 
 GROUP_NUMBER = f"{OWN_PREFIX}group"
 """The column, of 32-bit integers, that `Route.tag` adds to the rows."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headwater.arrow.keys import KeyGenerator
 from headwater.arrow.merge_rule import check_meaningful, merge_rule_of
-from headwater.arrow.meta_columns import META_COLUMNS, OPERATION, OWN_PREFIX
+from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.arrow.spark_schema import schema_from_ddl
 from headwater.config.option import Option, problem_list
 from headwater.config.registry import check_supported
@@ -55,6 +55,7 @@ from headwater.config.table_options import (
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.format.avro.schema import encode_avro_schema, parse_avro_schema
 from headwater.kernel.layout import PROPERTIES
+from headwater.model.column_names import OWN_PREFIX
 
 DEFAULT_BUCKET_COUNT = 4
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from headwater.config.table import TableConfig
 from headwater.config.table_options import TableType
@@ -29,14 +30,17 @@ from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.view.committed_files import CommittedFiles
 from headwater.kernel.view.file_source import FileSource
 from headwater.kernel.view.table_view import TableView, ViewStart, load_view_start
-from headwater.metadata.files_partition import MetadataFiles
-from headwater.metadata.indexed_files import IndexedFiles
 from headwater.metadata.partition_kinds import PartitionKind
-from headwater.metadata.table import MetadataTable, list_own_files, load_own_timeline
 from headwater.model.files import DataFile
 from headwater.model.instant import InstantTime
 from headwater.seams.cached import cached_property
 from headwater.seams.storage import Storage, both_at_once
+
+if TYPE_CHECKING:
+    from headwater.metadata.indexed_files import IndexedFiles
+    from headwater.metadata.table import MetadataTable
+
+# The metadata table is imported by what opens it: commits can be listed without reading an index.
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +128,8 @@ class IndexedView(TableView):
 
     def known_partitions(self) -> list[str] | None:
         """Return all partitions that an index knows of, in order; None if there is none to ask."""
+        from headwater.metadata.files_partition import MetadataFiles
+
         table = self.metadata_table
         if table is None:
             return None
@@ -180,6 +186,8 @@ class _Indexes:
     def _opened(self) -> MetadataTable | None:
         if PartitionKind.FILES not in self._config.metadata_partitions:
             return None
+        from headwater.metadata.table import MetadataTable
+
         try:
             config, own, files = self._load_all()
             self.config_of_now, self.own_timeline = config, own
@@ -208,6 +216,8 @@ class _Indexes:
         In any order: they come after the timeline of the data table, and what that shows as
         completed was told to the metadata table before.
         """
+        from headwater.metadata.table import list_own_files, load_own_timeline
+
         storage = self._storage
         config, (own, files) = both_at_once(
             storage,
@@ -273,6 +283,9 @@ class _IndexElseListing:
 
     @cached_property
     def _indexed(self) -> IndexedFiles:
+        from headwater.metadata.files_partition import MetadataFiles
+        from headwater.metadata.indexed_files import IndexedFiles
+
         table = self._indexes.table
         assert table is not None
         return IndexedFiles(

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum, unique
 
 import pyarrow as pa
 
@@ -44,6 +43,7 @@ from headwater.markers.detection import Detection
 from headwater.metadata.partition_kinds import PartitionKind, kind_of
 from headwater.model.files import FileGroupId, FileSlice, write_token
 from headwater.model.instant import Action, InstantTime
+from headwater.model.operation import Operation as Operation
 from headwater.seams.storage import Storage
 from headwater.slice.reader import SliceReader
 
@@ -57,28 +57,6 @@ _ROW_BITS = 40
 
 BUCKET_COUNT_DEFAULT = 4
 """Hudi's default, for a table whose config does not say."""
-
-
-@unique
-class Operation(StrEnum):
-    """A kind of write, under the name it has in commit metadata."""
-
-    UPSERT = "UPSERT"
-    INSERT = "INSERT"
-    BULK_INSERT = "BULK_INSERT"
-    DELETE = "DELETE"
-    OVERWRITE = "INSERT_OVERWRITE_TABLE"
-    OVERWRITE_PARTITIONS = "INSERT_OVERWRITE"
-    DELETE_PARTITIONS = "DELETE_PARTITION"
-
-    @property
-    def is_replacing(self) -> bool:
-        """Whether the write hides file groups that exist and starts new ones instead."""
-        return self in (
-            Operation.OVERWRITE,
-            Operation.OVERWRITE_PARTITIONS,
-            Operation.DELETE_PARTITIONS,
-        )
 
 
 def action_of(config: TableConfig, operation: Operation) -> Action:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from headwater.arrow.input_schema import stored_schema
-from headwater.arrow.meta_columns import META_COLUMNS, OWN_PREFIX
+from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.arrow.schema_evolution import evolve_schema
 from headwater.config.files import (
     BULK_INSERT_SORT_COLUMNS,
@@ -30,6 +30,7 @@ from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import IndexedView
 from headwater.metadata.writer import check_indexes_supported
+from headwater.model.column_names import OWN_PREFIX
 from headwater.operations.plan import Operation
 
 

@@ -41,6 +41,7 @@ from headwater.seams.range_input import RangeInput
 from headwater.seams.storage import ObjectInfo, StoredObject
 from headwater.seams.storage_arguments import check_folder, check_path, check_range
 from headwater.seams.store_errors import FAILURES, Answer, storage_error
+from headwater.seams.store_settings import REQUESTS_AT_ONCE
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutResult, UpdateVersion, WritableFile
@@ -53,9 +54,6 @@ ConditionalStore = AzureStore | GCSStore | MemoryStore | S3Store
 
 # The least number of names that one page of S3, GCS or Azure holds.
 PAGE_SIZE = 1000
-
-REQUESTS_AT_ONCE = 16
-"""Enough to hide the latency of a request, and few enough not to be told to slow down."""
 
 # Of more bytes nobody can say how soon they are sent.
 _LITTLE_BYTES = 1024 * 1024

@@ -13,9 +13,6 @@ Options whose key begins with `headwater.storage.` are for the storage, and so a
 that mean the same; all others are left alone. `store_settings` says which of them an object store
 knows. The local disk knows one option, `headwater.storage.fsync`: `false` gives up surviving a
 power cut for faster writes.
-
-Stores are shared by all that this process opens in the same way, and with them their connections:
-tasks open the storage of their table anew, and a connection costs several round trips.
 """
 
 from __future__ import annotations
@@ -23,49 +20,29 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
-
-from obstore import exceptions
-from obstore.store import AzureStore, GCSStore, S3Store
 
 from headwater.config.limits import raise_limits
 from headwater.config.secrets import (
     has_url_secrets,
     shown,
     without_url_secrets,
-    without_values,
 )
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.seams.ids import this_process
 from headwater.seams.local import LocalStorage
-from headwater.seams.new_object import PART_BYTES
-from headwater.seams.object_store import ConditionalStore, ObjectStorage
 from headwater.seams.storage import Storage
 from headwater.seams.store_settings import (
     HADOOP_PREFIX,
     OPTION_PREFIX,
     SPARK_HADOOP_PREFIX,
     TRUTH,
-    StoreSettings,
     storage_options,
-    store_settings,
 )
-
-if TYPE_CHECKING:
-    from obstore.store import AzureConfig, ClientConfig, GCSConfig, S3Config
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):/", re.IGNORECASE)
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "az", "abfs", "abfss"})
 _SCHEMES = "file, s3, s3a, gs, az, abfs and abfss, or a plain path"
-
-_TIMEOUT_KEY = "timeout"
-_TIMEOUT_S = 30
-# Slower than this a connection is taken for broken.
-_BYTES_PER_SECOND_MIN = 128 * 1024
-# Tables of one process; each has two clients.
-_STORES_MAX = 64
 
 
 def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
@@ -87,8 +64,11 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
         case "file":
             return _open_local(_parse_file_uri(uri), storage_options(given))
         case "s3" | "s3a" | "gs" | "az" | "abfs" | "abfss" as scheme:
+            # Imported by who needs it: a local table starts without a client of stores.
+            from headwater.seams.open_object_store import open_object_storage
+
             relevant = tuple(sorted(item for item in given.items() if _is_of_storage(item[0])))
-            return _open_object_storage(scheme, uri, relevant, _surroundings())
+            return open_object_storage(scheme, uri, relevant, _surroundings())
         case scheme:
             raise InvalidInputError(
                 f"No storage for the scheme {scheme!r} of {uri!r}. Use one of {_SCHEMES}"
@@ -142,59 +122,6 @@ def _surroundings() -> tuple[str, ...]:
     return this_process(), *sorted(found)
 
 
-@lru_cache(maxsize=_STORES_MAX)
-def _open_object_storage(
-    scheme: str, uri: str, options: tuple[tuple[str, str], ...], surroundings: tuple[str, ...]
-) -> ObjectStorage:
-    settings = store_settings(scheme, dict(options))
-    store = _open_store(scheme, uri, settings, settings.client)
-    bulk = store
-    if _TIMEOUT_KEY not in settings.client:
-        seconds = _TIMEOUT_S + PART_BYTES // _BYTES_PER_SECOND_MIN
-        patient = {**settings.client, _TIMEOUT_KEY: f"{seconds}s"}
-        bulk = _open_store(scheme, uri, settings, patient)
-    return ObjectStorage(store, uri, bulk=bulk, requests_at_once=settings.requests_at_once)
-
-
-def _open_store(
-    scheme: str, uri: str, settings: StoreSettings, client: Mapping[str, str]
-) -> ConditionalStore:
-    client_options = cast("ClientConfig", dict(client))
-    provider = settings.credential_provider
-    try:
-        match scheme:
-            case "s3" | "s3a":
-                return S3Store.from_url(
-                    uri,
-                    config=cast("S3Config", dict(settings.store)),
-                    client_options=client_options,
-                    credential_provider=provider,
-                )
-            case "gs":
-                return GCSStore.from_url(
-                    uri,
-                    config=cast("GCSConfig", dict(settings.store)),
-                    client_options=client_options,
-                    credential_provider=provider,
-                )
-            case _:
-                return AzureStore.from_url(
-                    uri,
-                    config=cast("AzureConfig", dict(settings.store)),
-                    client_options=client_options,
-                    credential_provider=provider,
-                )
-    except (exceptions.BaseError, ValueError) as error:
-        given = _as_options({**settings.store, **settings.client})
-        reason = without_values(str(error).partition("\n")[0].rstrip("."), given)
-        keys = ", ".join(sorted([*settings.store, *settings.client])) or "none"
-        raise InvalidInputError(
-            f"Cannot open {uri!r}: {reason}. Correct the location or the {OPTION_PREFIX}* options, "
-            f"of which there are: {keys}",
-            kind=ErrorKind.INVALID_OPTION,
-        ) from error
-
-
 def _refuse_rest(uri: str, settings: dict[str, str]) -> None:
     for key, value in settings.items():
         raise _bad_option(key, value, f"there is no such option for {uri!r}; remove it")
@@ -205,7 +132,3 @@ def _bad_option(key: str, value: str, problem: str) -> InvalidInputError:
         f"{OPTION_PREFIX}{key}={shown(OPTION_PREFIX + key, value)!r}: {problem}",
         kind=ErrorKind.INVALID_OPTION,
     )
-
-
-def _as_options(settings: Mapping[str, str]) -> dict[str, str]:
-    return {f"{OPTION_PREFIX}{key}": value for key, value in settings.items()}

@@ -26,11 +26,13 @@ from typing import Any
 
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.seams.aws_profile import profile_settings
-from headwater.seams.object_store import REQUESTS_AT_ONCE
 
 OPTION_PREFIX = "headwater.storage."
 HADOOP_PREFIX = "fs."
 SPARK_HADOOP_PREFIX = "spark.hadoop.fs."
+
+REQUESTS_AT_ONCE = 16
+"""Enough to hide the latency of a request, and few enough not to be told to slow down."""
 
 TRUTH = {"true": True, "false": False}
 

@@ -8,31 +8,36 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 from rich.progress import TextColumn
+from tests.support.commands import all_commands
 from tests.support.tables import a_table
 from tests.unit.cli.conftest import Run
 
 from headwater.cli.commands import lock
-from headwater.cli.progress import LateProgress
+from headwater.cli.start import LOOKING
+from headwater.cli.terminal_progress import LateProgress
 
 LOADED = """
 import sys
-from headwater.cli.main import main
+from headwater.cli.start import start
 
-code = main(sys.argv[1:])
-print(*sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+code = start()
+print(*sorted(sys.modules), file=sys.stderr)
 sys.exit(code)
 """
 HEAVY = {"duckdb", "hudi", "kazoo", "matplotlib", "polars", "pyspark", "py4j"}
-SERVERS_AND_SQL = {"sqlglot", "starlette", "uvicorn"}
-ARROW = {"fastavro", "numpy", "obstore", "pandas", "pyarrow"}
+SERVERS_AND_SQL = {"asyncio", "http", "obstore", "sqlglot", "starlette", "uvicorn"}
+ARROW = {"fastavro", "numpy", "pandas", "pyarrow"}
+WRITING = {"headwater.operations.write", "headwater.services", "headwater.statements"}
+INDEXES = {"headwater.metadata.table", "headwater.slice"}
+PROTOCOL = {"headwater.kernel.txn.transaction", "headwater.kernel.view"}
 
 
 def loaded_by(*arguments: str) -> set[str]:
+    """Return what a process of a command has loaded when it ends: modules, and their packages."""
     ran = subprocess.run(
         [sys.executable, "-c", LOADED, *arguments], capture_output=True, text=True, check=True
     )
@@ -41,12 +46,51 @@ def loaded_by(*arguments: str) -> set[str]:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["service", "compact", "--help"], ["--version"]])
 def test_what_needs_no_table_does_not_even_load_arrow(arguments: list[str]) -> None:
-    assert loaded_by(*arguments) & (HEAVY | SERVERS_AND_SQL | ARROW) == set()
+    assert loaded_by(*arguments) & (HEAVY | SERVERS_AND_SQL | ARROW | {"rich"}) == set()
 
 
-def test_looking_at_a_table_loads_no_spark_no_server_and_no_parser(tmp_path: Path) -> None:
-    table = a_table(tmp_path).with_commits(1).create()
-    assert loaded_by("table", "describe", table.uri) & (HEAVY | SERVERS_AND_SQL) == set()
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return a_table(tmp_path_factory.mktemp("looked")).with_commits(1).create().uri
+
+
+@pytest.mark.parametrize(
+    ("command", "unneeded"),
+    [
+        ("table describe", WRITING),
+        ("table history", WRITING | INDEXES),
+        ("lock show", WRITING | INDEXES | PROTOCOL | {"pyarrow.compute"}),
+        ("heartbeat list", WRITING | INDEXES | PROTOCOL | {"pyarrow.compute"}),
+        ("plan list", WRITING | INDEXES),
+        ("lock show --output json", {"rich"}),
+    ],
+)
+def test_looking_at_a_table_loads_what_the_question_needs(
+    looked_at: str, command: str, unneeded: set[str]
+) -> None:
+    noun, verb, *rest = command.split()
+    loaded = loaded_by(noun, verb, looked_at, *rest)
+    assert loaded & (HEAVY | SERVERS_AND_SQL | {"pandas"} | unneeded) == set()
+
+
+def test_a_table_is_read_without_what_writes_it(looked_at: str) -> None:
+    """A function of the user's may merge rows there, so pandas is left alone."""
+    loaded = loaded_by("table", "read", looked_at)
+    assert loaded & (HEAVY | SERVERS_AND_SQL | WRITING) == set()
+
+
+def test_what_only_looks_is_a_command() -> None:
+    assert set(all_commands()) >= LOOKING
+
+
+def test_the_package_alone_loads_no_arrow() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", "import headwater, sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(ran.stdout.split()) & (HEAVY | SERVERS_AND_SQL | ARROW) == set()
 
 
 @pytest.mark.parametrize(("shown_after_s", "is_shown"), [(0.0, True), (3600.0, False)])

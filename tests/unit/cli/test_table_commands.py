@@ -138,9 +138,9 @@ def test_a_table_is_dropped_when_that_is_meant(run: Run, table: hw.Table) -> Non
     assert code == 2
     assert "--yes" in err
     assert fares(table) == {"sf-a": 3, "ny-a": 2}
-    code, _, err = run("table", "drop", table.uri, "--yes")
+    code, out, _ = run("table", "drop", table.uri, "--yes")
     assert code == 0
-    assert "files deleted" in err
+    assert "deleted_files" in out
     assert not [path for path in Path(table.uri).rglob("*") if path.is_file()]
     assert run("table", "describe", table.uri)[0] == 3
 

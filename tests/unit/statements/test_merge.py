@@ -128,7 +128,7 @@ def test_only_deletes_and_only_inserts(create: Create) -> None:
 
 def test_updates_alone_are_partial_on_merge_on_read_tables(create: Create) -> None:
     table = create(table_type="MERGE_ON_READ")
-    target = Target.of(table.context, "UTC")
+    target = Target.of(table.context, "UTC", table.context.moment())
     source = pa.table({"id": ["a"], "bonus": [1.0]})
     request = MergeRequest("t.id = s.id", (Clause({"fare": "fare + s.bonus"}),))
     merge = Merge.compile(target, source, request)
@@ -154,7 +154,7 @@ def test_types_meet_as_in_any_comparison(create: Create) -> None:
 
 def test_the_source_says_which_files_are_read(create: Create) -> None:
     table = create()
-    target = Target.of(table.context, "UTC")
+    target = Target.of(table.context, "UTC", table.context.moment())
     request = MergeRequest("t.id = s.key AND t.city = s.place", (Clause({"fare": "amount"}),))
     source = CHANGES.slice(0, 2)
     merge = Merge.compile(target, source, request)

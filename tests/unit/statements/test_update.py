@@ -147,7 +147,7 @@ def test_a_table_without_keys_has_no_statements(create: Create) -> None:
 
 def doubled_beside(table: Table, rival: Table, rows: pa.Table) -> list[dict[str, Any]]:
     """Double all fares, while another writer commits right after the first look at the table."""
-    target = Target.of(table.context, "UTC")
+    target = Target.of(table.context, "UTC", table.context.moment())
     assigned = compile_assignments(target, {"fare": "fare * 2"}, Scope(target.schema))
     seen: list[dict[str, Any]] = []
 
@@ -186,7 +186,7 @@ def test_a_copy_on_write_statement_reads_again_too(create: Create) -> None:
 
 def test_columns_that_another_writer_added_meanwhile_are_kept(create: Create) -> None:
     table = create(options=MODES["optimistic"])
-    target = Target.of(table.context, "UTC")
+    target = Target.of(table.context, "UTC", table.context.moment())
     wider = rows_of("a sf 1", ts=2).append_column("extra", pa.array(["kept"]))
     hw.open_table(table.uri, MODES["optimistic"]).upsert(wider)
     with pytest.raises(hw.ConflictError, match="columns of table t changed"):

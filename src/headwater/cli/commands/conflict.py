@@ -7,7 +7,9 @@ import typer
 from headwater.cli.arguments import OutputFormat, TableOptions, TablePath, open_given_table
 from headwater.cli.output import Format, output_of
 
-app = typer.Typer(no_args_is_help=True, help="Work that met other work on the same file groups.")
+app = typer.Typer(
+    no_args_is_help=True, help="Work that collided with other work on the same file groups."
+)
 
 
 @app.command("list")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,7 +37,7 @@ class Finding:
 
 def doctor(
     path: Annotated[
-        str | None, typer.Argument(metavar="[PATH]", help="A folder to keep tables in, or a table.")
+        str | None, typer.Argument(metavar="PATH", help="A folder to keep tables in, or a table.")
     ] = None,
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
@@ -60,6 +58,9 @@ def doctor(
 
 
 def _look_around() -> Iterator[Finding]:
+    # Here, because every command imports this file, and few are this one.
+    from importlib.metadata import PackageNotFoundError, version
+
     yield Finding("python", "ok", f"{sys.version.split()[0]} at {sys.executable}")
     for package in ("headwater", "pyarrow", "pyspark"):
         try:
@@ -72,6 +73,8 @@ def _look_around() -> Iterator[Finding]:
 
 
 def _java() -> Finding:
+    import subprocess
+
     home = os.environ.get("JAVA_HOME")  # noqa: TID251 - what Spark itself will look at
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     remedy = "Install a JDK 17 or newer, or set JAVA_HOME; work on Arrow needs none"

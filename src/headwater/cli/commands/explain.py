@@ -27,7 +27,7 @@ def explain(
     ],
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Say what a kind of error means, and what to do about it."""
+    """Explain what a kind of error means and what to do about it."""
     if kind not in _kinds():
         raise InvalidInputError(
             f"There is no kind {kind!r} of error; kinds are {', '.join(_kinds())}"

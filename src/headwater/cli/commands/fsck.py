@@ -30,7 +30,7 @@ def fsck(
     options: TableOptions = None,
     *,
     deep: bool = typer.Option(False, "--deep", help="Read every data file that is in use."),
-    repair: bool = typer.Option(False, "--repair", help="Mend what is safe to mend."),
+    repair: bool = typer.Option(False, "--repair", help="Repair what is safe to repair."),
     dry_run: bool = typer.Option(False, "--dry-run", help="With --repair: show the plan only."),
     yes: bool = typer.Option(False, "--yes", help="With --repair: do not ask."),
     output: OutputFormat = Format.TEXT,
@@ -106,7 +106,7 @@ def _repaired(
     for number, step in enumerate(plan, start=1):
         typer.echo(f"{number}. {what[step]}.", err=True)
     if rest:
-        typer.echo(f"{rest} problems cannot be mended here; see their advice.", err=True)
+        typer.echo(f"{rest} problems cannot be repaired here; see their advice.", err=True)
     if not plan or dry_run or not (yes or typer.confirm("Go on?", err=True)):
         return problems
     for step in plan:

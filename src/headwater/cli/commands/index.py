@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from headwater.cli.arguments import (
     OutputFormat,
@@ -19,9 +15,10 @@ from headwater.cli.arguments import (
 )
 from headwater.cli.exit_codes import PROBLEMS_FOUND
 from headwater.cli.output import Format, Output, output_of
+from headwater.cli.progress import shown_indexing
 
 if TYPE_CHECKING:
-    from headwater.metadata.indexing import IndexedPlan, IndexProgress, Report
+    from headwater.metadata.indexing import IndexedPlan
 
 PlanInstant = Annotated[str, typer.Argument(metavar="INSTANT", help="The plan's instant.")]
 IndexName = Annotated[
@@ -66,8 +63,8 @@ def create(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Plan indexes and build them; writers go on meanwhile."""
-    with open_given_table(path, options) as table, shown_progress() as report:
+    """Plan indexes and build them while writers go on."""
+    with open_given_table(path, options) as table, shown_indexing() as report:
         done = table.indexes.create(names, columns=split_columns(columns), progress=report)
     _show_plans(output_of(output), [] if done is None else [done], "The table has them already.")
 
@@ -80,7 +77,7 @@ def schedule(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Plan indexes, for `headwater index run` to build; writers tell them from now on."""
+    """Plan indexes for `headwater index run` to build; writers keep them up to date."""
     with open_given_table(path, options) as table:
         instant = table.indexes.schedule(names, columns=split_columns(columns))
     output_of(output).show_fields({"instant": instant})
@@ -95,56 +92,36 @@ def run(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Build what was planned, or take up a build that died."""
-    with open_given_table(path, options) as table, shown_progress() as report:
+    """Build what was planned, or resume a build that died."""
+    with open_given_table(path, options) as table, shown_indexing() as report:
         done = table.indexes.run(instant, progress=report)
     _show_plans(output_of(output), done, "No index waits to be built.")
 
 
 @app.command()
-def cancel(path: TablePath, instant: PlanInstant, options: TableOptions = None) -> None:
-    """Give up a plan; what it has built so far goes."""
+def cancel(
+    path: TablePath,
+    instant: PlanInstant,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Give up a plan and delete what it has built so far."""
     with open_given_table(path, options) as table:
         table.indexes.cancel(instant)
+    output_of(output).show_fields({"cancelled": instant})
 
 
 @app.command()
-def drop(path: TablePath, name: IndexName, options: TableOptions = None) -> None:
-    """Take an index away."""
+def drop(
+    path: TablePath,
+    name: IndexName,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Drop an index."""
     with open_given_table(path, options) as table:
         table.indexes.drop(name)
-
-
-@contextmanager
-def shown_progress() -> Iterator[Report]:
-    """Show how far builds are while the block runs, one line per index, on a terminal only."""
-    lines: dict[str, TaskID] = {}
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} files, {task.fields[rows]:,} rows"),
-        TextColumn("{task.fields[stage]}"),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as shown:
-
-        def report(progress: IndexProgress) -> None:
-            name = progress.partition or "all"
-            if name not in lines:
-                lines[name] = shown.add_task(name, total=0, rows=0, stage="")
-            fields: dict[str, Any] = {"stage": _stage(progress)}
-            if progress.files_total:
-                fields |= {"total": progress.files_total, "completed": progress.files}
-            if progress.rows:
-                fields["rows"] = progress.rows
-            shown.update(lines[name], **fields)
-
-        yield report
-
-
-def _stage(progress: IndexProgress) -> str:
-    return f"{progress.stage}, {progress.lag} behind" if progress.lag else str(progress.stage)
+    output_of(output).show_fields({"dropped": name})
 
 
 def _show_plans(output: Output, plans: list[IndexedPlan], nothing: str) -> None:

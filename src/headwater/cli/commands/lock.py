@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from headwater.cli.arguments import OutputFormat, TableOptions, TablePath, open_given_table
-from headwater.cli.output import Format, output_of, say
+from headwater.cli.output import Format, output_of
 
 app = typer.Typer(no_args_is_help=True, help="The lock of a table.")
 
@@ -19,8 +19,13 @@ def show(path: TablePath, options: TableOptions = None, output: OutputFormat = F
 
 
 @app.command("break")
-def break_lock(path: TablePath, options: TableOptions = None) -> None:
+def break_lock(
+    path: TablePath, options: TableOptions = None, output: OutputFormat = Format.TEXT
+) -> None:
     """Remove a lock whose lease has run out; one that is held is left alone (exit code 5)."""
+    import pyarrow as pa
+
     with open_given_table(path, options) as table:
         broken = table.context.components.locks.break_expired()
-    say("Nobody holds the lock." if broken is None else f"The lock of {broken.owner} is removed.")
+    rows = pa.table({"removed": pa.array([] if broken is None else [broken.owner], pa.string())})
+    output_of(output).show_rows(rows, nothing="Nobody holds the lock.")

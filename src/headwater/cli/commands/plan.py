@@ -53,17 +53,24 @@ def cancel(
     ] = "asked for by hand",
     yes: Confirmed = False,
     options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
 ) -> None:
     """Cancel a cancellable plan for good; whoever executes it stops and aborts it."""
     confirm(f"Cancel {instant} for good?", is_confirmed=yes)
     with open_given_table(path, options) as table:
         table.services.request_cancel(instant, reason=reason)
-    say(f"{instant} is cancelled; `headwater plan abort` ends it if nobody executes it")
+    say(f"`headwater plan abort` ends {instant} if nobody executes it.")
+    output_of(output).show_fields({"cancelled": instant})
 
 
 @app.command()
-def abort(path: TablePath, instant: PlanInstant, options: TableOptions = None) -> None:
+def abort(
+    path: TablePath,
+    instant: PlanInstant,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
     """Delete what a cancelled plan left behind, and end it."""
     with open_given_table(path, options) as table:
         table.services.execute_abort(instant)
-    say(f"{instant} has ended")
+    output_of(output).show_fields({"aborted": instant})

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _STEP_MS = 200
 
-app = typer.Typer(no_args_is_help=True, help="What keeps a table in order.")
+app = typer.Typer(no_args_is_help=True, help="Services that keep a table in order.")
 
 PlanTime = Annotated[
     str | None,
@@ -77,7 +77,7 @@ def log_compact(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Put the log files of file groups into one each."""
+    """Merge the log files of each file group into one."""
     with open_given_table(path, options) as table, shown_while("compacting logs") as report:
         services = with_progress(table, report).services
         if plan:
@@ -98,14 +98,14 @@ def cluster(
         list[str] | None, typer.Option(help="A partition such as city=sf; may be repeated.")
     ] = None,
     cancellable: Annotated[
-        bool, typer.Option(help="Writes to the same file groups cancel it, and are not held up.")
+        bool, typer.Option(help="Writes to the same file groups cancel it instead of waiting.")
     ] = False,
     plan: OnlyPlan = False,
     instant: PlanTime = None,
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Lay rows out anew: larger files, sorted by what queries filter on."""
+    """Rewrite rows into larger files, sorted by what queries filter on."""
     with open_given_table(path, options) as table, shown_while("clustering") as report:
         services = with_progress(table, report).services
         if instant is None:
@@ -160,7 +160,7 @@ def savepoint(
     with open_given_table(path, options) as table:
         if delete is not None:
             table.services.delete_savepoint(delete)
-            say(f"{delete} is not protected any more")
+            output_of(output).show_fields({"deleted": delete})
             return
         done: Any = (
             table.services.savepoints()
@@ -178,8 +178,8 @@ def restore(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Take back all that completed after a savepoint's commit."""
-    confirm(f"Take back all that completed after {instant}?", is_confirmed=yes)
+    """Undo everything that completed after a savepoint's commit."""
+    confirm(f"Undo everything that completed after {instant}?", is_confirmed=yes)
     with open_given_table(path, options) as table, shown_while("restoring"):
         done = table.services.restore(instant)
     _show(output_of(output), done, "")
@@ -224,7 +224,7 @@ def run(
     ] = "compaction,clean,archive",
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two rounds.")] = 60.0,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many rounds; never unless given.")
+        int | None, typer.Option(min=1, help="Stop after this many rounds; never unless given.")
     ] = None,
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,

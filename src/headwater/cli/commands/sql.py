@@ -18,7 +18,8 @@ def sql(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Run one SQL statement on tables named by their paths; starts Spark for it."""
+    """Run one SQL statement on local Spark; tables are named by their paths."""
+    given = parse_options(options)
     from pyspark.sql import SparkSession
 
     from headwater.spark_sql.run import sql as run_sql
@@ -30,5 +31,5 @@ def sql(
             .config("spark.log.level", "ERROR")
             .getOrCreate()
         )
-        rows = run_sql(spark, statement, options=parse_options(options)).toArrow()
+        rows = run_sql(spark, statement, options=given).toArrow()
     output_of(output).show_rows(rows, nothing="Done.")

@@ -48,7 +48,9 @@ def create(
     path: TablePath,
     schema: Annotated[
         str,
-        typer.Option(help="Columns as in SQL, `id long, name string`, or a file whose columns."),
+        typer.Option(
+            help="Columns as in SQL, `id long, name string`, or a file to take them from."
+        ),
     ],
     record_key: Annotated[
         str | None, typer.Option(metavar="A,B", help="Columns that identify a record.")
@@ -163,7 +165,7 @@ def read(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show rows of a table, or write them to a file; without Spark."""
+    """Show rows of a table, or write them to a file, without Spark."""
     with open_given_table(path, options) as table, shown_while("reading"):
         rows = table.read_arrow(split_columns(columns), where=where, as_of=as_of)
     count = rows.num_rows
@@ -192,7 +194,7 @@ def write(
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Write the rows of files, all in one commit; without Spark."""
+    """Write the rows of files in one commit, without Spark."""
     with open_given_table(path, options) as table, shown_while(f"{operation} of rows"):
         rows = read_data_files(files, like=table.schema)
         commit: Commit = getattr(table, operation.value)(rows)
@@ -237,7 +239,12 @@ def upgrade(
 
 
 @app.command()
-def drop(path: TablePath, options: TableOptions = None, yes: Confirmed = False) -> None:
+def drop(
+    path: TablePath,
+    options: TableOptions = None,
+    yes: Confirmed = False,
+    output: OutputFormat = Format.TEXT,
+) -> None:
     """Delete a table and all of its files, for good."""
     from headwater.opening import delete_table
 
@@ -245,4 +252,4 @@ def drop(path: TablePath, options: TableOptions = None, yes: Confirmed = False) 
         confirm(f"Delete {table.uri} with all of its files, for good?", is_confirmed=yes)
         with shown_while("deleting"):
             count = delete_table(table.storage)
-    say(f"{count:,} files deleted")
+    output_of(output).show_fields({"uri": table.uri, "deleted_files": count})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.arrow.meta_columns import OWN_PREFIX
+from headwater.model.column_names import OWN_PREFIX
 
 IS_LEAVING = f"{OWN_PREFIX}leaving"
 """The column that says which rows these are. If rows have it, then all rows of the write do."""
