@@ -42,6 +42,8 @@ def test_every_job_gives_the_rows_that_hudi_gives(
         assert mine == other, f"job {number} of docs/guide/from-hudi.md"
 
 
+# Of clauses that match the same row the first one counts for us, as SQL has it; for Hudi an update
+# goes before a delete. So here no two match.
 STATEMENTS = (
     "INSERT INTO {t} SELECT id, id * 1.5D, 1L, concat('c', id % 3) FROM range(40)",
     "UPDATE {t} SET fare = fare + 100, ts = ts + 1 WHERE id % 5 = 0 AND city <> 'c1'",
@@ -52,7 +54,7 @@ STATEMENTS = (
         FROM range(30, 50)
     ) AS s ON t.id = s.id AND t.city = s.city
     WHEN MATCHED AND s.id % 4 = 0 THEN DELETE
-    WHEN MATCHED THEN UPDATE SET fare = s.fare, ts = s.ts
+    WHEN MATCHED AND s.id % 4 <> 0 THEN UPDATE SET fare = s.fare, ts = s.ts
     WHEN NOT MATCHED AND s.id < 48 THEN INSERT *
     """,
     "DELETE FROM {t} WHERE id = 31",
@@ -77,6 +79,9 @@ def test_statements_change_the_rows_that_hudi_changes(
     theirs: list[Any] = []
     ours: list[Any] = []
     shown = f"SELECT id, city, fare, ts FROM {name}"
+    # Hudi builds no index without a lock.
+    lock = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
+    hudi.execute(f"SET hoodie.write.lock.provider={lock}")
     hudi.execute(create.format(t=name, at=tmp_path / "theirs", kind=table_type))
     hw.sql(spark, create.format(t=name, at=tmp_path / "ours", kind=table_type))
     for statement in script:
