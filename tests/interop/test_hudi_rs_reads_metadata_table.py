@@ -112,7 +112,7 @@ def test_logs_on_base_files(tmp_path: Path) -> None:
     table.upsert(rows(("a", 1), ("e", 1)))
     table.services.compact()
     check(table, tmp_path)
-    for number in range(6):
+    for number in range(4):
         table.upsert(rows(("a", number), ("b", number), ("e", 2)))
         check(table, tmp_path)
     assert compact_metadata_table(upkeep_of(table)) is not None

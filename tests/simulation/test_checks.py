@@ -138,6 +138,7 @@ def _rollback_requested(time: InstantTime = R, target: InstantTime = W) -> Act:
 
 FAILED_WRITE: list[Act] = [
     _claim(1, Purpose.WRITE),
+    _put(heartbeat_path(W)),
     _put(WRITE_REQUESTED),
     _put(WRITE_INFLIGHT),
     _put(MARKER),
@@ -285,6 +286,10 @@ BAD: dict[str, tuple[str, list[Act]]] = {
     "returned what has not ended": (
         "INV-24",
         [_put(REQUESTED), _look, _note(ENDED, RETURNED, P), _look],
+    ),
+    "an instant before the heartbeat that other engines look at": (
+        "INV-111",
+        [_attempt(1), _put(f"{TIMELINE}/{P}.deltacommit.requested")],
     ),
     "began after the end, yet not returned": (
         "INV-24",

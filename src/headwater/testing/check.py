@@ -635,7 +635,8 @@ def _heartbeat_before_instant(step: Step, simulation: Simulation) -> Iterator[st
     if place is None or place.file is None or not place.file.action.is_ingestion:
         return
     is_begun = place.file.state in (State.REQUESTED, State.INFLIGHT)
-    if is_begun and heartbeat_path(place.time) not in simulation.world.objects:
+    is_ours = _newest_attempt(simulation, place.time) is not None
+    if is_begun and is_ours and heartbeat_path(place.time) not in simulation.world.objects:
         yield f"{step.path} is there before the heartbeat that other engines look at"
 
 

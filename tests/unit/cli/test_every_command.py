@@ -127,6 +127,9 @@ CASES: dict[Words, Case] = {
     ("table", "history"): case(there, "UPSERT", "instant", "operation"),
     ("table", "read"): case(there, "sf-a", "id", "fare"),
     ("table", "write"): case(lambda at: [at.path, at.data()], "updated", "instant", "updated"),
+    ("table", "upgrade"): case(
+        lambda at: [at.path, "--dry-run"], "from_version", "from_version", "to_version"
+    ),
     ("table", "drop"): case(lambda at: [at.path, "--yes"], "deleted_files", "uri", "deleted_files"),
     ("service", "compact"): case(there, "row_count", "instant", "row_count"),
     ("service", "log-compact"): case(there, "No file group has enough log files."),

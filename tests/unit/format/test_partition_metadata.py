@@ -17,9 +17,10 @@ TIME = InstantTime("20260307135657661")
 
 
 def test_the_bytes() -> None:
-    assert encode_partition_metadata("region=eu", TIME) == (
-        b"#partition metadata\ncommitTime=20260307135657661\npartitionDepth=1\n"
-    )
+    first, checksum, *rest = encode_partition_metadata("region=eu", TIME).splitlines()
+    assert first == b"#partition metadata"
+    assert checksum.startswith(b"#headwater.crc32")
+    assert rest == [b"commitTime=20260307135657661", b"partitionDepth=1"]
 
 
 @pytest.mark.parametrize(

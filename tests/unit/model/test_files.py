@@ -32,7 +32,9 @@ sizes = st.integers(min_value=0, max_value=2**40)
     st.builds(
         BaseFile, partitions, file_ids, tokens, times, st.sampled_from(BASE_FILE_EXTENSIONS), sizes
     )
-    | st.builds(LogFile, partitions, file_ids, times, numbers, tokens, st.booleans(), sizes)
+    | st.builds(
+        LogFile, partitions, file_ids, times, numbers, tokens, st.booleans(), sizes, old=st.none()
+    )
 )
 def test_a_data_file_is_what_its_path_says(file: BaseFile | LogFile) -> None:
     assert parse_data_file(file.path, file.size_bytes) == file
