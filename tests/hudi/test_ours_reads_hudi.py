@@ -224,7 +224,7 @@ def test_a_custom_partition_path_that_hudi_cannot_read_back(hudi: HudiPeer, tmp_
     table = HudiTable(hudi, tmp_path / "trips", options)
     table.write(TIMED, "insert")
     table.write(TIMED_AGAIN)
-    with pytest.raises(HudiError, match="Failed to cast value `[0-9-]+` to `LongType`"):
+    with pytest.raises(HudiError, match=r"Failed to cast value `[0-9-]+` to `LongType`"):
         table.read_by_hudi()
     assert sorted(row["fare"] for row in table.read_by_us()) == [2, 3, 9]
     with pytest.raises(
