@@ -66,6 +66,12 @@ class SeenOnce:
         return seen
 
 
+class BucketsByFiles:
+    """How many buckets a table has whose files tell it, once somebody has asked them."""
+
+    count: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableContext:
     """A table, and everything through which this process works on it. Threads may share it."""
@@ -236,6 +242,10 @@ class TableContext:
             is_guarded=self.plan_config.is_guarded,
             poll_interval_ms=self.plan_config.poll_interval_ms,
         )
+
+    @cached_property
+    def buckets_by_files(self) -> BucketsByFiles:
+        return BucketsByFiles()
 
     @cached_property
     def seen_metadata(self) -> SeenOnce:

@@ -17,6 +17,7 @@ import headwater as hw
 from headwater.expressions.compile import compile_condition
 from headwater.expressions.evaluate import evaluate
 from headwater.expressions.scope import Scope
+from headwater.queries.snapshot import ReadRequest, plan_snapshot
 from headwater.spark.schemas import frame_schema_of
 
 AT_ONCE = 20
@@ -200,8 +201,7 @@ def test_elements_have_the_answers_of_spark(spark: SparkSession) -> None:
         assert truth_of(where, ELEMENTS, "UTC") == expected, where
 
 
-def test_a_read_on_spark_asks_for_the_time_once(spark: SparkSession, tmp_path: Path) -> None:
-    """What skips files and what filters rows go by the same moment, and so by the same day."""
+def test_a_read_on_spark_knows_the_day(spark: SparkSession, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     days = [(now + timedelta(days=shift)).date() for shift in (-30, -3, 3)]
     table = hw.create_table(
@@ -220,3 +220,7 @@ def test_a_read_on_spark_asks_for_the_time_once(spark: SparkSession, tmp_path: P
     where = "day BETWEEN current_date - INTERVAL 7 DAYS AND current_date()"
     assert [row["day"] for row in table.read(where=where, spark=spark).collect()] == [days[1]]
     assert table.read_arrow(where=where)["day"].to_pylist() == [days[1]]
+    # What skips files and what filters rows, which is Spark, are told of one moment.
+    plan = plan_snapshot(table.context, ReadRequest(where=where, now=now))
+    assert plan.where is not None
+    assert plan.where.count(f"DATE '{now.date()}'") == 2

@@ -81,10 +81,7 @@ def compile_condition(
 
 
 def compile_conjuncts(text: str, scope: Scope, zone: str) -> list[Node]:
-    """Return the conjuncts of a SQL condition that can be evaluated, and leave the others out.
-
-    What asks for the time is left out, too: whoever evaluates the whole asks at another moment.
-    """
+    """Return the conjuncts of a SQL condition that can be evaluated, and leave the others out."""
     try:
         tree = parse_expression(text)
     except InvalidInputError:
@@ -126,12 +123,24 @@ class Compiler:
         self._text = text
         self._scope = scope
         self.zone = zone
+        self._compiled: dict[int, Node] = {}
+        self._kept: list[Tree] = []
+        """What was compiled, so that no other part gets its id: some are made on the way."""
 
     def compile(self, tree: Tree) -> Node:
-        """Return the node of a part of the expression; what is constant is evaluated here."""
-        node = self._compile(tree)
-        is_constant = not isinstance(node, Literal) and not any(columns_of(node))
-        return _folded(node) if is_constant else node
+        """Return the node of a part of the expression; what is constant is evaluated here.
+
+        A part is compiled once, whoever asks how often: parts that are nested and each asked for
+        twice would otherwise double the work at every level.
+        """
+        node = self._compiled.get(id(tree))
+        if node is None:
+            node = self._compile(tree)
+            if not isinstance(node, Literal) and not any(columns_of(node)):
+                node = _folded(node)
+            self._compiled[id(tree)] = node
+            self._kept.append(tree)
+        return node
 
     def cast(self, node: Node, kind: pa.DataType, tree: Tree) -> Node:
         """Return a node converted without being told to."""

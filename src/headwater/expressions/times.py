@@ -82,7 +82,9 @@ def interval_of(compiler: Compiler, tree: Tree) -> Interval | None:
         inner = interval_of(compiler, tree.this)
         return None if inner is None else -inner
     if isinstance(tree, exp.Add | exp.Sub):
-        one, other = (interval_of(compiler, each) for each in (tree.this, tree.expression))
+        # The right side first: in a long sum of numbers it tells at once that this is none.
+        other = interval_of(compiler, tree.expression)
+        one = None if other is None else interval_of(compiler, tree.this)
         if one is None or other is None:
             return None
         return one + (other if isinstance(tree, exp.Add) else -other)

@@ -32,7 +32,7 @@ from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.history.archived_files import load_newest_manifest
 from headwater.kernel.timeline.history.rows import CONTENT_COLUMNS, INSTANT_COLUMNS, decode_table
 from headwater.kernel.txn.attempts import decode_attempt
-from headwater.kernel.txn.foreign import load_silence
+from headwater.kernel.txn.foreign import is_dead_elsewhere
 from headwater.kernel.txn.steps import pending_ingestion
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.markers.batches import is_batch_file, parse_markers
@@ -200,14 +200,12 @@ def _alive(table: TableContext) -> set[str]:
 
 def _alive_elsewhere(table: TableContext, timeline: Timeline) -> set[str]:
     """Return the writes of other engines that may be alive, or are left to them in any case."""
-    rule = table.foreign_rule
-    found: set[str] = set()
-    for write in pending_ingestion(timeline):
-        if not table.is_ours(write):
-            silence = load_silence(table.storage, table.layout.timeline, write)
-            if rule is None or rule.why_alive(write, silence) is not None:
-                found.add(str(write.requested_time))
-    return found
+    rule, folder = table.foreign_rule, table.layout.timeline
+    return {
+        str(write.requested_time)
+        for write in pending_ingestion(timeline)
+        if not table.is_ours(write) and not is_dead_elsewhere(rule, table.storage, folder, write)
+    }
 
 
 def _told_to_indexes(table: TableContext) -> set[str]:

@@ -41,6 +41,17 @@ def with_inferred_index(table: TableContext) -> TableContext:
     config = table.config
     if config.index_type is not None or not config.record_key_fields:
         return table
+    if table.buckets_by_files.count is None:
+        table.buckets_by_files.count = _count_buckets(table)
+    stored = table.stored_config
+    return table.with_stored_config(
+        replace(stored, index_type=IndexType.BUCKET, bucket_count=table.buckets_by_files.count)
+    )
+
+
+def _count_buckets(table: TableContext) -> int:
+    """Ask the files: all of their names, and the keys of some."""
+    config = table.config
     slices = view_of(table).slices()
     buckets = [named_bucket(one.group.file_id) for one in slices]
     known = [bucket for bucket in buckets if bucket is not None]
@@ -48,10 +59,7 @@ def with_inferred_index(table: TableContext) -> TableContext:
         counts = _bucket_counts(table, slices, known)
         if len(counts) == 1:
             log.info("index told by files table=%s buckets=%d", config.name, counts[0])
-            stored = table.stored_config
-            return table.with_stored_config(
-                replace(stored, index_type=IndexType.BUCKET, bucket_count=counts[0])
-            )
+            return counts[0]
         if counts or max(known) < _BUCKETS_MAX:
             raise InvalidInputError(
                 f"Table {config.name} does not say by which index its records were written. Its "

@@ -8,7 +8,7 @@ from headwater.context import TableContext
 from headwater.errors import HeadwaterError
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import load_attempt, load_newest_number
-from headwater.kernel.txn.foreign import load_silence
+from headwater.kernel.txn.foreign import is_dead_elsewhere
 from headwater.kernel.txn.steps import pending_ingestion
 from headwater.metadata.view import IndexedView, view_of
 from headwater.model.instant import Instant, InstantTime
@@ -61,6 +61,5 @@ class ViewAhead:
         if number:
             attempt = load_attempt(storage, time, number)
             return attempt is not None and not self._table.txn.watch.is_active(attempt)
-        rule = self._table.foreign_rule
-        silence = load_silence(storage, self._table.layout.timeline, write)
-        return rule is not None and rule.why_alive(write, silence) is None
+        folder = self._table.layout.timeline
+        return is_dead_elsewhere(self._table.foreign_rule, storage, folder, write)

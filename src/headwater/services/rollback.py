@@ -27,12 +27,12 @@ from headwater.errors import (
 )
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
-from headwater.kernel.txn.foreign import load_silence
+from headwater.kernel.txn.foreign import is_dead_elsewhere
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.rollback import Rollbacks, RolledBackWrite
 from headwater.kernel.txn.rollback_plan import pending_rollbacks, target_of
 from headwater.kernel.txn.steps import Ended
-from headwater.model.instant import Action, Instant, InstantTime
+from headwater.model.instant import Action, InstantTime
 
 log = logging.getLogger(__name__)
 
@@ -113,26 +113,15 @@ def _failed_writes(
         if instant.action.is_ingestion and instant.requested_time not in targeted
     }
     found = {time: _newest_attempt(rollbacks, time) for time in writes}
+    storage, folder = rollbacks.components.storage, rollbacks.layout.timeline
     # All of them are looked at before the first is waited for, so their times run together.
     alive = {time for time, attempt in found.items() if attempt and watch.is_active(attempt)}
     for time, attempt in found.items():
         if attempt is None:
-            if _is_dead_elsewhere(rollbacks, writes[time]):
+            if is_dead_elsewhere(rollbacks.foreign, storage, folder, writes[time]):
                 yield time
         elif time not in alive or (wait and _wait_until_dead(rollbacks, watch, time)):
             yield time
-
-
-def _is_dead_elsewhere(rollbacks: Rollbacks, write: Instant) -> bool:
-    """Whether a write of another engine is dead, by that engine's own rules."""
-    if rollbacks.foreign is None:
-        log.info("write of another engine left alone instant=%s", write.requested_time)
-        return False
-    storage, folder = rollbacks.components.storage, rollbacks.layout.timeline
-    error = rollbacks.foreign.why_alive(write, load_silence(storage, folder, write))
-    if error is not None:
-        log.info("write of another engine left alone: %s", error)
-    return error is None
 
 
 def _pending_targets(

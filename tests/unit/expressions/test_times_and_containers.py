@@ -8,9 +8,11 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import InvalidInputError
-from headwater.expressions.compile import compile_condition
+from headwater.expressions.compile import Compiler, compile_condition
 from headwater.expressions.evaluate import evaluate
+from headwater.expressions.nodes import Node
 from headwater.expressions.now import with_now_said
+from headwater.expressions.parse import Tree
 from headwater.expressions.scope import Scope
 
 NOW = datetime(2024, 2, 1, 0, 30, tzinfo=UTC)
@@ -124,3 +126,31 @@ def test_a_time_that_clocks_leave_out_is_that_much_later() -> None:
         ("2024-11-03 01:30:00", "2024-11-03 05:30:00"),
     ]:
         assert all(truth(f"TIMESTAMP '{text}' = TIMESTAMP '{moment}+00:00'", zone)), text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " + ".join(["i"] * 60) + " > 0",
+        "array_contains(" + "get(" * 30 + "deep" + ", 0)" * 30 + ", 1)",
+        "(" * 40 + "(i > 0)" + " BETWEEN false AND true)" * 40,
+        "nullif(" * 40 + "i" + ", 7)" * 40 + " > 0",
+    ],
+    ids=["sum", "elements", "between", "nullif"],
+)
+def test_a_part_is_compiled_once_however_deep(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = pa.int64()
+    for _ in range(31):
+        kind = pa.list_(kind)
+    scope = Scope(pa.schema([("i", pa.int32()), ("deep", kind)]))
+    asked = 0
+    compile_one = Compiler._compile
+
+    def counted(self: Compiler, tree: Tree) -> Node:
+        nonlocal asked
+        asked += 1
+        assert asked < 1_000, "parts are compiled again and again"
+        return compile_one(self, tree)
+
+    monkeypatch.setattr(Compiler, "_compile", counted)
+    compile_condition(text, scope)

@@ -58,6 +58,14 @@ def test_too_few_keys_to_tell_by(tmp_path: Path) -> None:
         table.upsert(rows(range(1), 2))
 
 
+def test_files_are_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = unnamed(tmp_path, rows(range(40), 1), buckets=3)
+    table.upsert(rows(range(40), 2))
+    monkeypatch.delattr("headwater.operations.inferred_index.view_of")
+    table.reload().upsert(rows(range(40), 3))
+    assert set(table.reload().read_arrow(["n"])["n"].to_pylist()) == {3}
+
+
 @pytest.mark.parametrize("partition_by", ["city", None])
 def test_every_other_index_is_asked_for(tmp_path: Path, partition_by: str | None) -> None:
     options = {"hoodie.index.type": "SIMPLE"}

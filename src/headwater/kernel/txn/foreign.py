@@ -17,19 +17,21 @@ is touched.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from headwater.errors import ConflictError, ErrorKind, HeadwaterError, NotFoundError, StorageError
-from headwater.kernel.layout import CLOCK, heartbeat_path, marker_folder
+from headwater.kernel.layout import heartbeat_path, marker_folder
 from headwater.kernel.timeline.active import instant_path, load_active
+from headwater.kernel.txn.store_age import load_store_times
 from headwater.model.instant import Instant, State
 from headwater.seams.storage import Storage
 
+log = logging.getLogger(__name__)
+
 _PENDING = (State.REQUESTED, State.INFLIGHT)
 _SILENT_MS = 24 * 60 * 60 * 1000
-_SECOND_MS = 1_000
-"""Stores tell whole seconds."""
 
 
 class Silence(NamedTuple):
@@ -88,6 +90,22 @@ class ForeignRule:
         )
 
 
+def is_dead_elsewhere(
+    rule: ForeignRule | None, storage: Storage, timeline_folder: str, write: Instant
+) -> bool:
+    """Whether a pending write of another engine is dead; without a rule none is.
+
+    A look from outside the lock: the transaction that schedules a rollback looks again.
+    """
+    if rule is None:
+        log.info("write of another engine is left to it instant=%s", write.requested_time)
+        return False
+    error = rule.why_alive(write, load_silence(storage, timeline_folder, write))
+    if error is not None:
+        log.info("write of another engine is left alone: %s", error)
+    return error is None
+
+
 def load_silence(storage: Storage, timeline_folder: str, write: Instant) -> Silence:
     """Return for how long nothing was heard of a pending write of another engine.
 
@@ -99,24 +117,15 @@ def load_silence(storage: Storage, timeline_folder: str, write: Instant) -> Sile
         *(instant_path(timeline_folder, write, state) for state in _PENDING),
     ]
     try:
-        beat_ms, *written = storage.at_once(lambda path: _modified_ms(storage, path), paths)
-        written += [info.modified_ms for info in storage.list_tree(marker_folder(time))]
+        times = load_store_times(storage, paths)
+        markers = [info.modified_ms for info in storage.list_tree(marker_folder(time))]
         # A writer that is done deletes its heartbeat after it has completed, so it shows by now.
         found = load_active(storage, timeline_folder).find(time)
-        if found is None or not found.is_pending:
-            return Silence(None, 0)
-        storage.put(CLOCK, b"")
-        now_ms = storage.info(CLOCK).modified_ms - _SECOND_MS
-        storage.delete(CLOCK)
-    except (StorageError, NotFoundError):
+    except (StorageError, NotFoundError) as error:
+        log.warning("the store does not say how old a write is instant=%s error=%s", time, error)
         return Silence(None, 0)
-    heard = [ms for ms in (beat_ms, *written) if ms is not None]
-    quiet_ms = max(0, now_ms - max(heard)) if heard else 0
-    return Silence(None if beat_ms is None else max(0, now_ms - beat_ms), quiet_ms)
-
-
-def _modified_ms(storage: Storage, path: str) -> int | None:
-    try:
-        return storage.info(path).modified_ms
-    except NotFoundError:
-        return None
+    beat_ms, *written = times.written_ms
+    heard = [ms for ms in (beat_ms, *written, *markers) if ms is not None]
+    if found is None or not found.is_pending or not heard:
+        return Silence(None, 0)
+    return Silence(None if beat_ms is None else times.age_ms(beat_ms), times.age_ms(max(heard)))

@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from headwater.config.table import TableConfig
 from headwater.errors import CommitUnknownError, HeadwaterError, NotFoundError, StorageError
-from headwater.kernel.layout import CANCEL_COUNT, CANCELS, CLOCK, TableLayout
+from headwater.kernel.layout import CANCEL_COUNT, CANCELS, TableLayout
 from headwater.kernel.table_config import load_table_config, update_table_config_in_lock
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import load_contents
@@ -63,6 +63,7 @@ from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.key_conflicts import LoadKeys
 from headwater.kernel.txn.markers import LoadMarkers, Marker, load_markers
 from headwater.kernel.txn.metadata_commit import load_index_partitions_of, load_metadata_names
+from headwater.kernel.txn.store_age import load_store_times
 from headwater.kernel.view.commits import CommitReader, CompletedCommit
 from headwater.kernel.view.retention import check_readable
 from headwater.kernel.view.table_view import load_pending_rewrites
@@ -423,8 +424,7 @@ class LockTransaction:
         if not is_doubtful(now_ms, known, bound_ms, is_utc=is_utc):
             return
         try:
-            self._components.storage.put(CLOCK, b"")
-            store_ms = self._components.storage.info(CLOCK).modified_ms
+            store_ms = load_store_times(self._components.storage).now_ms
         except (StorageError, NotFoundError) as error:
             log.warning("the store does not say its time error=%s", error)
             return
