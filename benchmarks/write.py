@@ -3,6 +3,7 @@
     bulk insert        floor: df.repartition(n, key).write.parquet
     MOR bucket upsert  floor: the same for the rows of the batch
     COW upsert         floor: plain Spark reads the touched files and writes them back
+    df.write           the same upsert by `df.write.format("headwater")`; floor: `t.upsert`; budget 1.3
     small commit       1,000 rows end to end, timeline included; milliseconds and storage calls
 
 Run: python benchmarks/write.py [--rows 2000000] [--batch 400000] [--turns 3] [--json PATH]
@@ -27,6 +28,7 @@ from headwater.metadata.view import load_view
 
 BUCKETS = 8
 SMALL_ROWS = 1_000
+NEVER_INLINE = {"headwater.write.inline.bytes": "0"}
 
 
 class Bench:
@@ -34,6 +36,7 @@ class Bench:
 
     def __init__(self, turns: int) -> None:
         self.spark = new_session()
+        hw.register(self.spark)
         self.turns = turns
         self.figures: list[Figure] = []
         self._folder = tempfile.mkdtemp(prefix="headwater-bench-")
@@ -52,7 +55,7 @@ class Bench:
             ordering="ts",
             table_type=table_type,
             buckets=BUCKETS,
-            options={"headwater.write.inline.bytes": 0},
+            options=NEVER_INLINE,
         )
 
     def write_plain(self, df: DataFrame) -> None:
@@ -124,6 +127,19 @@ def main() -> None:
         {
             "spark rewrite": lambda: rewrite(bench, copy_on_write),
             "upsert": lambda: copy_on_write.upsert(batch),
+        },
+        given.batch,
+    )
+    bench.compare(
+        "COW upsert by df.write",
+        {
+            "t.upsert": lambda: copy_on_write.upsert(batch),
+            "df.write": lambda: (
+                batch.write.format("headwater")
+                .options(**NEVER_INLINE)
+                .mode("append")
+                .save(copy_on_write.uri)
+            ),
         },
         given.batch,
     )
