@@ -3,7 +3,7 @@
     bulk insert        floor: df.repartition(n, key).write.parquet
     MOR bucket upsert  floor: the same for the rows of the batch
     COW upsert         floor: plain Spark reads the touched files and writes them back
-    df.write           the same upsert by `df.write.format("headwater")`; floor: `t.upsert`; budget 1.3
+    by df.write        the same upsert by `df.write`; floor: `t.upsert`; budget 1.3
     small commit       1,000 rows end to end, timeline included; milliseconds and storage calls
 
 Run: python benchmarks/write.py [--rows 2000000] [--batch 400000] [--turns 3] [--json PATH]

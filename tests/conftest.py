@@ -11,12 +11,13 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says nothing of the code: a slow machine is no failure.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Tests of which one example takes long ask for a share of what the profile says.
-settings.register_profile("same", PATIENT, derandomize=True, max_examples=50)
+settings.register_profile("same", PATIENT, derandomize=True, max_examples=30)
 settings.register_profile("long", PATIENT, max_examples=500)
 settings.load_profile("same")
 
@@ -33,6 +34,28 @@ os.environ.setdefault(
 MEMORY = Path("/dev/shm")
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 8 * 1024**3:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave most cases of a test that is marked `some(count)` to the long suites.
+
+    The cases that stay are spread evenly over all of them: so the first and the last of a matrix
+    are looked at every time, and the rest every night.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("some") is not None:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for same in cases.values():
+        marker = same[0].get_closest_marker("some")
+        assert marker is not None
+        (count,) = marker.args
+        last = len(same) - 1
+        kept = {round(place * last / max(1, count - 1)) for place in range(count)}
+        for place, item in enumerate(same):
+            if place not in kept:
+                item.add_marker("long")
 
 
 def pytest_collection_finish() -> None:

@@ -139,6 +139,7 @@ def test_every_record_is_one_of_the_schema(table: Path) -> None:
     assert {record["key"] for record in records} == {""}
 
 
+@pytest.mark.some(2)
 def test_every_key_is_in_the_file_group_of_its_hash(table: Path) -> None:
     ids: dict[str, set[str]] = {}
     for partition, file, _ in metadata_files(table):
@@ -184,6 +185,7 @@ def test_keys_of_statistics_follow_from_their_records(table: Path) -> None:
     assert count > 20
 
 
+@pytest.mark.some(3)
 def encoded_again(found: Found) -> pa.Array:
     values = found.entries.values
     match found.partition:

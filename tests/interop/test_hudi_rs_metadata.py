@@ -185,6 +185,7 @@ def last_commit(table: Table) -> str:
 # Every operation and service -------------------------------------------------------------------
 
 
+@pytest.mark.some(1)
 @each_shape
 def test_every_operation_and_service(tmp_path: Path, shape: Shape) -> None:
     table = shape.create(tmp_path)
@@ -348,6 +349,7 @@ DEATHS = {
 }
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("shape", [SHAPES["cow-bucket"], SHAPES["mor-bucket-all-indexes"]])
 @pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS.keys())
 def test_a_writer_dies_before_its_instant_completes(
@@ -377,6 +379,7 @@ def test_a_writer_dies_before_its_instant_completes(
 # Skipping files --------------------------------------------------------------------------------
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", [COW, MOR])
 def test_files_are_skipped_and_no_row_is_lost(tmp_path: Path, table_type: str) -> None:
     """hudi-rs asks the footers of base files only where it has no logs to merge."""

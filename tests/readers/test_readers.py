@@ -19,6 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("histories")
 
 
+@pytest.mark.some(28)
 @pytest.mark.parametrize(
     "history",
     [

@@ -45,6 +45,7 @@ LONG = {
 assert {mutant.name for mutant in MUTANTS} >= LONG
 
 
+@pytest.mark.some(20)
 @pytest.mark.parametrize(
     "mutant",
     [

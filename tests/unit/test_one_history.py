@@ -461,6 +461,7 @@ def run_machine(
     )
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", KINDS)
 def test_inv_87_one_history_has_one_answer(name: str) -> None:
     run_machine(KINDS[name], examples=1, steps=8)

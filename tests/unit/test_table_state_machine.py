@@ -323,6 +323,7 @@ def by_key(machine: TableMachine, table: pa.Table) -> dict[Key, Row]:
     return found
 
 
+@pytest.mark.some(3)
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("ordering", [None, "ts"], ids=["commit-time", "event-time"])
 @pytest.mark.parametrize("is_partitioned", [True, False], ids=["partitioned", "unpartitioned"])

@@ -7,6 +7,7 @@ before anything is written to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -29,6 +30,11 @@ from headwater.metadata.records import MetadataRecords
 from headwater.model.files import LogFile
 from headwater.model.instant import InstantTime
 from headwater.seams.storage import Storage
+
+# Every commit asks the logs that the last ones wrote. Blocks are remembered by all of their bytes,
+# so that a file that has changed is never taken for what it was.
+_REMEMBERED_COUNT = 256
+_REMEMBERED_BYTES_MAX = 32 * 1024
 
 
 def encode_metadata_log(
@@ -114,8 +120,8 @@ def load_metadata_logs(
 
 def _entries_of(block: LogBlock, path: str) -> MetadataRecords:
     if block.type is BlockType.HFILE_DATA:
-        hfile = HFile.of_bytes(block.content, path=path)
-        return records_of_hfile(hfile, hfile.read_all())
+        is_small = len(block.content) <= _REMEMBERED_BYTES_MAX
+        return _remembered(bytes(block.content), path) if is_small else _of(block.content, path)
     part = decode_part(block, path=path)
     if not isinstance(part, DeletePart):
         raise corrupt(path, f"a {block.type.name} block at offset {block.offset}")
@@ -123,3 +129,13 @@ def _entries_of(block: LogBlock, path: str) -> MetadataRecords:
     if strange:
         raise corrupt(path, f"it removes keys of {strange.pop()!r}")
     return MetadataRecords(pa.array([], pa.string()), pa.array([], pa.binary()), part.record_keys)
+
+
+@lru_cache(_REMEMBERED_COUNT)
+def _remembered(content: bytes, path: str) -> MetadataRecords:
+    return _of(content, path)
+
+
+def _of(content: bytes | memoryview, path: str) -> MetadataRecords:
+    hfile = HFile.of_bytes(content, path=path)
+    return records_of_hfile(hfile, hfile.read_all())

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from headwater.model.instant import InstantTime
@@ -170,6 +171,7 @@ def attempt_of(token: str) -> int | None:
     return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else None
 
 
+@lru_cache(8_192)  # The names of a table come again with every look at it.
 def parse_data_file(path: str, size_bytes: int = 0) -> DataFile | None:
     """Return the data file that a path relative to the table's base names; None if it names none.
 

@@ -54,6 +54,7 @@ from headwater.errors import (
     NotFoundError,
     StorageError,
 )
+from headwater.seams.durability import must_outlive_power_cut
 from headwater.seams.folder_lock import hold_folder
 from headwater.seams.parallel_map import parallel_map
 from headwater.seams.staged_file import HIDDEN_PREFIX, StagedFile, stage, stage_empty
@@ -189,16 +190,17 @@ class LocalStorage:
         return sorted(found)
 
     def put(self, path: str, data: bytes) -> None:
-        def publish(staged: StagedFile, folder: int, name: str) -> None:
-            with self._hold(folder, path, alone=False):
-                staged.replace(name)
-
-        self._write(path, data, publish)
+        self._write(path, data, self._replacing(path))
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
+        def put(each: tuple[str, bytes]) -> None:
+            self._write(*each, self._replacing(each[0]), is_name_synced=False)
+
         # Only waiting is worth a thread.
-        width = _WRITES_AT_ONCE if self._fsync else 1
-        parallel_map(lambda each: self.put(*each), [*objects.items()], width=width)
+        width = _WRITES_AT_ONCE if self._fsync and any(objects.values()) else 1
+        parallel_map(put, [*objects.items()], width=width)
+        for path in {os.path.dirname(path): path for path in objects}.values():
+            self._sync_folder_of(path)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         def publish(staged: StagedFile, folder: int, name: str) -> None:
@@ -283,8 +285,20 @@ class LocalStorage:
         except NotFoundError:
             return None
 
+    def _replacing(self, path: str) -> Callable[[StagedFile, int, str], None]:
+        def publish(staged: StagedFile, folder: int, name: str) -> None:
+            with self._hold(folder, path, alone=False):
+                staged.replace(name)
+
+        return publish
+
     def _write(
-        self, path: str, data: bytes, publish: Callable[[StagedFile, int, str], None]
+        self,
+        path: str,
+        data: bytes,
+        publish: Callable[[StagedFile, int, str], None],
+        *,
+        is_name_synced: bool = True,
     ) -> None:
         """Stage `data` beside its future name and `publish` it there.
 
@@ -296,10 +310,12 @@ class LocalStorage:
             try:
                 folder = self._open_or_create_folder(folder_path)
                 try:
-                    with stage(folder, data, fsync=self._fsync) as staged:
+                    # An empty file has nothing to lose but its name.
+                    with stage(folder, data, fsync=self._fsync and bool(data)) as staged:
                         _remove_checksum(folder, name)
                         publish(staged, folder, name)
-                    self._sync_folder(folder, path)
+                    if is_name_synced:
+                        self._sync_folder(folder, path)
                 finally:
                     os.close(folder)
             except FileNotFoundError:
@@ -330,7 +346,7 @@ class LocalStorage:
 
     def _sync_folder(self, folder: int, path: str) -> None:
         """Make a new name durable. It is there whatever comes, so no error says otherwise."""
-        if not self._fsync:
+        if not self._fsync or not must_outlive_power_cut(path):
             return
         try:
             os.fsync(folder)
@@ -341,6 +357,18 @@ class LocalStorage:
                 f"{error.strerror}. {FULL.get(error.errno or 0, BROKEN)}",
                 kind=kind,
             ) from error
+
+    def _sync_folder_of(self, path: str) -> None:
+        try:
+            folder = os.open(os.path.dirname(self._locate(path)), _OPEN_FOLDER)
+        except FileNotFoundError:
+            return  # What was written there has been deleted since.
+        except OSError as error:
+            raise self._error(error, path, "write") from error
+        try:
+            self._sync_folder(folder, path)
+        finally:
+            os.close(folder)
 
     def _link_if_absent(self, staged: StagedFile, folder: int, path: str) -> None:
         try:

@@ -212,6 +212,7 @@ def assert_works(world: World, last_token: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST])
 class TestErrors:
+    @pytest.mark.some(9)
     @pytest.mark.parametrize("state", STATES)
     def test_during_acquire(self, kind: str, state: str, fault: Fault) -> None:
         for world, last_token, call in each_call(kind, state):
@@ -383,6 +384,7 @@ class TestLateLandings:
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestOutages:
+    @pytest.mark.some(4)
     @pytest.mark.parametrize("state", STATES)
     def test_acquire_fails_and_leaves_nothing_that_lasts(self, kind: str, state: str) -> None:
         for world, last_token, call in each_call(kind, state):

@@ -244,6 +244,7 @@ def commits(trips: Trips) -> list[Path]:
 # Missing files ---------------------------------------------------------------------------------
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "are_all_tried", [False, pytest.param(True, marks=pytest.mark.long)], ids=["newest", "all"]
 )
@@ -418,6 +419,7 @@ def test_index_definitions_are_missing(copy: Trips) -> None:
     check_no_row_is_lost(copy)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", ["expr_index_of_another_engine", "secondary_index_gone", "tomb"])
 def test_the_table_names_an_index_that_is_not_there(copy: Trips, name: str) -> None:
     table = hw.open_table(copy.path, OPTIONS)

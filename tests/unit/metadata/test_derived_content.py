@@ -226,6 +226,7 @@ def test_of_a_key_in_two_partitions_the_last_place_is_told(
     assert problems(table) == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", TableType)
 def test_clustering_tells_new_places(tmp_path: Path, table_type: TableType) -> None:
     table = indexed_table(tmp_path, table_type, index="simple")
@@ -415,6 +416,7 @@ class IndexMachine(RuleBasedStateMachine):
         assert problems(self.table) == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("table_type", "index", "ordering"),
     [

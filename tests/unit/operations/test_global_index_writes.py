@@ -83,6 +83,7 @@ def test_a_record_moves_to_the_partition_of_its_row(
     assert table.read_arrow(where="id = 'a'").num_rows == 1
 
 
+@pytest.mark.some(3)
 def test_a_record_stays_where_it_is_if_the_option_says_so(
     tmp_path: Path, index: str, table_type: str
 ) -> None:
@@ -187,6 +188,7 @@ def test_base_files_of_a_global_bloom_index_have_filters(tmp_path: Path) -> None
     assert any(b"bloomfilter" in name for name in names)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
 def test_inserts_look_keys_up_too(
     tmp_path: Path, index: str, table_type: str, operation: str

@@ -159,6 +159,7 @@ def apply(model: dict[tuple[str, str], int], step: Step) -> None:
             model[key, city] = value
 
 
+@pytest.mark.some(2)
 @each_index
 @each_type
 @settings(max_examples=8, deadline=None)

@@ -52,6 +52,7 @@ def create(path: Path, index: str, table_type: str, **shape: Any) -> Table:
     return builder.having(index=index, **buckets, **shape).create()
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize("key", ["id", ("id", "part")])
 @pytest.mark.parametrize("table_type", [COW, MOR])
 @pytest.mark.parametrize("index", INDEXES)

@@ -80,6 +80,7 @@ def compacted_again(table: Table) -> None:
     table.services.compact()
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize("service", ["compact twice", "log_compact", "cluster"])
 @pytest.mark.parametrize("index", INDEXES)
 def test_n_65_an_ordered_delete_hides_what_comes_late_whatever_ran(
@@ -99,6 +100,7 @@ def test_n_65_an_ordered_delete_hides_what_comes_late_whatever_ran(
     assert [one for one in found if one["problem"] != "stale"] == []
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("service", ["compact", "cluster"])
 @pytest.mark.parametrize("index", INDEXES)
 def test_n_65_a_delete_that_comes_before_its_record_hides_it(
@@ -112,6 +114,7 @@ def test_n_65_a_delete_that_comes_before_its_record_hides_it(
     assert [row[0] for row in answer(table)] == ["new", "other"]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("service", ["nothing", "compact"])
 @pytest.mark.parametrize("index", ["global_simple", "record_index"])
 @pytest.mark.parametrize("moves", ["true", "false"])
@@ -135,6 +138,7 @@ def test_n_65_a_delete_hides_late_records_of_every_partition_and_is_forgotten_wh
     assert [row[:3] for row in answer(table)] == [("k", "la", 5), ("other", "sf", 1)]
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("table_type", TYPES)
 def test_inv_49_nothing_comes_back_that_delete_removed(
@@ -165,6 +169,7 @@ def test_inv_49_a_late_row_after_a_partial_update_changes_nothing(
     assert answer(table)[0] == ("k", "sf", 30, "a25", "b30")
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("table_type", TYPES)
 @pytest.mark.parametrize("index", [one for one in INDEXES if one != "bucket"])
 def test_deleted_counts_the_records_that_were_there(

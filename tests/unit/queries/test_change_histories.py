@@ -74,6 +74,7 @@ VERBS = st.sampled_from(
 HISTORIES = st.lists(st.builds(Write, VERBS, ROWS), min_size=2, max_size=5)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("ordering", [None, "ts"])
 @settings(deadline=None, max_examples=5)

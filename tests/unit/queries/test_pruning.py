@@ -319,6 +319,7 @@ CONDITIONS = st.one_of(
 )
 
 
+@pytest.mark.some(1)
 @BOTH
 @settings(deadline=None, max_examples=30)
 @given(conditions=st.lists(CONDITIONS, min_size=1, max_size=3))

@@ -549,6 +549,7 @@ def test_bad_instants_are_refused_and_change_nothing(new_table: Callable[..., Ta
     assert after == files
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("ordering", ["ts", None])
 @pytest.mark.parametrize("block_format", ["parquet", "avro"])
 def test_inv_48_no_reader_notices(

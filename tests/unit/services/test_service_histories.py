@@ -102,6 +102,7 @@ def _in_order(rows: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -92,7 +92,7 @@ class GroupWriter:
         self._new_files = GatheredFiles(
             storage,
             self._announce,
-            gathers=storage.is_distant and plan.announcing.detection is None,
+            gathers=plan.announcing.detection is None,
         )
 
     def write_partition(

@@ -56,7 +56,7 @@ from headwater.kernel.txn.locks.lock_file import (
 )
 from headwater.kernel.txn.locks.names import quote_lock_key
 from headwater.kernel.txn.locks.unchanged import Unchanged
-from headwater.kernel.txn.locks.waiting import live_lock_error, wait_for_lock
+from headwater.kernel.txn.locks.waiting import live_lock_error, pace_of, wait_for_lock
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
 from headwater.seams.lock import TABLE, LockInfo
@@ -143,6 +143,7 @@ class FileSystemLockProvider:
             timeout_ms=timeout_ms,
             clock=self.clock,
             ids=self.ids,
+            pace=pace_of(self.storage),
         )
 
     def inspect(self, key: str = TABLE) -> LockInfo | None:

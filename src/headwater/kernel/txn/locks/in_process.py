@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from headwater.errors import FencedError
 from headwater.kernel.txn.locks.lease import HELD_BY_PARENT, lock_lost_error
 from headwater.kernel.txn.locks.names import quote_lock_key
-from headwater.kernel.txn.locks.waiting import live_lock_error, wait_for_lock
+from headwater.kernel.txn.locks.waiting import NEAR, live_lock_error, wait_for_lock
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids, this_process
 from headwater.seams.lock import TABLE, LockInfo
@@ -85,6 +85,7 @@ class InProcessLockProvider:
             timeout_ms=timeout_ms,
             clock=self.clock,
             ids=self.ids,
+            pace=NEAR,
         )
 
     def inspect(self, key: str = TABLE) -> LockInfo | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from headwater.config.limits import check_object_bytes
@@ -65,6 +66,7 @@ class LockFile:
         return encode_own(content)
 
 
+@lru_cache(16)  # Who waits for a lock looks at the same bytes again and again.
 def parse_lock_file(data: bytes, path: str) -> LockFile | None:
     """Return the content of a lock file, or None if another engine wrote it or it is damaged.
 

@@ -47,7 +47,7 @@ from headwater.format.own_json import decode_own, encode_own, unknown_fields
 from headwater.kernel.txn.locks.lease import CLOCK_DRIFT_MS, Lease, OnLost, SentWrites
 from headwater.kernel.txn.locks.names import quote_lock_key
 from headwater.kernel.txn.locks.unchanged import Unchanged
-from headwater.kernel.txn.locks.waiting import live_lock_error, wait_for_lock
+from headwater.kernel.txn.locks.waiting import live_lock_error, pace_of, wait_for_lock
 from headwater.kernel.txn.store_age import age_by_store_ms
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
@@ -212,6 +212,7 @@ class StorageBasedLockProvider:
             timeout_ms=timeout_ms,
             clock=self.clock,
             ids=self.ids,
+            pace=pace_of(self.storage),
         )
 
     def inspect(self, key: str = TABLE) -> LockInfo | None:

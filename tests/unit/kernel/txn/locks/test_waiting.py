@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.support.manual_clock import ManualClock
 
 from headwater.errors import ConflictError, ErrorKind, InternalError, StorageError
-from headwater.kernel.txn.locks.waiting import wait_for_lock
+from headwater.kernel.txn.locks.file_system import FileSystemLockProvider
+from headwater.kernel.txn.locks.waiting import DISTANT, NEAR, wait_for_lock
 from headwater.seams.ids import SystemIds
+from headwater.seams.local import LocalStorage
 from headwater.seams.lock import HeldLock, LockInfo
 
 
@@ -121,3 +125,24 @@ def test_one_holder_is_waited_for_as_long_as_was_said() -> None:
         wait(queue, clock)
     assert error.value.kind is ErrorKind.LOCK_TIMEOUT
     assert clock.monotonic_ms() - began_ms == 1_000
+
+
+class WatchedClock(ManualClock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses_ms: list[int] = []
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        self.pauses_ms.append(duration_ms)
+        super().sleep_ms(duration_ms)
+
+
+def test_who_waits_on_a_disk_is_not_overtaken_for_long(tmp_path: Path) -> None:
+    """A pause of a second, where others hold the lock for milliseconds, was one of two seconds."""
+    storage, clock = LocalStorage(tmp_path), WatchedClock()
+    held = FileSystemLockProvider(storage, clock, SystemIds()).acquire(timeout_ms=0)
+    with pytest.raises(ConflictError):
+        FileSystemLockProvider(storage, clock, SystemIds()).acquire(timeout_ms=2_000)
+    held.release()
+    assert max(clock.pauses_ms) <= NEAR.max_ms
+    assert DISTANT.max_ms > NEAR.max_ms
