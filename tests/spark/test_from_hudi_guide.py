@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from tests.support.from_hudi import answers_of, job_blocks
 
@@ -11,6 +12,7 @@ EXPECTED_COUNTS = (5, 5, 6, 6, 5, 4, 3, 2)
 """How many rows there are after each of the jobs up to the read-optimised query."""
 
 
+@pytest.mark.long  # A minute of jobs, one after the other.
 def test_the_jobs_of_the_guide_run(spark: SparkSession, tmp_path: Path) -> None:
     blocks = job_blocks()
     answers = answers_of(blocks, spark, str(tmp_path / "trips"))

@@ -11,6 +11,7 @@ from tests.readers.history import check_history, recorded
 from tests.readers.readers import SparkReader
 
 
+@pytest.mark.some(28)
 @pytest.mark.parametrize(
     "history",
     [

@@ -19,6 +19,7 @@ OPTIONS = {
 SCHEMA = "id string, city string, fare long"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("index", ["global_simple", "record_index", "record_level_index"])
 def test_records_are_found_and_moved_by_tasks(

@@ -75,6 +75,7 @@ def data_files(table: hw.Table) -> set[str]:
     }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("table_type", "key", "partition_by"), SHAPES)
 def test_every_operation_equals_its_inline_twin(
     spark: SparkSession,
@@ -175,6 +176,7 @@ KEY_TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "name",
     [
