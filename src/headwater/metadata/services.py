@@ -73,7 +73,7 @@ from headwater.metadata.table import (
 )
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import DataFile, parse_data_file
-from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_at
 from headwater.model.plans import CompactionPlan
 from headwater.seams.batched_puts import BatchedPuts
 from headwater.seams.components import Components
@@ -93,6 +93,8 @@ ARCHIVED_AT_ONCE_MIN = 10
 """Archiving writes several files, so it waits until it is worth it."""
 
 METADATA_LAYOUT = TableLayout(timeline=METADATA_TABLE_TIMELINE, history=METADATA_TABLE_HISTORY)
+
+_LEFT_TO_ITS_MAKER_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +142,9 @@ def run_metadata_services(upkeep: MetadataServices, seen: Timeline | None = None
 
     Never raises for what it could not do: that is logged, and done by a later call.
     """
-    if seen is not None and not _is_due(upkeep, seen, commits_since=1):
+    if seen is not None and (
+        not _is_due(upkeep, seen, commits_since=1) or _is_left_to_its_maker(upkeep, seen)
+    ):
         return None
     try:
         return _run(upkeep)
@@ -168,6 +172,17 @@ def _is_due(upkeep: MetadataServices, own: Timeline, commits_since: int) -> bool
     if any(instant.action is Action.COMPACTION for instant in own.pending):
         return True
     return commits_since_compaction(own) + commits_since >= max(upkeep.commits, 1)
+
+
+def _is_left_to_its_maker(upkeep: MetadataServices, own: Timeline) -> bool:
+    """Whether a compaction was planned just now: who planned it is at it.
+
+    Every writer that commits meanwhile would wait for the lock only to find that out.
+    """
+    recently = upkeep.components.clock.now_ms() - _LEFT_TO_ITS_MAKER_MS
+    since = instant_time_at(recently, is_utc=upkeep.config.is_utc)
+    pending = (i.requested_time for i in own.pending if i.action is Action.COMPACTION)
+    return any(planned > since for planned in pending)
 
 
 def _run(upkeep: MetadataServices) -> Instant | None:

@@ -30,7 +30,7 @@ class Pace(NamedTuple):
 # pauses of up to a second, one commit in ten of eight writers took two seconds and more. On a disk
 # and in ZooKeeper a look costs next to nothing; to a store it is a request, and a lock there is
 # held for several of them.
-NEAR = Pace(5, 40)
+NEAR = Pace(10, 60)
 DISTANT = Pace(20, 250)
 
 
