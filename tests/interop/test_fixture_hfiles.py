@@ -139,7 +139,6 @@ def test_every_record_is_one_of_the_schema(table: Path) -> None:
     assert {record["key"] for record in records} == {""}
 
 
-@pytest.mark.some(2)
 def test_every_key_is_in_the_file_group_of_its_hash(table: Path) -> None:
     ids: dict[str, set[str]] = {}
     for partition, file, _ in metadata_files(table):
@@ -154,6 +153,7 @@ def test_every_key_is_in_the_file_group_of_its_hash(table: Path) -> None:
             assert set(groups.tolist()) <= {group}
 
 
+@pytest.mark.some(2)
 def test_keys_of_statistics_follow_from_their_records(table: Path) -> None:
     count = 0
     for found in everything(table):
@@ -185,7 +185,6 @@ def test_keys_of_statistics_follow_from_their_records(table: Path) -> None:
     assert count > 20
 
 
-@pytest.mark.some(3)
 def encoded_again(found: Found) -> pa.Array:
     values = found.entries.values
     match found.partition:
@@ -209,6 +208,7 @@ def encoded_again(found: Found) -> pa.Array:
             return encode_secondary(len(values))
 
 
+@pytest.mark.some(3)
 def test_records_are_encoded_to_the_bytes_that_hudi_wrote(table: Path) -> None:
     count = 0
     for found in everything(table):

@@ -48,8 +48,8 @@ def slices_of(view: TableView) -> list[list[str]]:
     return [[str(each) for each in one.files()] for one in view.slices()]
 
 
-@pytest.mark.some(2)
 @each_indexed
+@pytest.mark.some(2)
 def test_views_of_every_moment_equal_listing(hudi_table: Unpack, name: str) -> None:
     table = hw.open_table(hudi_table(name))
     newest = load_view(table.storage, table.config)
@@ -87,9 +87,9 @@ def conditions(rows: pa.Table) -> Iterator[str]:
         yield f"`{column}` IS NULL"
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
 @each_indexed
+@pytest.mark.some(2)
 def test_reads_by_any_condition_equal_listing(hudi_table: Unpack, name: str, every: int) -> None:
     folder = hudi_table(name)
     is_unique = "txns" in name
@@ -115,8 +115,8 @@ def key_condition(table: hw.Table, row: dict[str, Any]) -> str:
     return " AND ".join(f"{field} = '{row[field]}'" for field in fields)
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("name", [name for name in INDEXED if "txns" in name])
+@pytest.mark.some(2)
 def test_a_record_key_reads_one_file_group(hudi_table: Unpack, name: str) -> None:
     table = hw.open_table(hudi_table(name), UNIQUE)
     rows = table.read_arrow().to_pylist()

@@ -77,8 +77,8 @@ def test_chosen_columns_come_in_the_order_asked_for(hudi_table: Unpack, name: st
     assert rows_of(chosen) == rows_of(whole.select(asked))
 
 
-@pytest.mark.some(4)
 @each_table
+@pytest.mark.some(4)
 def test_every_commit_can_be_read_as_hudi_rs_reads_it(hudi_table: Unpack, name: str) -> None:
     hudi = pytest.importorskip("hudi", reason="hudi-rs is not installed")
     table = hw.open_table(hudi_table(name))

@@ -185,8 +185,8 @@ def last_commit(table: Table) -> str:
 # Every operation and service -------------------------------------------------------------------
 
 
-@pytest.mark.some(1)
 @each_shape
+@pytest.mark.some(1)
 def test_every_operation_and_service(tmp_path: Path, shape: Shape) -> None:
     table = shape.create(tmp_path)
     services, readers = table.services, Readers(table, tmp_path)
@@ -349,9 +349,9 @@ DEATHS = {
 }
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("shape", [SHAPES["cow-bucket"], SHAPES["mor-bucket-all-indexes"]])
 @pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS.keys())
+@pytest.mark.some(2)
 def test_a_writer_dies_before_its_instant_completes(
     tmp_path: Path, shape: Shape, death: tuple[str, str]
 ) -> None:
@@ -379,8 +379,8 @@ def test_a_writer_dies_before_its_instant_completes(
 # Skipping files --------------------------------------------------------------------------------
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", [COW, MOR])
+@pytest.mark.some(1)
 def test_files_are_skipped_and_no_row_is_lost(tmp_path: Path, table_type: str) -> None:
     """hudi-rs asks the footers of base files only where it has no logs to merge."""
     table = Shape(table_type, ("city",), "simple", ALL_INDEXES).create(tmp_path)

@@ -77,8 +77,8 @@ def check(table: Table, folder: Path) -> None:
     assert told == sorted((file.path, file.size_bytes) for file in listed)
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("partition_by", ["city", None])
+@pytest.mark.some(1)
 def test_after_every_commit_and_compaction(tmp_path: Path, partition_by: str | None) -> None:
     table = hw.create_table(
         tmp_path / "trips",

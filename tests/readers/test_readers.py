@@ -19,7 +19,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("histories")
 
 
-@pytest.mark.some(28)
 @pytest.mark.parametrize(
     "history",
     [
@@ -27,6 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for history in HISTORIES.values()
     ],
 )
+@pytest.mark.some(28)
 def test_hudi_rs_finds_what_was_written(folder: Path, history: str) -> None:
     steps = recorded(history, folder)  # Which says itself what our own reader must find.
     pytest.importorskip("hudi", reason="hudi-rs is not installed")

@@ -45,7 +45,6 @@ LONG = {
 assert {mutant.name for mutant in MUTANTS} >= LONG
 
 
-@pytest.mark.some(20)
 @pytest.mark.parametrize(
     "mutant",
     [
@@ -53,6 +52,7 @@ assert {mutant.name for mutant in MUTANTS} >= LONG
         for mutant in MUTANTS
     ],
 )
+@pytest.mark.some(20)
 def test_it_is_killed(mutant: Mutant) -> None:
     report = mutant.hunt()
     assert report.violation is not None, f"{mutant.name} survived {report.states} states"

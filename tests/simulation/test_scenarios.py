@@ -27,8 +27,8 @@ def _words(scenario: Scenario) -> set[tuple[str, ...]]:
     return {tuple(sorted(word for _, word in ends)) for ends in report.results}
 
 
-@pytest.mark.some(20)
 @pytest.mark.parametrize("proof", proofs("short"), ids=lambda proof: proof.label)
+@pytest.mark.some(20)
 def test_no_run_of_a_small_scenario_breaks_an_invariant(proof: Proof) -> None:
     report = proof.run()
     assert report.violation is None

@@ -86,8 +86,8 @@ def pending(path: Path) -> list[str]:
     return [row["requested_time"] for row in timeline.to_pylist() if row["state"] != "completed"]
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
+@pytest.mark.some(1)
 def test_rows_come_back_as_they_were_written(
     spark: SparkSession, tmp_path: Path, table_type: str
 ) -> None:
@@ -124,8 +124,8 @@ def test_tasks_append_log_files_of_their_own(spark: SparkSession, tmp_path: Path
     assert not list((tmp_path / ".hoodie/.temp").rglob("*.arrow"))
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
+@pytest.mark.some(1)
 def test_operations(spark: SparkSession, tmp_path: Path, table_type: str) -> None:
     options = of_type(table_type)
     save(
@@ -311,8 +311,8 @@ def test_options_of_a_write_must_agree_with_the_table(spark: SparkSession, tmp_p
     assert [row["id"] for row in read_here(tmp_path)] == ["a"]
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
+@pytest.mark.some(1)
 def test_a_failed_write_shows_nothing_and_lets_the_next_one_in(
     spark: SparkSession, tmp_path: Path, table_type: str
 ) -> None:
@@ -376,8 +376,8 @@ def test_schema_evolves(spark: SparkSession, tmp_path: Path) -> None:
         save(wider.selectExpr("id", "city", "'x' AS ts", "amount"), tmp_path, KEYED)
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
+@pytest.mark.some(1)
 def test_a_column_of_integers_stays_one(
     spark: SparkSession, tmp_path: Path, table_type: str
 ) -> None:

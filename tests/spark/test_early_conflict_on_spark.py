@@ -66,8 +66,8 @@ def data_files(table: hw.Table) -> set[str]:
     return {info.path for info in table.storage.list_tree("") if ".hoodie" not in info.path}
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("markers", ["DIRECT", "TIMELINE_SERVER_BASED"])
+@pytest.mark.some(1)
 def test_the_job_ends_with_the_conflict_and_without_another_try(
     spark: SparkSession,
     job_status: Callable[[], StatusTracker],

@@ -11,7 +11,6 @@ from tests.readers.history import check_history, recorded
 from tests.readers.readers import SparkReader
 
 
-@pytest.mark.some(28)
 @pytest.mark.parametrize(
     "history",
     [
@@ -19,5 +18,6 @@ from tests.readers.readers import SparkReader
         for name, history in HISTORIES.items()
     ],
 )
+@pytest.mark.some(28)
 def test_spark_finds_what_was_written(spark: SparkSession, tmp_path: Path, history: str) -> None:
     check_history(SparkReader(), recorded(history, tmp_path))

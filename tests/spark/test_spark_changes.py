@@ -138,8 +138,8 @@ def test_conditions_mean_the_same_without_spark(
     assert differing == {}
 
 
-@pytest.mark.some(1)
 @BOTH
+@pytest.mark.some(1)
 def test_a_condition_never_hides_rows_from_spark(
     spark: SparkSession, tables: dict[str, Table], kind: str
 ) -> None:
@@ -150,8 +150,8 @@ def test_a_condition_never_hides_rows_from_spark(
         assert texts(found.collect()) == texts(expected.collect()), condition
 
 
-@pytest.mark.some(1)
 @BOTH
+@pytest.mark.some(1)
 def test_changes_are_those_that_are_read_without_spark(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:

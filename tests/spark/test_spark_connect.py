@@ -25,8 +25,8 @@ def by_id(found: pa.Table) -> list[dict[str, Any]]:
     return sorted(found.to_pylist(), key=lambda row: str(row["id"]))
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("key", [["id"], ["id", "part"]], ids=["native-route", "python-route"])
+@pytest.mark.some(1)
 def test_a_table_is_written_and_read(connect: SparkSession, tmp_path: Path, key: list[str]) -> None:
     assert gateway_of(connect) is None
     table = hw.create_table(

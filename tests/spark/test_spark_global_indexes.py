@@ -19,9 +19,9 @@ OPTIONS = {
 SCHEMA = "id string, city string, fare long"
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("index", ["global_simple", "record_index", "record_level_index"])
+@pytest.mark.some(2)
 def test_records_are_found_and_moved_by_tasks(
     spark: SparkSession, tmp_path: Path, index: str, table_type: str
 ) -> None:

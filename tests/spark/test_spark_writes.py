@@ -75,8 +75,8 @@ def data_files(table: hw.Table) -> set[str]:
     }
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize(("table_type", "key", "partition_by"), SHAPES)
+@pytest.mark.some(1)
 def test_every_operation_equals_its_inline_twin(
     spark: SparkSession,
     tmp_path: Path,
@@ -176,7 +176,6 @@ KEY_TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
-@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "name",
     [
@@ -184,6 +183,7 @@ KEY_TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
         for name in KEY_TYPES
     ],
 )
+@pytest.mark.some(3)
 def test_keys_and_partitions_of_any_type(spark: SparkSession, tmp_path: Path, name: str) -> None:
     kind, values = KEY_TYPES[name]
     schema = pa.schema([pa.field("k", kind), pa.field("p", kind), pa.field("v", pa.int32())])

@@ -156,8 +156,8 @@ def test_a_stream_may_start_later_and_show_every_change(
     assert rows_of(tmp_path / "latest", "id") == []
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("shows_meta", ["false", "true"])
+@pytest.mark.some(1)
 def test_a_stream_out_of_one_table_into_another(
     spark: SparkSession, tmp_path: Path, shows_meta: str
 ) -> None:

@@ -280,8 +280,8 @@ def check_faults(bench: Bench, name: str, choose: Callable[[list[Fault]], list[F
     assert met
 
 
-@pytest.mark.some(5)
 @pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.some(5)
 def test_a_call_that_the_system_refuses(bench: Bench, name: str) -> None:
     turn = list(OPERATIONS).index(name)
 

@@ -517,14 +517,14 @@ def check_failures(
     assert failed, "Nothing failed, so nothing was tested"
 
 
-@pytest.mark.some(12)
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.some(12)
 def test_nothing_is_left_open_by_what_fails(bench: Bench, name: str) -> None:
     check_failures(bench, name, some_failures)
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["upsert", "merging upsert"])
+@pytest.mark.some(1)
 def test_nothing_is_left_open_by_a_write_with_a_marker_service(bench: Bench, name: str) -> None:
     check_failures(bench, name, some_failures, SERVED)
 

@@ -461,8 +461,8 @@ def run_machine(
     )
 
 
-@pytest.mark.some(3)
 @pytest.mark.parametrize("name", KINDS)
+@pytest.mark.some(3)
 def test_inv_87_one_history_has_one_answer(name: str) -> None:
     run_machine(KINDS[name], examples=1, steps=8)
 

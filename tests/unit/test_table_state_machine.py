@@ -323,11 +323,11 @@ def by_key(machine: TableMachine, table: pa.Table) -> dict[Key, Row]:
     return found
 
 
-@pytest.mark.some(3)
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("ordering", [None, "ts"], ids=["commit-time", "event-time"])
 @pytest.mark.parametrize("is_partitioned", [True, False], ids=["partitioned", "unpartitioned"])
 @pytest.mark.parametrize("table_type", list(TableType))
+@pytest.mark.some(3)
 def test_any_sequence_of_writes_and_reads(
     table_type: TableType, is_partitioned: bool, ordering: str | None
 ) -> None:

@@ -212,8 +212,8 @@ def assert_works(world: World, last_token: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST])
 class TestErrors:
-    @pytest.mark.some(9)
     @pytest.mark.parametrize("state", STATES)
+    @pytest.mark.some(9)
     def test_during_acquire(self, kind: str, state: str, fault: Fault) -> None:
         for world, last_token, call in each_call(kind, state):
             provider = world.watcher()
@@ -384,8 +384,8 @@ class TestLateLandings:
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestOutages:
-    @pytest.mark.some(4)
     @pytest.mark.parametrize("state", STATES)
+    @pytest.mark.some(4)
     def test_acquire_fails_and_leaves_nothing_that_lasts(self, kind: str, state: str) -> None:
         for world, last_token, call in each_call(kind, state):
             provider = world.watcher()

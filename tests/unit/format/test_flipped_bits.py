@@ -142,8 +142,8 @@ def other_rows(data: bytes, read: Read, *, every: int) -> list[int]:
     return silent
 
 
-@pytest.mark.some(3)
 @pytest.mark.parametrize("kind", FILES)
+@pytest.mark.some(3)
 def test_no_bit_of_a_file_changes_rows_in_silence(kind: str) -> None:
     # Seven is prime to eight, so every bit of a byte has its turn.
     assert other_rows(*FILES[kind], every=7) == []

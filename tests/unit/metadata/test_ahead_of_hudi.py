@@ -37,8 +37,8 @@ def counted_by_hudi(table: Table) -> int:
     return sum((instant.completion_time or "") > compacted for instant in deltas)
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("indexes", [{}, ALL_INDEXES], ids=["files", "all indexes"])
+@pytest.mark.some(1)
 def test_inv_113_after_each_of_thirty_commits(tmp_path: Path, indexes: dict[str, str]) -> None:
     shape = a_table(tmp_path, partition_by="city", buckets=1, table_type=COW)
     table = shape.with_options(indexes).create()

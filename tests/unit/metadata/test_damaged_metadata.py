@@ -244,10 +244,10 @@ def commits(trips: Trips) -> list[Path]:
 # Missing files ---------------------------------------------------------------------------------
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "are_all_tried", [False, pytest.param(True, marks=pytest.mark.long)], ids=["newest", "all"]
 )
+@pytest.mark.some(1)
 def test_any_file_is_missing(trips: Trips, are_all_tried: bool) -> None:
     files = trips.metadata_files()
     assert len(files) > 20
@@ -419,8 +419,8 @@ def test_index_definitions_are_missing(copy: Trips) -> None:
     check_no_row_is_lost(copy)
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("name", ["expr_index_of_another_engine", "secondary_index_gone", "tomb"])
+@pytest.mark.some(2)
 def test_the_table_names_an_index_that_is_not_there(copy: Trips, name: str) -> None:
     table = hw.open_table(copy.path, OPTIONS)
     properties = parse_properties(table.storage.read(".hoodie/hoodie.properties"), path="")

@@ -226,8 +226,8 @@ def test_of_a_key_in_two_partitions_the_last_place_is_told(
     assert problems(table) == []
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", TableType)
+@pytest.mark.some(1)
 def test_clustering_tells_new_places(tmp_path: Path, table_type: TableType) -> None:
     table = indexed_table(tmp_path, table_type, index="simple")
     for n in range(3):
@@ -416,7 +416,6 @@ class IndexMachine(RuleBasedStateMachine):
         assert problems(self.table) == []
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("table_type", "index", "ordering"),
     [
@@ -425,6 +424,7 @@ class IndexMachine(RuleBasedStateMachine):
         (TableType.COPY_ON_WRITE, "bloom", "ts"),
     ],
 )
+@pytest.mark.some(1)
 def test_after_any_changes_indexes_hold_what_there_is(
     table_type: TableType, index: str, ordering: str | None
 ) -> None:

@@ -251,8 +251,8 @@ def test_files_can_be_dropped_last_and_built_again(table: Table) -> None:
     assert again(table).read_arrow().num_rows == 22
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.some(1)
 def test_a_planned_index_is_told_what_happened_meanwhile(tmp_path: Path, table_type: str) -> None:
     table = new_table(tmp_path / "t", table_type=table_type)
     table.indexes.schedule(EVERY, columns={"secondary_index_v": ["value"]})
@@ -339,8 +339,8 @@ def test_liv_16_many_commits_are_caught_up_with_by_few_logs(tmp_path: Path) -> N
     assert logs[30] == logs[2]
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.some(1)
 def test_a_run_is_cut_and_each_piece_says_the_last_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_type: str
 ) -> None:

@@ -59,9 +59,9 @@ def calls_of_a_small_write(
     return calls, logs
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("index", ["bucket", "simple"])
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.some(2)
 def test_a_small_write_does_not_grow_with_the_table(
     tmp_path: Path, table_type: str, index: str
 ) -> None:

@@ -83,7 +83,6 @@ def test_a_record_moves_to_the_partition_of_its_row(
     assert table.read_arrow(where="id = 'a'").num_rows == 1
 
 
-@pytest.mark.some(3)
 def test_a_record_stays_where_it_is_if_the_option_says_so(
     tmp_path: Path, index: str, table_type: str
 ) -> None:
@@ -93,6 +92,7 @@ def test_a_record_stays_where_it_is_if_the_option_says_so(
     assert content(table) == [("a", "x", 10), ("b", "y", 2)]
 
 
+@pytest.mark.some(3)
 def test_a_record_moves_there_and_back(tmp_path: Path, index: str, table_type: str) -> None:
     table = new_table(tmp_path / "t", index, table_type, moves=True)
     for number, city in enumerate("xyxyzx"):
@@ -188,7 +188,6 @@ def test_base_files_of_a_global_bloom_index_have_filters(tmp_path: Path) -> None
     assert any(b"bloomfilter" in name for name in names)
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
 def test_inserts_look_keys_up_too(
     tmp_path: Path, index: str, table_type: str, operation: str
@@ -199,6 +198,7 @@ def test_inserts_look_keys_up_too(
     assert content(table) == [("a", "y", 5), ("b", "y", 6)]
 
 
+@pytest.mark.some(1)
 def test_more_rows_than_a_task_holds_in_memory(tmp_path: Path, index: str) -> None:
     options = {"headwater.write.task.memory.bytes": str(1024 * 1024)}
     table = new_table(tmp_path / "t", index, "COPY_ON_WRITE", moves=True, options=options)

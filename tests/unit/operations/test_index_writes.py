@@ -159,11 +159,11 @@ def apply(model: dict[tuple[str, str], int], step: Step) -> None:
             model[key, city] = value
 
 
-@pytest.mark.some(2)
 @each_index
 @each_type
 @settings(max_examples=8, deadline=None)
 @given(history=steps, task_count=st.integers(1, 3), fills=st.booleans())
+@pytest.mark.some(2)
 def test_any_history_equals_that_of_a_dict(
     index: str, table_type: str, history: list[Step], task_count: int, fills: bool
 ) -> None:

@@ -52,10 +52,10 @@ def create(path: Path, index: str, table_type: str, **shape: Any) -> Table:
     return builder.having(index=index, **buckets, **shape).create()
 
 
-@pytest.mark.some(10)
 @pytest.mark.parametrize("key", ["id", ("id", "part")])
 @pytest.mark.parametrize("table_type", [COW, MOR])
 @pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.some(10)
 def test_an_upsert_makes_them_once(
     tmp_path: Path, made: Counter[str], index: str, table_type: str, key: str | tuple[str, str]
 ) -> None:

@@ -80,9 +80,9 @@ def compacted_again(table: Table) -> None:
     table.services.compact()
 
 
-@pytest.mark.some(7)
 @pytest.mark.parametrize("service", ["compact twice", "log_compact", "cluster"])
 @pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.some(7)
 def test_n_65_an_ordered_delete_hides_what_comes_late_whatever_ran(
     tmp_path: Path, index: str, service: str
 ) -> None:
@@ -100,9 +100,9 @@ def test_n_65_an_ordered_delete_hides_what_comes_late_whatever_ran(
     assert [one for one in found if one["problem"] != "stale"] == []
 
 
-@pytest.mark.some(5)
 @pytest.mark.parametrize("service", ["compact", "cluster"])
 @pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.some(5)
 def test_n_65_a_delete_that_comes_before_its_record_hides_it(
     tmp_path: Path, index: str, service: str
 ) -> None:
@@ -114,10 +114,10 @@ def test_n_65_a_delete_that_comes_before_its_record_hides_it(
     assert [row[0] for row in answer(table)] == ["new", "other"]
 
 
-@pytest.mark.some(3)
 @pytest.mark.parametrize("service", ["nothing", "compact"])
 @pytest.mark.parametrize("index", ["global_simple", "record_index"])
 @pytest.mark.parametrize("moves", ["true", "false"])
+@pytest.mark.some(3)
 def test_n_65_a_delete_hides_late_records_of_every_partition_and_is_forgotten_where_it_lost(
     tmp_path: Path, index: str, service: str, moves: str
 ) -> None:
@@ -138,9 +138,9 @@ def test_n_65_a_delete_hides_late_records_of_every_partition_and_is_forgotten_wh
     assert [row[:3] for row in answer(table)] == [("k", "la", 5), ("other", "sf", 1)]
 
 
-@pytest.mark.some(4)
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.some(4)
 def test_inv_49_nothing_comes_back_that_delete_removed(
     tmp_path: Path, table_type: str, service: str
 ) -> None:
@@ -169,9 +169,9 @@ def test_inv_49_a_late_row_after_a_partial_update_changes_nothing(
     assert answer(table)[0] == ("k", "sf", 30, "a25", "b30")
 
 
-@pytest.mark.some(4)
 @pytest.mark.parametrize("table_type", TYPES)
 @pytest.mark.parametrize("index", [one for one in INDEXES if one != "bucket"])
+@pytest.mark.some(4)
 def test_deleted_counts_the_records_that_were_there(
     tmp_path: Path, index: str, table_type: str
 ) -> None:

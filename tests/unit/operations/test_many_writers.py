@@ -183,8 +183,8 @@ def test_after_delete_partitions_rows_come_back_in_new_groups(tmp_path: Path) ->
     assert len(set(ids)) == 3
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("mode", [OPTIMISTIC, NON_BLOCKING])
+@pytest.mark.some(1)
 def test_a_batch_that_lost_is_written_again_until_it_wins(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,8 +82,8 @@ def change(one: dict[str, Any]) -> tuple[Any, ...]:
     return (one["op"], *images)
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("index", ["bucket", "simple", "bloom", *GLOBAL_INDEXES])
+@pytest.mark.some(2)
 def test_services_and_the_change_feed_see_what_the_function_makes(
     tmp_path: Path, index: str
 ) -> None:

@@ -75,9 +75,9 @@ def places(table: Table) -> list[tuple[str, str, int]]:
     return sorted((row["id"], row["city"], row["value"]) for row in found)
 
 
-@pytest.mark.some(4)
 @pytest.mark.parametrize("table_type", TYPES)
 @pytest.mark.parametrize("index", [*GLOBAL, *IN_PARTITION])
+@pytest.mark.some(4)
 def test_inv_94_of_two_writers_of_a_new_key_the_second_loses_and_updates(
     tmp_path: Path, index: str, table_type: str
 ) -> None:

@@ -82,10 +82,10 @@ def test_a_deleted_record_may_come_again_anywhere(table: Table) -> None:
     assert table.read_arrow(where="id = 'a'").num_rows == 1
 
 
-@pytest.mark.some(3)
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("index", ["record_index", "global_simple"])
 @pytest.mark.parametrize("is_compacted", [False, True])
+@pytest.mark.some(3)
 def test_a_deleted_record_comes_again_where_its_row_says(
     tmp_path: Path, table_type: str, index: str, is_compacted: bool
 ) -> None:

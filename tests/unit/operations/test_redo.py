@@ -141,9 +141,9 @@ def test_n_70_a_bucket_that_another_has_started_is_appended_to(
     check_nothing_is_left(table)
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("index", ["simple", "bloom", "record_level_index"])
 @pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.some(2)
 def test_n_70_only_the_partitions_that_conflicted_are_written_again(
     tmp_path: Path, interfere: Interfere, table_type: str, index: str
 ) -> None:

@@ -82,8 +82,8 @@ print(json.dumps([peak_bytes("many", many_groups), peak_bytes("one", 1)]))
 """
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", list(TableType))
+@pytest.mark.some(1)
 def test_a_task_holds_its_bound_and_one_group(tmp_path: Path, table_type: TableType) -> None:
     arguments = [
         str(tmp_path),

@@ -70,8 +70,8 @@ def unfinished(table: Table) -> set[str]:
     }
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", [DyingStorage, LastFirst])
+@pytest.mark.some(1)
 def test_n_90_a_write_that_dies_anywhere_is_whole_or_rolled_back(
     tmp_path: Path, kind: type[DyingStorage]
 ) -> None:

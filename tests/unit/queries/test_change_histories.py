@@ -74,11 +74,11 @@ VERBS = st.sampled_from(
 HISTORIES = st.lists(st.builds(Write, VERBS, ROWS), min_size=2, max_size=5)
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("ordering", [None, "ts"])
 @settings(deadline=None, max_examples=5)
 @given(history=HISTORIES)
+@pytest.mark.some(2)
 def test_windows_put_together_give_views(
     kind: str, ordering: str | None, history: list[Write]
 ) -> None:

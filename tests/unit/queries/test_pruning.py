@@ -319,10 +319,10 @@ CONDITIONS = st.one_of(
 )
 
 
-@pytest.mark.some(1)
 @BOTH
 @settings(deadline=None, max_examples=30)
 @given(conditions=st.lists(CONDITIONS, min_size=1, max_size=3))
+@pytest.mark.some(1)
 def test_pruning_never_changes_an_answer(
     tables: dict[str, Table], kind: str, conditions: list[str]
 ) -> None:

@@ -143,9 +143,9 @@ def rows_of(table: Table, where: str | None, as_of: str | None = None) -> list[s
     return sorted(map(str, found.to_pylist()))
 
 
-@pytest.mark.some(2)
 @pytest.mark.usefixtures("trusted_indexes")
 @pytest.mark.parametrize(("table_type", "index"), SHAPES)
+@pytest.mark.some(2)
 def test_reads_with_and_without_indexes_agree(table_type: str, index: str) -> None:
     @settings(
         max_examples=3,

@@ -161,8 +161,8 @@ def test_what_cleaning_and_indexing_still_need_stays() -> None:
 # Tables ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.some(1)
 @each_type
+@pytest.mark.some(1)
 def test_no_answer_changes_and_the_timeline_stays_bounded(
     make_table: Callable[..., Table], table_type: TableType
 ) -> None:

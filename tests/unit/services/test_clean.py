@@ -118,9 +118,9 @@ def objects(table: Table) -> dict[str, bytes]:
 # What readers find -----------------------------------------------------------------------------
 
 
-@pytest.mark.some(2)
 @each_type
 @pytest.mark.parametrize("retained", [1, 3])
+@pytest.mark.some(2)
 def test_inv_52_answers_within_retention_stay_and_older_ones_are_refused(
     make_table: Callable[..., Table], table_type: TableType, retained: int
 ) -> None:
@@ -140,9 +140,9 @@ def test_inv_52_answers_within_retention_stay_and_older_ones_are_refused(
     assert table.services.clean() == []
 
 
-@pytest.mark.some(2)
 @each_type
 @each_policy
+@pytest.mark.some(2)
 def test_what_is_written_after_a_clean_is_cleaned_by_the_next(
     make_table: Callable[..., Table], table_type: TableType, options: dict[str, str]
 ) -> None:
@@ -247,9 +247,9 @@ def test_inv_33_the_view_of_a_pending_write_is_kept(
     running.commit(stats)
 
 
-@pytest.mark.some(2)
 @each_type
 @each_policy
+@pytest.mark.some(2)
 def test_a_commit_that_was_requested_early_and_completed_late_changes_no_answer(
     make_table: Callable[..., Table], table_type: TableType, options: dict[str, str]
 ) -> None:

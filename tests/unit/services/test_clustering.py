@@ -162,10 +162,10 @@ def test_buckets_are_clustered_one_by_one() -> None:
 # The whole way.
 
 
-@pytest.mark.some(3)
 @pytest.mark.parametrize("options", [COPIED, DECODED], ids=["copied", "decoded"])
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("index", ["simple", "bloom"])
+@pytest.mark.some(3)
 def test_inv_48_files_are_put_together_and_no_reader_notices(
     new_table: Callable[..., Table], table_type: str, index: str, options: dict[str, str]
 ) -> None:
@@ -184,9 +184,9 @@ def test_inv_48_files_are_put_together_and_no_reader_notices(
     assert len({row["id"] for row in found}) == len(found) == 60
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("order", list(RowOrder))
 @pytest.mark.parametrize("index", ["simple", "bucket"])
+@pytest.mark.some(2)
 def test_inv_48_rows_are_sorted_and_no_reader_notices(
     new_table: Callable[..., Table], index: str, order: RowOrder
 ) -> None:

@@ -549,9 +549,9 @@ def test_bad_instants_are_refused_and_change_nothing(new_table: Callable[..., Ta
     assert after == files
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("ordering", ["ts", None])
 @pytest.mark.parametrize("block_format", ["parquet", "avro"])
+@pytest.mark.some(2)
 def test_inv_48_no_reader_notices(
     new_table: Callable[..., Table], ordering: str | None, block_format: str
 ) -> None:

@@ -179,9 +179,9 @@ def test_records_that_bring_some_columns_only_are_kept_block_by_block(
     assert answers_of(table, times) == before
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("ordering", ["ts", None])
 @pytest.mark.parametrize("block_format", ["parquet", "avro"])
+@pytest.mark.some(2)
 def test_inv_48_no_reader_notices(
     new_table: Callable[..., Table], ordering: str | None, block_format: str
 ) -> None:

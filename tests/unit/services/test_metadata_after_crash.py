@@ -75,8 +75,8 @@ def check_index_equals_listing(table: Table) -> None:
     assert {file.instant_time for file in parsed if file is not None} <= known
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.some(1)
 def test_a_dead_write_leaves_nothing_in_the_index(
     tmp_path: Path, dying: Dying, killed: type[BaseException], copies: Copies, table_type: str
 ) -> None:

@@ -34,8 +34,8 @@ def ids(table: Table) -> list[str]:
     return sorted(table.read_arrow(["id"])["id"].to_pylist())
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.some(1)
 def test_a_restore_takes_back_what_indexes_hold_in_base_files(
     tmp_path: Path, table_type: str
 ) -> None:

@@ -104,9 +104,9 @@ def check_rewritten(table: Table, service: str) -> None:
     assert logs == ({1} if service == "log compaction" else {0})
 
 
-@pytest.mark.some(3)
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.some(3)
 def test_another_process_finishes_what_a_dead_one_began(
     table: Table,
     dying: Dying,

@@ -428,8 +428,8 @@ def as_process(
 Copies = Callable[[Table], Iterator[Table]]
 
 
-@pytest.mark.some(1)
 @each_type
+@pytest.mark.some(1)
 def test_another_process_finishes_a_rollback(
     make_table: Callable[..., Table],
     dying: Callable[..., Any],
@@ -570,8 +570,8 @@ def test_a_plan_that_is_being_taken_back_is_not_executed(
     assert refusals >= 2
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("service", ["compact", "log_compact", "cluster"])
+@pytest.mark.some(1)
 def test_rewrites_are_rolled_back_without_readers_noticing(
     make_table: Callable[..., Table],
     dying: Callable[..., Any],
@@ -607,9 +607,9 @@ def test_rewrites_are_rolled_back_without_readers_noticing(
             return
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("service", ["compact", "log_compact", "cluster"])
 @pytest.mark.parametrize("undoing", [Action.RESTORE, Action.ROLLBACK])
+@pytest.mark.some(2)
 def test_n_60_nothing_is_rewritten_that_is_about_to_be_taken_back(
     make_table: Callable[..., Table],
     dying: Callable[..., Any],

@@ -50,9 +50,8 @@ def check_rolled_back(table: Table, time: InstantTime, before: dict[str, bytes])
             assert timeline.find(InstantTime(path.split("/")[2])) is None
 
 
-@pytest.mark.some(1)
-@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", list(TableType))
+@pytest.mark.some(1)
 def test_another_process_finishes_what_a_dead_one_began(
     make_bench: Callable[..., Bench],
     cleaner_of: CleanerOf,

@@ -102,7 +102,6 @@ def _in_order(rows: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -126,6 +125,7 @@ def _in_order(rows: pa.Table) -> list[dict[str, Any]]:
     services=st.lists(st.sampled_from(sorted(SERVICES)), min_size=3, max_size=3),
     between=st.lists(st.none() | WRITES, min_size=2, max_size=2),
 )
+@pytest.mark.some(2)
 def test_inv_48_three_services_in_a_row_are_invisible(
     arguments: dict[str, Any],
     before: list[tuple[str, list[Any]]],

@@ -45,8 +45,8 @@ def test_a_write_compacts_when_enough_was_written(tmp_path: Path) -> None:
     assert table.read_arrow()["value"].to_pylist() == [6, 6]
 
 
-@pytest.mark.some(1)
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.some(1)
 def test_a_write_cleans_and_archives(tmp_path: Path, table_type: str) -> None:
     table = new_table(
         tmp_path,

@@ -69,9 +69,9 @@ def test_n_37_a_view_passes_over_a_plan_that_is_gone(table: Table, kind: str) ->
     assert [row["value"] for row in table.read_arrow().to_pylist()] == [6]
 
 
-@pytest.mark.some(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("other", ["compact", "log_compact", "cluster"])
+@pytest.mark.some(6)
 def test_n_37_a_rewrite_passes_over_a_plan_that_is_gone(
     table: Table, monkeypatch: pytest.MonkeyPatch, kind: str, other: str
 ) -> None:
