@@ -342,6 +342,7 @@ def test_nothing_is_left_of_a_write_but_its_commit(spark: SparkSession, tmp_path
         assert [path for path in (hoodie / folder).rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.long
 def test_registered_under_another_name(spark: SparkSession, tmp_path: Path) -> None:
     hw.register(spark, name="hudi")
     df = trips(spark, ("a", "sf", 1, 1.0))
@@ -377,7 +378,7 @@ def test_schema_evolves(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
-@pytest.mark.some(1)
+@pytest.mark.long
 def test_a_column_of_integers_stays_one(
     spark: SparkSession, tmp_path: Path, table_type: str
 ) -> None:

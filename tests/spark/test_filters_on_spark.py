@@ -184,7 +184,7 @@ def test_two_thousand_filters_find_the_same_rows_through_every_door(
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-@pytest.mark.some(1)
+@pytest.mark.long
 def test_filters_have_the_answers_of_spark(spark: SparkSession, zone: str) -> None:
     numbers = random.Random(19)
     rows = rows_of(numbers)

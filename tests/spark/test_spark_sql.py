@@ -35,6 +35,7 @@ def found(path: Path) -> list[tuple[str, int]]:
     return [(row["id"], row["value"]) for row in rows]
 
 
+@pytest.mark.long
 def test_a_table_of_the_catalog_with_its_path_in_the_statement(
     spark: SparkSession, path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_without_it_one_sentence_says_what_to_write(spark: SparkSession, path: P
     assert found(path) == [("a", 1), ("b", 2)]
 
 
+@pytest.mark.long
 def test_a_temporary_view_reads_and_writes(spark: SparkSession, path: Path) -> None:
     spark.sql(f"CREATE TEMPORARY VIEW view_of_trips USING headwater OPTIONS (path '{path}')")
     spark.sql("INSERT INTO view_of_trips VALUES ('c', 4L)")

@@ -494,6 +494,7 @@ def test_a_task_that_fails_once_leaves_nothing_behind(
     assert len(data_files(table)) == len(commit.file_groups)
 
 
+@pytest.mark.long
 def test_a_task_that_always_fails_fails_the_write(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_sink_may_have_a_name_of_its_own(spark: SparkSession, tmp_path: Path) 
     assert sink_notes(table) == [{"orders/eu": "0"}]
 
 
+@pytest.mark.long
 def test_a_batch_whose_tasks_all_failed_does_not_block_the_next_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_stream_out_of_a_table_gives_every_write_once(
     assert rows_of(out, "id", "amount") == [("a", 1), ("b", 1), ("b", 2), ("c", 2)]
 
 
+@pytest.mark.long
 def test_a_stream_may_start_later_and_show_every_change(
     spark: SparkSession, tmp_path: Path
 ) -> None:

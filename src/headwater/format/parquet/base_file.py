@@ -122,6 +122,10 @@ def read_base_file(source: BinaryIO, path: str, *, verifies: bool = True) -> Bas
         return reader
 
 
+# Below, to wake threads takes longer than to decode.
+_BYTES_WORTH_THREADS = 1024 * 1024
+
+
 class BaseFileReader:
     """A base file that is open for reading."""
 
@@ -237,11 +241,17 @@ class BaseFileReader:
             )
             # One group at a time: what is read ahead is then bounded by a group.
             for group in groups:
-                row_count = 0
-                for batch in file.iter_batches(batch_rows, row_groups=[group], columns=names):
+                row_count, described = 0, self.footer.row_group(group)
+                batches = file.iter_batches(
+                    batch_rows,
+                    row_groups=[group],
+                    columns=names,
+                    use_threads=described.total_byte_size >= _BYTES_WORTH_THREADS,
+                )
+                for batch in batches:
                     row_count += batch.num_rows
                     yield batch
-                check_row_count(row_count, self.footer.row_group(group).num_rows)
+                check_row_count(row_count, described.num_rows)
 
     def read(
         self, columns: Collection[str] | None = None, *, row_groups: Iterable[int] | None = None

@@ -1,0 +1,74 @@
+"""Our side of the soak: a writer, or table services, until the process is told to stop or killed.
+
+    python soak_job.py TABLE KIND NOTES OPTIONS
+
+KIND is `write` or `serve`. NOTES gets the numbers of batches that were acknowledged, or what became
+of each service. A batch is a function of its number (`soak_batches`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+
+from tests.hudi.soak_batches import batch
+
+import headwater as hw
+from headwater.errors import ConflictError, FencedError
+
+PAUSE_S = 0.5
+
+
+def write(table: hw.Table, stop: threading.Event, notes: Path) -> None:
+    known = notes.read_text().split() if notes.exists() else []
+    # Nobody knows whether the batch after the last noted one was committed; it is not repeated.
+    number = int(known[-1]) + 2 if known else 0
+    with notes.open("a") as out:
+        while not stop.is_set():
+            try:
+                table.upsert(batch("ours", number))
+            except ConflictError:
+                continue  # The same batch once more: nothing of it was committed.
+            out.write(f"{number}\n")
+            out.flush()
+            os.fsync(out.fileno())
+            number += 1
+            stop.wait(PAUSE_S)
+
+
+def serve(table: hw.Table, stop: threading.Event, notes: Path) -> None:
+    run = table.services
+    services: tuple[Callable[[], object], ...] = (run.compact, run.clean, run.archive, run.cluster)
+    with notes.open("a") as out:
+        for once in cycle(services):
+            if stop.is_set():
+                return
+            name = getattr(once, "__name__", "")
+            try:
+                once()
+                out.write(f"{name} done\n")
+            except (ConflictError, FencedError):
+                out.write(f"{name} left to another\n")
+            except Exception:  # noqa: BLE001 - the test shows whatever it was
+                out.write(f"error {traceback.format_exc()}")
+            out.flush()
+            stop.wait(PAUSE_S)
+
+
+def main() -> None:
+    path, kind, notes, options = sys.argv[1:]
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    table = hw.open_table(path, json.loads(options))
+    {"write": write, "serve": serve}[kind](table, stop, Path(notes))
+
+
+if __name__ == "__main__":
+    main()
