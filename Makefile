@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-spark test-spark-newest test-cluster test-long test-more fuzz test-writers test-indexing chaos hudi test-hudi stores test-stores chaos-stores test-all sim sim-long check demo bench bench-hudi docs release clean
+.PHONY: help install java fmt lint types layers test unit test-spark test-spark-newest test-cluster test-long test-more fuzz test-writers test-indexing chaos hudi test-hudi soak-hudi stores test-stores chaos-stores test-all sim sim-long check demo bench bench-hudi docs release clean
 
 # Tests start many processes, which would each compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
