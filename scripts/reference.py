@@ -51,6 +51,7 @@ FILES: dict[str, tuple[str, str, str]] = {
     # By path: whose format, what it holds, and who takes it away.
     layout.PROPERTIES: ("Hudi", "what the table says of itself", "nobody"),
     layout.PROPERTIES_BACKUP: ("Hudi", "the same while it is replaced", "who replaced it"),
+    f"{layout.BUCKET_INDEX}/**": ("Hudi", "buckets that are not all alike", "Hudi"),
     f"{layout.SCHEMAS}/*": ("Hudi", "the schemas of a table that evolves on read", "Hudi"),
     f"{layout.TableLayout().timeline}/*": (
         "Hudi; the state `aborted` is ours",

@@ -67,9 +67,10 @@ class SeenOnce:
 
 
 class BucketsByFiles:
-    """How many buckets a table has whose files tell it, once somebody has asked them."""
+    """What files tell of the buckets of a table that does not, once somebody has asked them."""
 
     count: int | None = None
+    are_plain: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,9 @@ buckets there are the keys in them tell: a key with hash h lies in bucket h mod 
 less the bucket for every key. If exactly one number does that leaves every bucket its place, it is
 that one. A name that is a bucket's by chance does not pass.
 
-Every other index only those know who write the table.
+Every other index only those know who write the table. Buckets that are not all alike, which Hudi
+makes by consistent hashing, have files of their own that say so. Nobody may write to them by any
+other index: the next job of Hudi's would not find the records, and write them twice.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ import numpy as np
 from headwater.arrow.buckets import list_hashes
 from headwater.config.table_options import BUCKET_COUNT, INDEX_TYPE, IndexType
 from headwater.context import TableContext
-from headwater.errors import InvalidInputError
+from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
 from headwater.files.record_keys import load_record_keys
 from headwater.kernel.file_ids import named_bucket
+from headwater.kernel.layout import BUCKET_INDEX
 from headwater.metadata.view import view_of
 from headwater.model.files import DataFile, FileSlice
 
@@ -37,7 +40,9 @@ def with_inferred_index(table: TableContext) -> TableContext:
 
     Raises:
         InvalidInputError: the files do not tell.
+        UnsupportedError: kind UNSUPPORTED_OPTION; see `check_buckets`.
     """
+    check_buckets(table)
     config = table.config
     if config.index_type is not None or not config.record_key_fields:
         return table
@@ -47,6 +52,27 @@ def with_inferred_index(table: TableContext) -> TableContext:
     return table.with_stored_config(
         replace(stored, index_type=IndexType.BUCKET, bucket_count=table.buckets_by_files.count)
     )
+
+
+def check_buckets(table: TableContext) -> None:
+    """Refuse a table whose buckets are not all alike.
+
+    Raises:
+        UnsupportedError: kind UNSUPPORTED_OPTION.
+    """
+    if table.stored_config.index_type is not None:
+        return  # It is one of ours.
+    known = table.buckets_by_files
+    if known.are_plain is None:
+        known.are_plain = not table.storage.list_tree(BUCKET_INDEX)
+    if not known.are_plain:
+        raise UnsupportedError(
+            f"Table {table.config.name} has buckets of consistent hashing, or as many as each "
+            f"partition says ({BUCKET_INDEX}), which this release reads but does not write. Leave "
+            "its writes and its clustering to Apache Hudi",
+            kind=ErrorKind.UNSUPPORTED_OPTION,
+            path=BUCKET_INDEX,
+        )
 
 
 def _count_buckets(table: TableContext) -> int:

@@ -29,13 +29,15 @@ from headwater.config.files import DuplicatePolicy, FileConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import (
     GLOBAL_INDEXES,
+    INDEX_TYPE,
     LOOKUP_INDEXES,
     UNIQUE_KEY_INDEXES,
     IndexType,
     TableType,
 )
 from headwater.engine.engine import TaskContext
-from headwater.kernel.file_ids import generation_file_id, seeded_file_id
+from headwater.errors import InvalidInputError
+from headwater.kernel.file_ids import generation_file_id, named_bucket, seeded_file_id
 from headwater.kernel.txn.key_conflicts import KeyScope
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.markers.client import MarkerServiceAddress
@@ -287,8 +289,19 @@ class WritePlan:
 
 
 def bucket_of(group: FileGroupId) -> int:
-    """Return the bucket of a file group: the head of its file id."""
-    return int(group.file_id[:8])
+    """Return the bucket of a file group: the head of its file id.
+
+    Raises:
+        InvalidInputError: it has none.
+    """
+    bucket = named_bucket(group.file_id)
+    if bucket is None:
+        raise InvalidInputError(
+            f"File group {group.file_id} of partition {group.partition!r} is not named as those of "
+            f"a bucket index, so the table was written by another index. Open it with the "
+            f"{INDEX_TYPE.key} that its other writers use"
+        )
+    return bucket
 
 
 def generations_of(commits: Iterable[CompletedCommit]) -> dict[str, dict[int, InstantTime]]:

@@ -11,6 +11,8 @@ import pytest
 import headwater as hw
 from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.files.base_files import open_base_file
+from headwater.kernel.file_ids import named_bucket
+from headwater.kernel.layout import BUCKET_INDEX
 from headwater.kernel.table_config import update_table_config
 from headwater.model.files import BaseFile
 from headwater.model.instant import InstantTime
@@ -84,3 +86,26 @@ def test_base_files_of_other_formats_are_refused_by_name(tmp_path: Path, extensi
     table.storage.put(file.path, b"not looked at")
     with pytest.raises(UnsupportedError, match=f"{extension.upper()}.*Nothing is damaged"):
         open_base_file(table.storage, file)
+
+
+def test_n_123_buckets_that_are_not_all_alike_are_left_to_hudi(tmp_path: Path) -> None:
+    """By whatever index they were written, the next job of Hudi's would write records twice."""
+    table = unnamed(tmp_path, rows(range(9), 1), index="simple")
+    table.storage.put(f"{BUCKET_INDEX}/consistent_hashing_metadata/sf/0.hashing_meta", b"{}")
+    for options in ({}, {"hoodie.index.type": "SIMPLE"}):
+        opened = hw.open_table(table.uri, options)
+        for write in (opened.upsert, opened.insert, opened.delete):
+            with pytest.raises(UnsupportedError, match=r"consistent hashing.* reads but does not"):
+                write(rows(range(1), 2))
+        with pytest.raises(UnsupportedError, match="consistent hashing"):
+            opened.services.schedule_clustering(sort_by=["n"])
+    assert table.read_arrow().num_rows == 9
+
+
+def test_a_table_that_has_no_buckets_is_not_written_by_them(tmp_path: Path) -> None:
+    table = unnamed(tmp_path, rows(range(9), 1), index="simple")
+    with_letters = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+    (file_id,) = table.inspect.slices()["file_id"].to_pylist()
+    assert named_bucket(file_id) is None
+    with pytest.raises(InvalidInputError, match=f"{file_id}.* written by another index"):
+        hw.open_table(table.uri, with_letters).upsert(rows(range(1), 2))

@@ -23,6 +23,7 @@ from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plan_flags import PlanFlags
 from headwater.model.plans import ClusteringGroup, ClusteringPlan
+from headwater.operations.inferred_index import check_buckets
 from headwater.services.clustering.copy import files_to_copy
 from headwater.services.clustering.execute import ClusteringTask, execute_clustering_task
 from headwater.services.clustering.plan import (
@@ -67,8 +68,10 @@ def schedule_clustering(
     Raises:
         InvalidInputError: rows cannot be sorted as the config says, or nothing tells by which
             index the table's records are found.
+        UnsupportedError: its buckets are not all alike.
         Others: see `rewrite.schedule`.
     """
+    check_buckets(table)
     is_bucketed = _is_bucketed(table.config)
 
     def make(view: TableView) -> bytes | None:

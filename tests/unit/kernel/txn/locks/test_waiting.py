@@ -137,7 +137,7 @@ class WatchedClock(ManualClock):
         super().sleep_ms(duration_ms)
 
 
-def test_who_waits_on_a_disk_is_not_overtaken_for_long(tmp_path: Path) -> None:
+def test_n_124_who_waits_on_a_disk_is_not_overtaken_for_long(tmp_path: Path) -> None:
     """A pause of a second, where others hold the lock for milliseconds, was one of two seconds."""
     storage, clock = LocalStorage(tmp_path), WatchedClock()
     held = FileSystemLockProvider(storage, clock, SystemIds()).acquire(timeout_ms=0)
