@@ -162,6 +162,30 @@ def test_buckets_are_clustered_one_by_one() -> None:
 # The whole way.
 
 
+def test_n_125_a_bucket_of_two_file_groups_is_left_alone() -> None:
+    twins = [a_slice("00000000-0000", 10, logs=1), a_slice("00000000-2026", 10, logs=1)]
+    other = a_slice("00000001-0000", 10, logs=1)
+    assert planned(*twins, other, is_bucketed=True) == [(["00000001-0000"], 1)]
+
+
+def test_n_125_nothing_is_planned_while_another_engine_writes(
+    new_table: Callable[..., Table],
+) -> None:
+    control = {
+        "hoodie.write.concurrency.mode": "non_blocking_concurrency_control",
+        "hoodie.write.lock.provider": "filesystem",
+    }
+    table = new_table("bucket", table_type="MERGE_ON_READ", options=control)
+    fill(table)
+    later = "29990101000000000"
+    table.storage.put(f".hoodie/.heartbeat/{later}", b"")
+    table.storage.put(f".hoodie/timeline/{later}.deltacommit.requested", b"")
+    with pytest.raises(ConflictError, match="does not notice that file groups are replaced"):
+        table.services.cluster()
+    table.storage.delete(f".hoodie/timeline/{later}.deltacommit.requested")
+    assert table.services.cluster() is not None
+
+
 @pytest.mark.parametrize("options", [COPIED, DECODED], ids=["copied", "decoded"])
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("index", ["simple", "bloom"])

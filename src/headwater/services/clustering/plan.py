@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from headwater.config.clustering import (
     RowOrder,
 )
 from headwater.errors import InvalidInputError
+from headwater.kernel.file_ids import named_bucket
 from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import InstantTime
 from headwater.model.plan_flags import PlanFlags
@@ -122,9 +124,21 @@ def parse_order(text: str) -> RowOrder:
 def _groups_of_buckets(
     slices: Iterable[FileSlice], settled: Collection[FileGroupId], config: ClusteringConfig
 ) -> Iterator[list[FileSlice]]:
+    """Give each bucket for itself.
+
+    A bucket that has two file groups is left alone (N-125): what is made of it has one name.
+    """
+    slices = list(slices)
+    group_counts = Counter(_bucket(one) for one in slices)
     for one in slices:
-        if one.group not in settled and (one.appended_logs or config.sort_columns):
+        is_alone = group_counts[_bucket(one)] == 1
+        if is_alone and one.group not in settled and (one.appended_logs or config.sort_columns):
             yield [one]
+
+
+def _bucket(one: FileSlice) -> tuple[str, int | str]:
+    number = named_bucket(one.group.file_id)
+    return one.group.partition, one.group.file_id if number is None else number
 
 
 def _groups_by_size(

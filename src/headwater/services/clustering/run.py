@@ -9,12 +9,14 @@ from headwater.arrow.curves import check_sortable
 from headwater.config.clustering import ClusteringConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import INDEX_TYPE, IndexType
+from headwater.config.write import ConcurrencyMode
 from headwater.context import TableContext
 from headwater.engine.engine import Poll
-from headwater.errors import InvalidInputError
+from headwater.errors import ConflictError, ErrorKind, InvalidInputError
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.txn.attempts import Attempt
-from headwater.kernel.txn.steps import Started
+from headwater.kernel.txn.foreign import is_dead_elsewhere
+from headwater.kernel.txn.steps import Started, pending_ingestion
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.table_change import Inputs
 from headwater.metadata.view import view_of
@@ -69,12 +71,14 @@ def schedule_clustering(
         InvalidInputError: rows cannot be sorted as the config says, or nothing tells by which
             index the table's records are found.
         UnsupportedError: its buckets are not all alike.
+        ConflictError: kind ALREADY_RUNNING; another engine is writing, see below.
         Others: see `rewrite.schedule`.
     """
     check_buckets(table)
     is_bucketed = _is_bucketed(table.config)
 
     def make(view: TableView) -> bytes | None:
+        _check_nobody_else_writes(table)
         if config.sort_columns:
             check_sortable(view.schema(), config.sort_columns, config.order)
         plan = plan_clustering(
@@ -119,6 +123,27 @@ def _run(table: TableContext, config: ClusteringConfig, plan: Started | InstantT
         plan,
         partial(_load_inputs, table),
     )
+
+
+def _check_nobody_else_writes(table: TableContext) -> None:
+    """Refuse a plan while another engine is at a write, under non-blocking control (N-125).
+
+    Writers of ours notice that a file group was replaced, and Apache Hudi's do if they began after
+    the plan was there. One that had begun before commits to the old group without a look: for Hudi
+    those rows would be gone.
+    """
+    if table.write_config.concurrency_mode is not ConcurrencyMode.NON_BLOCKING:
+        return  # Under optimistic control Hudi compares what it wrote with what was replaced.
+    for write in pending_ingestion(table.load_timeline()):
+        if not table.is_ours(write) and not is_dead_elsewhere(
+            table.foreign_rule, table.storage, table.layout.timeline, write
+        ):
+            raise ConflictError(
+                f"{write} of another engine is under way on table {table.config.name}, and it does "
+                "not notice that file groups are replaced under it. Cluster when it has ended",
+                kind=ErrorKind.ALREADY_RUNNING,
+                instant=write.requested_time,
+            )
 
 
 def _is_bucketed(config: TableConfig) -> bool:
