@@ -1,6 +1,6 @@
 """Our side of the soak: a writer, or table services, until the process is told to stop or killed.
 
-    python soak_job.py TABLE KIND NOTES OPTIONS
+    python soak_job.py TABLE KIND NOTES OPTIONS PAUSE_S
 
 KIND is `write` or `serve`. NOTES gets the numbers of batches that were acknowledged, or what became
 of each service. A batch is a function of its number (`soak_batches`).
@@ -23,10 +23,8 @@ from tests.hudi.soak_batches import batch
 import headwater as hw
 from headwater.errors import ConflictError, FencedError
 
-PAUSE_S = 0.5
 
-
-def write(table: hw.Table, stop: threading.Event, notes: Path) -> None:
+def write(table: hw.Table, stop: threading.Event, notes: Path, pause_s: float) -> None:
     known = notes.read_text().split() if notes.exists() else []
     # Nobody knows whether the batch after the last noted one was committed; it is not repeated.
     number = int(known[-1]) + 2 if known else 0
@@ -45,10 +43,10 @@ def write(table: hw.Table, stop: threading.Event, notes: Path) -> None:
             out.flush()
             os.fsync(out.fileno())
             number += 1
-            stop.wait(PAUSE_S)
+            stop.wait(pause_s)
 
 
-def serve(table: hw.Table, stop: threading.Event, notes: Path) -> None:
+def serve(table: hw.Table, stop: threading.Event, notes: Path, pause_s: float) -> None:
     run = table.services
     services: tuple[Callable[[], object], ...] = (run.compact, run.clean, run.archive, run.cluster)
     with notes.open("a") as out:
@@ -64,15 +62,15 @@ def serve(table: hw.Table, stop: threading.Event, notes: Path) -> None:
             except Exception:  # noqa: BLE001 - the test shows whatever it was
                 out.write(f"error {traceback.format_exc()}")
             out.flush()
-            stop.wait(PAUSE_S)
+            stop.wait(pause_s)
 
 
 def main() -> None:
-    path, kind, notes, options = sys.argv[1:]
+    path, kind, notes, options, pause_s = sys.argv[1:]
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     table = hw.open_table(path, json.loads(options))
-    {"write": write, "serve": serve}[kind](table, stop, Path(notes))
+    {"write": write, "serve": serve}[kind](table, stop, Path(notes), float(pause_s))
 
 
 if __name__ == "__main__":

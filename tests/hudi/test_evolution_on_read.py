@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.beside_hudi import YES, shows
 from tests.support.hudi_peer import HudiPeer
 
 import headwater as hw
@@ -28,6 +29,7 @@ def theirs(hudi: HudiPeer) -> list[dict[str, object]]:
     return list(found.select(kept).to_pylist())
 
 
+@shows("schema evolution on read", we_read=YES)
 def test_columns_come_and_widen(hudi: HudiPeer, tmp_path: Path) -> None:
     path = tmp_path / "evolving"
     for key, value in SETTINGS.items():

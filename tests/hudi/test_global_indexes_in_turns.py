@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.beside_hudi import YES, shows
 from tests.support.hudi_peer import HudiPeer
 from tests.support.tables import columns
 
@@ -64,6 +65,7 @@ def places(table: Table) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("index", OF_INDEX)
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@shows("global indexes", we_read=YES, we_write=YES, they_read=YES)
 def test_both_find_the_records_of_the_other(
     hudi: HudiPeer, tmp_path: Path, index: str, table_type: str
 ) -> None:

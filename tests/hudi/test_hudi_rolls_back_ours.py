@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.beside_hudi import YES, shows
 from tests.support.hudi_peer import HudiPeer
 from tests.support.tables import COW, MOR, a_table, columns, rows_of
 from tests.support.two_readers import META, NO_METADATA_TABLE, TwoReaders, without
@@ -65,6 +66,7 @@ def data_files(table: Table) -> set[str]:
 
 @pytest.mark.parametrize("markers", ["direct", "timeline_server_based"])
 @pytest.mark.parametrize("table_type", [COW, MOR])
+@shows("dead writes, rolled back by the other", they_read=YES)
 def test_a_dead_write(hudi: HudiPeer, tmp_path: Path, table_type: str, markers: str) -> None:
     options = {"hoodie.write.markers.type": markers}
     table = a_table(

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.beside_hudi import YES, shows
 from tests.support.hudi_peer import HudiError, HudiPeer
 from tests.support.tables import columns
 from tests.support.two_readers import META, Row, in_order
@@ -277,6 +278,7 @@ TURNS = {
 
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS.keys())
+@shows("metadata table with every index", we_read=YES, we_write=YES, they_read=YES)
 def test_both_write_with_every_index(
     hudi: HudiPeer, tmp_path: Path, turn: tuple[TableType, str, dict[str, str]]
 ) -> None:

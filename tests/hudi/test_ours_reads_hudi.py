@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.beside_hudi import YES, refused, shows
 from tests.support.hudi_peer import HudiError, HudiPeer
 from tests.support.hudi_tables import HudiTable
 
@@ -106,6 +107,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
+@shows("copy-on-write and merge-on-read, every operation", we_read=YES, we_write=YES)
 def test_every_write_of_hudi_to_every_shape(hudi: HudiPeer, tmp_path: Path, name: str) -> None:
     shape = SHAPES[name]
     table = HudiTable(hudi, tmp_path / "trips", shape.hudi_options)
@@ -201,6 +203,7 @@ TIMED_AGAIN = rows(("a", "sf", "n", 1_700_000_000, 9, "x"), ("c", "ny", "s", 1_7
 
 
 @pytest.mark.parametrize("table_type", [COW, MOR])
+@shows("partition paths made of times", we_read=YES)
 def test_a_time_as_partition_path(hudi: HudiPeer, tmp_path: Path, table_type: str) -> None:
     """Hudi shows the partition column as text, whatever type it has in the files."""
     options = described(table_type, partition_by="ts", ordering="", options={**SIMPLE, **BY_HOUR})
@@ -252,6 +255,13 @@ def test_a_table_without_key(hudi: HudiPeer, tmp_path: Path, table_type: str) ->
 
 
 @pytest.mark.parametrize("block_format", ["avro", "parquet"])
+@shows(
+    "virtual keys",
+    we_read=YES,
+    we_write=refused("keys that are not stored would have to be made of columns for every look-up"),
+    both=refused("as writes after Hudi"),
+    they_read=refused("we make no such table"),
+)
 def test_a_table_without_meta_fields(hudi: HudiPeer, tmp_path: Path, block_format: str) -> None:
     """Neither base files nor log blocks store record keys; delete blocks do."""
     options = described(
@@ -307,6 +317,7 @@ MERGES: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
 
 
 @pytest.mark.parametrize("name", MERGES)
+@shows("every merge mode, and payloads that map to one", we_read=YES)
 def test_every_merge_mode(hudi: HudiPeer, tmp_path: Path, name: str) -> None:
     table_type, ordering, options = MERGES[name]
     table = HudiTable(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.beside_hudi import YES, refused, shows
 from tests.support.hudi_peer import HudiPeer
 from tests.support.hudi_tables import HudiTable
 
@@ -78,6 +79,13 @@ def write_every_operation(table: HudiTable) -> None:
 
 @pytest.mark.parametrize("log_format", ["avro", "parquet"])
 @pytest.mark.parametrize("table_type", [COW, MOR])
+@shows(
+    "tables of version 6",
+    we_read=YES,
+    we_write=refused("`headwater table upgrade` makes them tables of version 9"),
+    both=refused("as writes after Hudi"),
+    they_read=refused("we make no such table"),
+)
 def test_every_operation_and_the_upgrade(
     hudi: HudiPeer, tmp_path: Path, table_type: str, log_format: str
 ) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.beside_hudi import YES, shows
 from tests.support.hudi_peer import HudiError, HudiPeer, find_bundle
 from tests.support.tables import COW, MOR, a_table, columns, rows_of
 from tests.support.two_readers import META, TwoReaders, without
@@ -100,6 +101,7 @@ def kill_in_an_upsert(table: Table, some: pa.Table) -> Instant:
 
 
 @pytest.mark.parametrize("table_type", [COW, MOR])
+@shows("dead writes, rolled back by the other", we_read=YES, we_write=YES)
 def test_a_write_of_a_killed_process(hudi: HudiPeer, tmp_path: Path, table_type: str) -> None:
     shape = a_table(
         tmp_path,
