@@ -84,6 +84,7 @@ from headwater.operations.routing.route import group_route
 from headwater.operations.tasks.execute import execute_write
 from headwater.operations.view_ahead import ViewAhead
 from headwater.operations.write_markers import WriteMarkers, start_service
+from headwater.operations.writers_elsewhere import check_nobody_else_writes
 from headwater.seams.storage import both_at_once
 
 _COMPARED_BEFORE_LOCK = 2
@@ -190,6 +191,8 @@ def start_write(
     """
     table.config.check_writable(table.storage.uri)
     check_features(table.config)
+    if request.operation.is_replacing:
+        check_nobody_else_writes(table)
     if request.columns is not None:
         table = with_inferred_index(table)
     config, components = table.config, table.components

@@ -168,7 +168,7 @@ def test_n_125_a_bucket_of_two_file_groups_is_left_alone() -> None:
     assert planned(*twins, other, is_bucketed=True) == [(["00000001-0000"], 1)]
 
 
-def test_n_125_nothing_is_planned_while_another_engine_writes(
+def test_n_125_nothing_is_replaced_while_another_engine_writes(
     new_table: Callable[..., Table],
 ) -> None:
     control = {
@@ -180,10 +180,18 @@ def test_n_125_nothing_is_planned_while_another_engine_writes(
     later = "29990101000000000"
     table.storage.put(f".hoodie/.heartbeat/{later}", b"")
     table.storage.put(f".hoodie/timeline/{later}.deltacommit.requested", b"")
-    with pytest.raises(ConflictError, match="does not notice that file groups are replaced"):
-        table.services.cluster()
+    replacing: list[Callable[[], object]] = [
+        table.services.cluster,
+        lambda: table.delete_partitions(["city=sf"]),
+        lambda: table.overwrite(rows(("a", "sf", 1, 1))),
+    ]
+    for replace in replacing:
+        with pytest.raises(ConflictError, match="does not notice that file groups are replaced"):
+            replace()
+    table.upsert(rows(("a", "sf", 1, 1)))
     table.storage.delete(f".hoodie/timeline/{later}.deltacommit.requested")
-    assert table.services.cluster() is not None
+    for replace in replacing:
+        assert replace() is not None
 
 
 @pytest.mark.parametrize("options", [COPIED, DECODED], ids=["copied", "decoded"])

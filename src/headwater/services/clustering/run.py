@@ -9,14 +9,12 @@ from headwater.arrow.curves import check_sortable
 from headwater.config.clustering import ClusteringConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import INDEX_TYPE, IndexType
-from headwater.config.write import ConcurrencyMode
 from headwater.context import TableContext
 from headwater.engine.engine import Poll
-from headwater.errors import ConflictError, ErrorKind, InvalidInputError
+from headwater.errors import InvalidInputError
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.txn.attempts import Attempt
-from headwater.kernel.txn.foreign import is_dead_elsewhere
-from headwater.kernel.txn.steps import Started, pending_ingestion
+from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.table_change import Inputs
 from headwater.metadata.view import view_of
@@ -26,6 +24,7 @@ from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plan_flags import PlanFlags
 from headwater.model.plans import ClusteringGroup, ClusteringPlan
 from headwater.operations.inferred_index import check_buckets
+from headwater.operations.writers_elsewhere import check_nobody_else_writes
 from headwater.services.clustering.copy import files_to_copy
 from headwater.services.clustering.execute import ClusteringTask, execute_clustering_task
 from headwater.services.clustering.plan import (
@@ -78,7 +77,7 @@ def schedule_clustering(
     is_bucketed = _is_bucketed(table.config)
 
     def make(view: TableView) -> bytes | None:
-        _check_nobody_else_writes(table)
+        check_nobody_else_writes(table)
         if config.sort_columns:
             check_sortable(view.schema(), config.sort_columns, config.order)
         plan = plan_clustering(
@@ -123,27 +122,6 @@ def _run(table: TableContext, config: ClusteringConfig, plan: Started | InstantT
         plan,
         partial(_load_inputs, table),
     )
-
-
-def _check_nobody_else_writes(table: TableContext) -> None:
-    """Refuse a plan while another engine is at a write, under non-blocking control (N-125).
-
-    Writers of ours notice that a file group was replaced, and Apache Hudi's do if they began after
-    the plan was there. One that had begun before commits to the old group without a look: for Hudi
-    those rows would be gone.
-    """
-    if table.write_config.concurrency_mode is not ConcurrencyMode.NON_BLOCKING:
-        return  # Under optimistic control Hudi compares what it wrote with what was replaced.
-    for write in pending_ingestion(table.load_timeline()):
-        if not table.is_ours(write) and not is_dead_elsewhere(
-            table.foreign_rule, table.storage, table.layout.timeline, write
-        ):
-            raise ConflictError(
-                f"{write} of another engine is under way on table {table.config.name}, and it does "
-                "not notice that file groups are replaced under it. Cluster when it has ended",
-                kind=ErrorKind.ALREADY_RUNNING,
-                instant=write.requested_time,
-            )
 
 
 def _is_bucketed(config: TableConfig) -> bool:
