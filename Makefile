@@ -105,8 +105,8 @@ chaos-stores: install stores ## ten minutes of six writers, services and an inde
 	@HEADWATER_STORE_CHAOS_MINUTES=10 $(RECORDED) $(PYTEST) -m "" tests/stores/test_store_chaos.py
 
 test: install java ## all that CI runs; under ten minutes on two cores
-	@$(MAKE) $(BESIDE) lint types layers
-	@$(SUITES) beside "$(MAKE)" unit test-spark
+	@$(MAKE) $(BESIDE) lint layers
+	@$(SUITES) beside "$(MAKE)" types unit test-spark
 
 # What is quick and looks everywhere comes first, so that a night that is cut short has said most.
 ALL := test sim sim-long test-cluster test-more test-writers chaos test-indexing test-stores test-hudi

@@ -34,8 +34,11 @@ SLOWEST_COUNT = 10
 _PASSED = re.compile(r"\b(\d+) passed|^(\d+) jobs, 0 bad", re.MULTILINE)
 _SKIPPED = re.compile(r"\b(\d+) skipped")
 _DURATION = re.compile(r"^(\d+\.\d+)s (?:call|setup|teardown) +\S")
-# What pytest and the simulator end with.
-_CLOSING = re.compile(r"^(=+ )?(no tests ran|\d+ [a-z]+\b.*) in [\d.]+s\b|^\d+ jobs, \d+ bad$")
+# What pytest, the simulator and mypy end with.
+_CLOSING = re.compile(
+    r"^(=+ )?(no tests ran|\d+ [a-z]+\b.*) in [\d.]+s\b|^\d+ jobs, \d+ bad$"
+    r"|^(Success|Found \d+ errors?\b).* source files?\b"
+)
 
 Record = Mapping[str, Any]
 
