@@ -108,7 +108,12 @@ def locks(case: Case, folder: Path) -> Iterator[tuple[dict[str, str], dict[str, 
             }
             yield (
                 {"hoodie.write.lock.provider": "zookeeper", **where},
-                {"hoodie.write.lock.provider": ZOOKEEPER_LOCK, **where},
+                # Hudi connects to what the URL says, and does not look at the port.
+                {
+                    "hoodie.write.lock.provider": ZOOKEEPER_LOCK,
+                    **where,
+                    "hoodie.write.lock.zookeeper.url": address,
+                },
             )
     except CannotRunZookeeper as missing:
         pytest.skip(str(missing))
@@ -212,6 +217,7 @@ class Theirs:
         pytest.param("optimistic mor, zookeeper", marks=pytest.mark.long),
     ],
 )
+@shows("copy-on-write and merge-on-read, every operation", both=YES)
 @shows(
     "merge-on-read under non-blocking control", we_read=YES, we_write=YES, they_read=YES, both=YES
 )
