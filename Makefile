@@ -104,7 +104,7 @@ test-stores: install stores ## storage, operations, services and files on server
 chaos-stores: install stores ## ten minutes of six writers, services and an index build on a faulty S3 server
 	@HEADWATER_STORE_CHAOS_MINUTES=10 $(RECORDED) $(PYTEST) -m "" tests/stores/test_store_chaos.py
 
-test: install java ## all that CI runs; under ten minutes on two cores
+test: install java ## all that CI runs; some ten minutes on two cores
 	@$(MAKE) $(BESIDE) lint layers
 	@$(SUITES) beside "$(MAKE)" types unit test-spark
 

@@ -209,18 +209,15 @@ class Theirs:
         assert not self._thread.is_alive()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "non-blocking",
-        pytest.param("optimistic cow", marks=pytest.mark.long),
-        pytest.param("optimistic mor, zookeeper", marks=pytest.mark.long),
-    ],
-)
-@shows("copy-on-write and merge-on-read, every operation", both=YES)
+@pytest.mark.parametrize("name", CASES)
 @shows(
-    "merge-on-read under non-blocking control", we_read=YES, we_write=YES, they_read=YES, both=YES
+    "upserts under optimistic control, locks of files and of ZooKeeper",
+    we_read=YES,
+    we_write=YES,
+    they_read=YES,
+    both=YES,
 )
+@shows("upserts under non-blocking control", we_read=YES, we_write=YES, they_read=YES, both=YES)
 def test_nothing_is_lost_doubled_or_stuck(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.beside_hudi import PAGE, YES, Shown, all_shown, matrix, render, shows
+from tests.support.beside_hudi import PAGE, YES, all_shown, matrix, render, shows
 
 
 def test_the_page_says_what_tests_show() -> None:
@@ -21,4 +21,3 @@ def test_every_answer_is_one_of_three_kinds() -> None:
 def test_a_question_that_nobody_asks_is_refused() -> None:
     with pytest.raises(AssertionError, match="they_like"):
         shows("a feature", they_like=YES)
-    assert Shown("a", "we_read", YES, "b::c").answer == YES

@@ -328,6 +328,8 @@ class RunningWrite:
 
         Raises: see `run_write`.
         """
+        if self.plan.operation.is_replacing:
+            check_nobody_else_writes(self._table)  # Who began after us does not notice either.
         metadata = commit_metadata(self._planned, stats, extra_metadata or {})
         self._settle(metadata, {stat.path for stat in stats if stat.path is not None})
         try:

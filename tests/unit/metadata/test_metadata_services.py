@@ -32,7 +32,7 @@ from headwater.metadata.services import (
 )
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import parse_data_file
-from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_at
 from headwater.model.plans import CompactionPlan
 from headwater.seams.sub_storage import SubStorage
 
@@ -69,6 +69,21 @@ def test_logs_are_folded_when_there_are_enough(metadata: MetadataBench) -> None:
     # What completed at that very time is not folded.
     assert [log.instant_time for log in one.logs] == [newest.requested_time]
     assert metadata.table().newest_compaction == done.requested_time
+
+
+def test_a_compaction_that_was_planned_just_now_is_left_to_its_maker(
+    metadata: MetadataBench,
+) -> None:
+    upkeep = metadata.process().upkeep(commits=3)
+    commit_some(metadata, 3)
+    now_ms = upkeep.components.clock.now_ms()
+
+    def seen_since(age_ms: int) -> Timeline:
+        planned = instant_time_at(now_ms - age_ms)
+        return Timeline([Instant(planned, Action.COMPACTION, State.REQUESTED)])
+
+    assert run_metadata_services(upkeep, seen_since(1_000)) is None
+    assert run_metadata_services(upkeep, seen_since(60_000)) is not None
 
 
 def test_a_check_costs_one_listing(metadata: MetadataBench) -> None:

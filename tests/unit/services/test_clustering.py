@@ -21,6 +21,7 @@ from headwater.model.commit_metadata import ReplaceCommitMetadata
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime
 from headwater.model.plan_flags import PlanFlags
+from headwater.operations.write import RunningWrite
 from headwater.services.clustering.plan import order_text, plan_clustering
 from headwater.table import Table
 
@@ -157,6 +158,30 @@ def test_buckets_are_clustered_one_by_one() -> None:
     slices = [a_slice("a", 500, logs=2), a_slice("b", 10)]
     assert planned(*slices, is_bucketed=True) == [(["a"], 1)]
     assert planned(*slices, is_bucketed=True, sort_columns=("ts",)) == [(["a"], 1), (["b"], 1)]
+
+
+def test_n_125_an_overwrite_looks_again_before_it_commits(
+    new_table: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = {
+        "hoodie.write.concurrency.mode": "non_blocking_concurrency_control",
+        "hoodie.write.lock.provider": "filesystem",
+    }
+    table = new_table("bucket", table_type="MERGE_ON_READ", options=control)
+    times = fill(table)
+    before = answers_of(table, times)
+    run_tasks, later = RunningWrite.run_tasks, "29990101000000000"
+
+    def run_and_be_joined(self: RunningWrite, given: Any) -> Any:
+        table.storage.put(f".hoodie/.heartbeat/{later}", b"")
+        table.storage.put(f".hoodie/timeline/{later}.deltacommit.requested", b"")
+        return run_tasks(self, given)
+
+    monkeypatch.setattr(RunningWrite, "run_tasks", run_and_be_joined)
+    with pytest.raises(ConflictError, match="does not notice that file groups are replaced"):
+        table.overwrite(rows(("a", "sf", 1, 1)))
+    table.storage.delete(f".hoodie/timeline/{later}.deltacommit.requested")
+    assert answers_of(table.reload(), times) == before
 
 
 # The whole way.

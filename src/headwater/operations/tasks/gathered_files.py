@@ -1,9 +1,10 @@
 """New data files that are announced together and created together.
 
-A marker is there before its file (INV-60). On a distant store that would be two answers to wait for
-with every file, one file after the other. So small files are kept until there are many: then all
-their markers go out, and after them all the files. A file that turns out to be large goes its own
-way, as every file does on a disk, and where other writers are to learn early what this one is at.
+A marker is there before its file (INV-60). That would be two answers of a store to wait for with
+every file, one file after the other, or a sync of the disk with every marker. So small files are
+kept until there are many: then all their markers go out, and after them all the files. A file that
+turns out to be large goes its own way, and so does every file where other writers are to learn
+early what this one is at.
 """
 
 from __future__ import annotations
