@@ -28,6 +28,7 @@ import pyarrow as pa
 from headwater.config.files import DuplicatePolicy, FileConfig
 from headwater.config.table import TableConfig
 from headwater.config.table_options import (
+    BUCKET_COUNT,
     GLOBAL_INDEXES,
     INDEX_TYPE,
     LOOKUP_INDEXES,
@@ -317,11 +318,23 @@ def generations_of(commits: Iterable[CompletedCommit]) -> dict[str, dict[int, In
     return found
 
 
-def slices_by_bucket(slices: list[FileSlice]) -> dict[str, dict[int, FileSlice]]:
-    """Return partition -> bucket -> slice."""
+def slices_by_bucket(slices: list[FileSlice], bucket_count: int) -> dict[str, dict[int, FileSlice]]:
+    """Return partition -> bucket -> slice.
+
+    Raises:
+        InvalidInputError: a file group belongs to none of so many buckets.
+    """
     found: dict[str, dict[int, FileSlice]] = {}
     for file_slice in slices:
         bucket = bucket_of(file_slice.group)
+        if bucket >= bucket_count:
+            # Eight digits also begin one random id in 43, of a table with another index.
+            raise InvalidInputError(
+                f"File group {file_slice.group.file_id} of partition "
+                f"{file_slice.group.partition!r} is in none of {bucket_count} buckets, so the "
+                f"table was written by another index, or with more buckets. Open it with the "
+                f"{INDEX_TYPE.key} and {BUCKET_COUNT.key} that its other writers use"
+            )
         found.setdefault(file_slice.group.partition, {})[bucket] = file_slice
     return found
 

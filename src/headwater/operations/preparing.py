@@ -214,7 +214,7 @@ def _open_slices(plan: WritePlan, slices: list[FileSlice]) -> dict[str, dict[int
     if plan.operation.is_replacing:
         return {}
     if plan.is_bucketed:
-        return slices_by_bucket(slices)
+        return slices_by_bucket(slices, plan.bucket_count)
     if plan.operation in (Operation.UPSERT, Operation.DELETE) or plan.looks_up:
         return slices_by_number(slices)
     if plan.operation is Operation.INSERT and not plan.is_merge_on_read:

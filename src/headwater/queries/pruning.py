@@ -24,6 +24,7 @@ from headwater.config.table import TableConfig
 from headwater.config.table_options import IndexType
 from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.format.parquet.base_file import BaseFileReader
+from headwater.kernel.file_ids import named_bucket
 from headwater.model.files import FileGroupId, FileSlice
 from headwater.queries.predicate import Comparison, Condition, Predicate, may_satisfy
 from headwater.queries.row_filter import matching_values
@@ -34,7 +35,6 @@ KEYS_MAX = 1_000
 _BUCKET_ENGINE = "hoodie.index.bucket.engine"
 _BUCKET_HASH_FIELDS = "hoodie.bucket.index.hash.field"
 _SIMPLE_ENGINE = "SIMPLE"
-_BUCKET_DIGITS = 8
 
 
 def prune_slices(
@@ -61,7 +61,7 @@ def prune_slices(
         if buckets is None:
             return kept
         others = set(range(config.bucket_count or 0)) - buckets
-        return [group for group in kept if _bucket_of(group) not in others]
+        return [group for group in kept if named_bucket(group.file_id) not in others]
 
     return [by_group[group] for group in may_satisfy(list(by_group), where, by_conditions)]
 
@@ -204,11 +204,6 @@ def key_rows(
         # A number that the column cannot hold.
         return None
     return pa.RecordBatch.from_arrays(columns, names=list(fields))
-
-
-def _bucket_of(group: FileGroupId) -> int | None:
-    head = group.file_id[:_BUCKET_DIGITS]
-    return int(head) if head.isascii() and head.isdigit() else None
 
 
 def _overlapping(file: BaseFileReader, condition: Condition, kind: pa.DataType) -> set[int]:

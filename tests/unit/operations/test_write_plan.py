@@ -100,7 +100,7 @@ def test_groups_in_storage_are_found_by_their_bucket(tmp_path: Path) -> None:
     table = bucketed(tmp_path)
     table.insert(pa.table({"id": ["a", "b", "c", "d"], "city": ["sf", "sf", "ny", "ny"]}))
     slices = load_view(table.storage, table.config).slices()
-    found = slices_by_bucket(slices)
+    found = slices_by_bucket(slices, BUCKETS)
     assert sum(len(buckets) for buckets in found.values()) == len(slices)
     for key, city in (("a", "sf"), ("c", "ny")):
         (bucket,) = bucket_ids(pa.array([key]), BUCKETS).tolist()

@@ -231,7 +231,7 @@ def _write(fill: Fill, action: Action) -> Write:
 def append(process: Process, write: InflightWrite, view: TableView) -> CommitMetadata:
     """Append a log file to the group of the bucket."""
     time, attempt = write.instant_time, write.attempt.attempt
-    slices = slices_by_bucket(view.slices([PARTITION])).get(PARTITION, {})
+    slices = slices_by_bucket(view.slices([PARTITION]), BUCKET + 1).get(PARTITION, {})
     group = slices[BUCKET].group if BUCKET in slices else new_group(view, time, Operation.UPSERT)
     rows = [Row(SHARED_KEY, 0, time), Row(process.name, 0, time)]
     return metadata_of("UPSERT", [put_rows(process.storage, log_file(group, time, attempt), rows)])
