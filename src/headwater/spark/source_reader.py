@@ -26,7 +26,6 @@ from headwater.config.source import (
     QueryType,
     SourceConfig,
 )
-from headwater.config.spark import SparkConfig
 from headwater.context import TableContext
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.kernel.view.as_of import parse_as_of
@@ -42,8 +41,7 @@ from headwater.queries.snapshot import ReadRequest, find_as_of, plan_snapshot
 from headwater.spark.schemas import batch_schema_of, frame_schema_of
 from headwater.spark.shares import balanced_shares
 from headwater.spark.source_filters import take_filters
-from headwater.spark.source_table import open_source_table
-from headwater.spark.worker import warm
+from headwater.spark.source_table import open_source_table, warm_for
 
 T = TypeVar("T")
 
@@ -188,8 +186,7 @@ def read_partition(
     """Give the rows of one task with exactly the columns that Spark expects."""
     if not isinstance(partition, SlicesPartition | ChangesPartition):
         return  # Spark's way to say that there are no partitions.
-    if SparkConfig.from_options(config.table_options).warms_workers:
-        warm()
+    warm_for(config)
     for batch in partition.read():
         # Spark takes columns by their position and does not convert.
         fitting = batch.select(schema.names).cast(schema)

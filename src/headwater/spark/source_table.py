@@ -14,12 +14,14 @@ import pyarrow as pa
 
 from headwater.config.registry import check_options
 from headwater.config.source import SourceConfig
+from headwater.config.spark import SparkConfig
 from headwater.config.write import HEARTBEAT_TOLERABLE_MISSES
 from headwater.context import TableContext
 from headwater.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NotFoundError
 from headwater.kernel.new_table import NewTable
 from headwater.kernel.txn.locks.select import PROVIDER_KEY, chosen_provider
 from headwater.opening import Place, create_context, open_context
+from headwater.spark.worker import warm
 
 _DEFAULTS = {HEARTBEAT_TOLERABLE_MISSES.key: "30"}
 """Unless the options say otherwise. Nobody beats for a write while Spark runs the stages before it
@@ -34,7 +36,14 @@ def open_source_table(config: SourceConfig) -> TableContext:
         InvalidInputError: kind INVALID_OPTION; all problems in one message.
         UnsupportedError: a table version, feature or option that this release does not implement.
     """
+    warm_for(config)
     return open_context(_place(config), _DEFAULTS)
+
+
+def warm_for(config: SourceConfig) -> None:
+    """Make the next question cheap that Spark asks this process, unless options forbid it."""
+    if SparkConfig.from_options(config.table_options).warms_workers:
+        warm()
 
 
 def open_or_create_source_table(config: SourceConfig, columns: pa.Schema) -> TableContext:

@@ -35,7 +35,6 @@ from headwater.arrow.input_schema import normalise_rows
 from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.config.files import DuplicatePolicy
 from headwater.config.source import OPERATION, SourceConfig, SourceOperation
-from headwater.config.spark import SparkConfig
 from headwater.context import TableContext
 from headwater.engine.engine import TaskContext
 from headwater.errors import (
@@ -69,9 +68,9 @@ from headwater.spark.schemas import arrow_schema_of
 from headwater.spark.source_table import (
     open_or_create_source_table,
     open_source_table,
+    warm_for,
     writing,
 )
-from headwater.spark.worker import warm
 
 log = logging.getLogger(__name__)
 
@@ -153,8 +152,7 @@ def write_task(
     config: SourceConfig, planned: PlannedWrite, batches: Iterator[pa.RecordBatch]
 ) -> Written:
     """Write, or lay aside, the rows of one task."""
-    if SparkConfig.from_options(config.table_options).warms_workers:
-        warm()
+    warm_for(config)
     plan = planned.plan
     context = SparkTaskContext.get()
     if context is None:

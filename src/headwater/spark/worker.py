@@ -1,8 +1,9 @@
 """Python workers of Spark: making each task cheap.
 
 A Python task in stock Spark costs about a quarter of a second even in a reused worker: every task
-start looks through every archive on the import path again and collects all garbage. `warm` ends
-both, once for each worker process. It changes how that process imports (an archive replaced in
+start looks through every archive on the import path again and collects all garbage. So does every
+question that Spark asks a data source where it plans and commits. `warm` ends both, once for each
+process. It changes how that process imports (an archive replaced in
 place is not read again), so `headwater.spark.warm.workers=false` turns it off.
 """
 
