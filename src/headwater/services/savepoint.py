@@ -10,6 +10,7 @@ finds T protected (`kernel.txn.savepoint_steps`, also for what a crash leaves be
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from headwater.context import TableContext
@@ -28,6 +29,11 @@ from headwater.model.files import FileSlice
 from headwater.model.instant import Instant, InstantTime
 from headwater.model.service_metadata import SavepointMetadata, SavepointPartitionMetadata
 
+log = logging.getLogger(__name__)
+
+_TRIES_MAX = 20
+"""How often the last commit may go before it is protected: each time others cleaned past it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Savepoint:
@@ -45,6 +51,9 @@ def create_savepoint(
 ) -> Savepoint:
     """Protect a commit, by default the last one to complete.
 
+    On a busy table the last one may be taken back, cleaned or archived before it is protected; then
+    it is the one that is last by now (N-126).
+
     Raises:
         NotFoundError: kind INSTANT_NOT_FOUND, the active timeline has no such instant, or it is
             being archived; kind OUTSIDE_RETENTION, cleaning deleted files that it needs.
@@ -54,10 +63,40 @@ def create_savepoint(
             had in time.
         CorruptTableError: a file of the view is missing.
     """
-    chosen = _chosen(table.load_timeline(), time, table.config.name)
-    assert chosen.completion_time is not None
-    slices = _whole_slices(table, chosen)
     by = user or str(table.components.ids.owner)
+    if time is not None:
+        timeline = table.load_timeline()
+        return _protect(table, timeline, timeline.get(time), by, comment)
+    for tries_left in reversed(range(_TRIES_MAX)):
+        timeline = table.load_timeline()
+        newest = _newest(timeline, table.config.name)
+        try:
+            return _protect(table, timeline, newest, by, comment)
+        except NotFoundError as error:
+            if not tries_left:
+                raise
+            log.info("the last commit went before it was protected error=%s", error)
+    raise AssertionError("The last try either succeeds or raises")
+
+
+def _newest(timeline: Timeline, table: str) -> Instant:
+    commits = completed_commits(timeline)
+    if not commits:
+        raise NotFoundError(
+            f"Table {table} has no completed commit to make a savepoint of",
+            kind=ErrorKind.INSTANT_NOT_FOUND,
+            table=table,
+        )
+    return commits[-1]
+
+
+def _protect(
+    table: TableContext, timeline: Timeline, chosen: Instant, by: str, comment: str
+) -> Savepoint:
+    error = why_not_protectable(timeline, chosen)
+    if error is not None:
+        raise error
+    slices = _whole_slices(table, chosen)
     record = savepoint_metadata(
         slices, by=by, comment=comment, now_ms=table.components.clock.now_ms()
     )
@@ -138,19 +177,3 @@ def savepoint_metadata(
             for partition, files in names.items()
         },
     )
-
-
-def _chosen(timeline: Timeline, time: InstantTime | None, table: str) -> Instant:
-    """Return the commit that gets the savepoint."""
-    commits = completed_commits(timeline)
-    if time is None and not commits:
-        raise NotFoundError(
-            f"Table {table} has no completed commit to make a savepoint of",
-            kind=ErrorKind.INSTANT_NOT_FOUND,
-            table=table,
-        )
-    chosen = commits[-1] if time is None else timeline.get(time)
-    error = why_not_protectable(timeline, chosen)
-    if error is not None:
-        raise error
-    return chosen

@@ -42,6 +42,7 @@ from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.lock import TABLE, HeldLock, LockProvider
 from headwater.seams.storage import Storage
 from headwater.services.clean import CleanTask, run_clean
+from headwater.services.savepoint import create_savepoint
 from headwater.table import Table
 
 Bench = Any  # In conftest.py, which cannot be imported.
@@ -518,6 +519,25 @@ def test_a_savepoint_of_what_a_pending_clean_is_about_to_delete_is_refused(
     assert pending.action is Action.CLEAN
     with pytest.raises(NotFoundError) as error:
         table.services.savepoint(first)
+    assert error.value.kind is ErrorKind.OUTSIDE_RETENTION
+
+
+def test_n_126_the_last_commit_is_protected_however_fast_others_clean(
+    make_table: Callable[..., Table],
+) -> None:
+    table = make_table()
+    chosen = load_active(table.storage, _folder(table)).completed[-1].requested_time
+
+    def outrun() -> None:
+        others = reopened(table, **RETAIN_TWO)
+        for number in range(5):
+            others.upsert(rows(("a", "sf", 100 + number)))
+        others.services.clean()
+
+    made = create_savepoint(_overtaken(table, outrun), None)
+    assert made.instant > chosen
+    with pytest.raises(NotFoundError) as error:
+        create_savepoint(table.context, chosen)
     assert error.value.kind is ErrorKind.OUTSIDE_RETENTION
 
 
