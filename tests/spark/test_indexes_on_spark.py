@@ -35,6 +35,7 @@ def frame(spark: SparkSession, ids: range, *, city: str, fare: int) -> DataFrame
     return spark.createDataFrame(rows, "id string, city string, fare long")
 
 
+@pytest.mark.some(1)
 def test_records_are_found_and_stay_where_they_are(spark: SparkSession, table: Table) -> None:
     table.upsert(frame(spark, range(20), city="x", fare=0))
     done = table.upsert(frame(spark, range(15, 30), city="y", fare=100))

@@ -144,6 +144,7 @@ def test_what_a_poll_raises_stops_the_job(spark: SparkSession, tmp_path: Path) -
     assert spark.sparkContext.getLocalProperty(setting) == before
 
 
+@pytest.mark.long
 def test_what_a_poll_raises_stops_the_job_over_spark_connect(
     connect: SparkSession, tmp_path: Path
 ) -> None:

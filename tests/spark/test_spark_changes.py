@@ -121,6 +121,7 @@ ONLY_SPARK = [
 
 
 @BOTH
+@pytest.mark.some(1)
 def test_conditions_mean_the_same_without_spark(
     spark: SparkSession, tables: dict[str, Table], kind: str
 ) -> None:

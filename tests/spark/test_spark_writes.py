@@ -392,6 +392,7 @@ def _batch_sizes(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
 
 
 @pytest.mark.parametrize("key", [["id"], ["id", "part"]])
+@pytest.mark.some(1)
 def test_an_error_of_a_task_is_the_error_of_the_write(
     spark: SparkSession, tmp_path: Path, key: list[str]
 ) -> None:

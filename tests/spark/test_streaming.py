@@ -159,7 +159,7 @@ def test_a_stream_may_start_later_and_show_every_change(
 
 
 @pytest.mark.parametrize("shows_meta", ["false", "true"])
-@pytest.mark.some(1)
+@pytest.mark.long
 def test_a_stream_out_of_one_table_into_another(
     spark: SparkSession, tmp_path: Path, shows_meta: str
 ) -> None:

@@ -39,6 +39,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from headwater.config.option import problem_list
 from headwater.config.table import TableConfig
@@ -99,6 +100,19 @@ def table_layout(config: TableConfig) -> TableLayout:
         history=f"{timeline}/{config.timeline_history_path}",
         is_utc=config.is_utc,
     )
+
+
+@lru_cache(maxsize=64)
+def parse_table_config(data: bytes, path: str) -> TableConfig:
+    """Return the config in a properties file; every commit reads it, and it hardly ever changes.
+
+    Raises:
+        CorruptTableError: kind CORRUPT_PROPERTIES or CORRUPT_CHECKSUM.
+        UnsupportedError: a version or feature that this release cannot read.
+    """
+    properties = parse_properties(data, path=path)
+    check_table_checksum(properties, path=path)
+    return TableConfig.from_properties(properties, path=path)
 
 
 def load_table_config(storage: Storage, clock: Clock) -> TableConfig:
@@ -371,10 +385,7 @@ def _changed(properties: Mapping[str, str], changes: Mapping[str, str | None]) -
 
 
 def _parse(data: bytes, storage: Storage, name: str) -> TableConfig:
-    path = f"{storage.uri.rstrip('/')}/{name}"
-    properties = parse_properties(data, path=path)
-    check_table_checksum(properties, path=path)
-    return TableConfig.from_properties(properties, path=path)
+    return parse_table_config(data, f"{storage.uri.rstrip('/')}/{name}")
 
 
 def _check_readable(updated: bytes, storage: Storage) -> None:

@@ -22,9 +22,8 @@ from headwater.config.table import TableConfig
 from headwater.config.table_options import TableType
 from headwater.context import TableContext
 from headwater.errors import CorruptTableError, NotFoundError
-from headwater.format.properties import check_table_checksum, parse_properties
 from headwater.kernel.layout import PROPERTIES
-from headwater.kernel.table_config import table_layout
+from headwater.kernel.table_config import parse_table_config, table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.view.committed_files import CommittedFiles
@@ -231,9 +230,7 @@ class _Indexes:
         return config, own, files
 
     def _load_config(self) -> TableConfig:
-        properties = parse_properties(self._storage.read(PROPERTIES), path=PROPERTIES)
-        check_table_checksum(properties, path=PROPERTIES)
-        return TableConfig.from_properties(properties, path=PROPERTIES)
+        return parse_table_config(self._storage.read(PROPERTIES), PROPERTIES)
 
     def _what_is_ahead(self, table: MetadataTable) -> str | None:
         seen, compaction = self._start.timeline, table.newest_compaction
