@@ -6,7 +6,8 @@ other record the newest counts. A record that says that it is deleted is as good
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,10 @@ from headwater.metadata.records import MetadataRecords
 from headwater.model.files import LogFile
 from headwater.model.instant import InstantTime
 from headwater.seams.storage import Storage
+
+# What a commit says about a few files, every commit after it hears again.
+_REMEMBERED_COUNT = 1024
+_REMEMBERED_BYTES_MAX = 1024
 
 _STATISTICS = (PartitionKind.COLUMN_STATS, PartitionKind.PARTITION_STATS)
 _SAYING_DELETED = (*_STATISTICS, PartitionKind.BLOOM_FILTERS, PartitionKind.SECONDARY_INDEX)
@@ -94,18 +99,24 @@ def merge_lists(said: Iterable[MetadataRecords]) -> dict[str, dict[str, FileInfo
     Raises:
         MalformedAvroError: a list is damaged.
     """
-    lists: dict[str, dict[str, FileInfo]] = {}
+    lists: dict[str, Mapping[str, FileInfo]] = {}
     for part in said:
         for key in part.removed.to_pylist():
             lists.pop(key, None)
         for key, value in zip(part.keys.to_pylist(), part.values.to_pylist(), strict=True):
-            files = decode_files(value)
+            is_small = len(value) <= _REMEMBERED_BYTES_MAX
+            files = _remembered(value) if is_small else decode_files(value)
             lists[key] = merge_files(lists[key], files) if key in lists else files
     # Everything older is in here, so a file that is gone needs no mention any more.
     return {
         key: {name: info for name, info in files.items() if not info.is_deleted}
         for key, files in lists.items()
     }
+
+
+@lru_cache(_REMEMBERED_COUNT)
+def _remembered(value: bytes) -> Mapping[str, FileInfo]:
+    return decode_files(value)
 
 
 def _filtered(entries: MetadataRecords, mask: pa.BooleanArray) -> MetadataRecords:
