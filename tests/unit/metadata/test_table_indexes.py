@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.support.tables import TRIPS, table_at
+from tests.support.tables import TRIPS, a_table, table_at, trips
 
 import headwater as hw
 from headwater.errors import (
@@ -27,6 +27,7 @@ from headwater.metadata.merge_records import load_logged
 from headwater.metadata.partition_files import is_catchup_log
 from headwater.metadata.view import load_view
 from headwater.model.files import LogFile, parse_data_file
+from headwater.model.instant import Action
 from headwater.seams.sub_storage import SubStorage
 from headwater.table import Table
 
@@ -402,3 +403,17 @@ def test_a_planned_index_is_told_of_a_rewritten_file_what_is_new_in_it(table: Ta
     said = load_logged(own, told)
     assert [key for one in said for key in one.keys.to_pylist()] == ["40"]
     check_valid(table)
+
+
+def test_n_127_a_table_that_has_lost_all_its_indexes_is_written_all_the_same(
+    tmp_path: Path,
+) -> None:
+    locked = {"hoodie.write.lock.provider": "in_process"}
+    table = a_table(tmp_path).with_options(locked).with_commits(1).create()
+    table.indexes.create("column_stats", columns=["value"])
+    before = table.context.load_timeline()
+    assert [i for i in before.completed if i.action is Action.INDEXING]
+    for name in table.reload().config.metadata_partitions:
+        table.indexes.drop(name)
+    table.reload().upsert(trips(("b", "ny", 2)))
+    assert "b" in table.read_arrow()["id"].to_pylist()

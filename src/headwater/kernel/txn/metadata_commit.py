@@ -63,6 +63,8 @@ class MetadataCommit:
 
     def is_stale(self, timeline: Timeline) -> bool:
         """Whether the timeline has something that must be taken into account and was not."""
+        if not self.partitions:
+            return False  # What is said to nobody depends on nothing (N-127).
         planned = newest_indexing(timeline)
         if planned is not None and (self.indexing or "") < planned:
             return True

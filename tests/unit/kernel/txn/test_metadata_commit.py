@@ -109,6 +109,11 @@ def test_n_36_a_plan_that_came_since_makes_entries_stale() -> None:
     assert not prepared.is_stale(Timeline([]))
 
 
+def test_n_127_entries_for_nobody_are_never_stale() -> None:
+    planned = Instant(at(5), Action.INDEXING, State.INFLIGHT)
+    assert not MetadataCommit(frozenset()).is_stale(Timeline([planned]))
+
+
 def test_what_others_completed_makes_the_entries_of_a_service_stale() -> None:
     timeline = Timeline([done(1, Action.COMMIT, 3), done(2, Action.CLEAN, 7)])
     names = frozenset({"record_index"})
