@@ -37,6 +37,8 @@ class PlannedWrite:
     """The columns that the table had then, as the commit before says."""
     is_rebased: bool = False
     """Whether its logs stay as they are when others append to the same groups first."""
+    is_by_values: bool = False
+    """Whether values decide between its rows and theirs, and not who comes later."""
 
 
 def _replaced_groups(planned: PlannedWrite, written: Collection[str]) -> dict[str, tuple[str, ...]]:

@@ -14,8 +14,9 @@ All of it is compared with what completed up to the view that the redo is planne
 the commit that it lost to: from then on this view is its snapshot, and what came before it is never
 looked at again (N-70).
 
-Some losers have to begin anew, with an instant of their own: a write of base files that lost to one
-that was requested later, below whose files its own would lie (N-12); one that replaces file groups;
+Some losers have to begin anew, with an instant of their own: a write that lost to one that was
+requested later, whose base files would lie above its own (N-12) and whose logs other engines would
+take for the newer ones (N-128); one that replaces file groups;
 one that was planned on what a restore has undone since; and one in the way of a pending plan.
 """
 
@@ -66,7 +67,7 @@ def part_to_redo(
         if clashing:
             winners.add(other.instant.requested_time)
         groups.update(clashing)
-    if not plan.is_merge_on_read and any(time > plan.instant_time for time in winners):
+    if any(time > plan.instant_time for time in winners):
         return None
     number = 1 if plan.redo is None else plan.redo.number + 1
     if not groups and not keys:

@@ -66,7 +66,7 @@ from headwater.operations.concurrency import check_partial_write
 from headwater.operations.inferred_index import with_inferred_index
 from headwater.operations.key_comparison import compare_keys
 from headwater.operations.losses import Losses
-from headwater.operations.plan import Announcing, WritePlan, action_of
+from headwater.operations.plan import Announcing, Operation, WritePlan, action_of
 from headwater.operations.preparing import (
     HeldRows,
     plan_detection_of,
@@ -243,6 +243,9 @@ def start_write(
             snapshot=Snapshot.of(view.timeline),
             table_schema=view.avro_schema(),
             is_rebased=is_rebased,
+            is_by_values=rule.merges_by_ordering
+            and not rule.combines_records
+            and request.operation is not Operation.DELETE,
         )
         markers = WriteMarkers(
             components.storage,
@@ -477,6 +480,7 @@ class RunningWrite:
             # Rows that were made of older ones must not hide what came in between.
             is_non_blocking=self.plan.is_non_blocking and not self._planned.request.reads_table,
             is_rebased=self._planned.is_rebased,
+            is_by_values=self._planned.is_by_values,
             planned_schema=self._planned.table_schema or "",
             starts_groups=not mine.touches.keys() <= self.plan.known_groups(),
             keys=None if (scope := self.plan.key_scope) is None else KeyCheck(scope),

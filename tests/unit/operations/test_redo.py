@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hudi import HudiTableBuilder
+from tests.support.hudi_rs import location_for_hudi_rs
 
 from headwater import Table, create_table, open_table
 from headwater.engine.inline import InlineRows
@@ -34,11 +36,19 @@ def rows(ids: str, value: int, city: str = "x") -> pa.Table:
     return pa.table({"id": list(ids), "value": [value] * len(ids), "city": [city] * len(ids)})
 
 
-def new_table(folder: Path, table_type: str, index: str, *, partitioned: bool = False) -> Table:
+def new_table(
+    folder: Path,
+    table_type: str,
+    index: str,
+    *,
+    partitioned: bool = False,
+    ordering: str | None = None,
+) -> Table:
     return create_table(
         folder / "trips",
         schema=rows("a", 0).schema,
         record_key="id",
+        ordering=ordering,
         table_type=table_type,
         partition_by=["city"] if partitioned else None,
         options={**OPTIONS, **INDEXES},
@@ -74,6 +84,14 @@ def values(table: Table) -> dict[tuple[str, str], int]:
     keys = list(zip(found["id"].to_pylist(), found["city"].to_pylist(), strict=True))
     assert len(keys) == len(set(keys)), "a key is there twice"
     return dict(zip(keys, found["value"].to_pylist(), strict=True))
+
+
+def hudi_rs_values(table: Table) -> dict[tuple[str, str], int]:
+    """Return what another engine reads."""
+    read = HudiTableBuilder.from_base_uri(location_for_hudi_rs(table)).build().read()
+    found = [row for batch in read for row in batch.to_pylist()]
+    assert len({(row["id"], row["city"]) for row in found}) == len(found), "a key is there twice"
+    return {(row["id"], row["city"]): row["value"] for row in found}
 
 
 def check_nothing_is_left(table: Table) -> None:
@@ -114,27 +132,70 @@ def test_n_70_only_the_buckets_that_conflicted_are_written_again(
     check_nothing_is_left(table)
 
 
+@pytest.mark.parametrize("ordering", [None, "value"])
 def test_inv_61_logs_that_would_be_written_again_as_they_are_stay(
-    tmp_path: Path, interfere: Interfere
+    tmp_path: Path, interfere: Interfere, ordering: str | None
 ) -> None:
-    table = new_table(tmp_path, "MERGE_ON_READ", "bucket")
+    table = new_table(tmp_path, "MERGE_ON_READ", "bucket", ordering=ordering)
     table.upsert(rows("abcdefgh", 0))
     rival = open_table(table.storage.uri, OPTIONS)
-    interfere(lambda: rival.upsert(rows("abcd", 1)), lambda: rival.delete(pa.table({"id": ["e"]})))
+    # Requested before: to other engines the later request is the later write.
+    earlier = Later(rival, rows("abcd", 1))
+    interfere(earlier.commit)
     mine = table.upsert(rows("defgh", 2))
     assert mine.redone == Redone()
-    table.delete(pa.table({"id": ["h"]}))
-    expected = {"a": 1, "b": 1, "c": 1, "d": 2, "f": 2, "g": 2}
+    if ordering is not None:
+        # Requested after: where values decide, it does not matter who is later.
+        interfere(lambda: rival.upsert(rows("ab", 3)))
+        assert table.upsert(rows("ab", 4)).redone == Redone()
+    expected = {"a": 1, "b": 1, "c": 1, **dict.fromkeys("defgh", 2)}
+    expected |= {} if ordering is None else {"a": 4, "b": 4}
     assert values(table) == {(key, "x"): value for key, value in expected.items()}
+    assert hudi_rs_values(table) == values(table)
     check_nothing_is_left(table)
+
+
+@pytest.mark.parametrize("index", ["bucket", "simple", "record_level_index"])
+@pytest.mark.parametrize("is_delete", [False, True], ids=["update", "delete"])
+def test_n_128_the_last_to_commit_is_the_last_for_other_engines_too(
+    tmp_path: Path, interfere: Interfere, index: str, is_delete: bool
+) -> None:
+    """They merge logs by the times of their requests, and the rival's comes after mine."""
+    table = new_table(tmp_path, "MERGE_ON_READ", index, partitioned=True)
+    table.upsert(rows("abcdefgh", 0))
+    rival = open_table(table.storage.uri, OPTIONS)
+    interfere(lambda: rival.upsert(rows("ab", 1)))
+    if is_delete:
+        mine = table.delete(pa.table({"id": ["a"], "city": ["x"]}))
+    else:
+        mine = table.upsert(rows("a", 2))
+    assert mine.redone.times == 1
+    expected = {("b", "x"): 1, **{(key, "x"): 0 for key in "cdefgh"}}
+    if not is_delete:
+        expected |= {("a", "x"): 2}
+    assert values(table) == expected
+    assert hudi_rs_values(table) == expected
+    check_nothing_is_left(table)
+
+
+def test_n_128_a_record_that_moved_is_there_once_for_other_engines_too(
+    tmp_path: Path, interfere: Interfere
+) -> None:
+    table = new_table(tmp_path, "MERGE_ON_READ", "global_simple", partitioned=True)
+    moving = open_table(table.uri, {**OPTIONS, "hoodie.simple.index.update.partition.path": "true"})
+    table.upsert(rows("abc", 0, "x"))
+    interfere(lambda: moving.upsert(rows("ab", 1, "x")))
+    moving.upsert(rows("a", 2, "y"))
+    assert values(table) == {("a", "y"): 2, ("b", "x"): 1, ("c", "x"): 0}
+    assert hudi_rs_values(table) == values(table)
 
 
 def test_n_70_a_bucket_that_another_has_started_is_appended_to(
     tmp_path: Path, interfere: Interfere
 ) -> None:
     table = new_table(tmp_path, "MERGE_ON_READ", "bucket")
-    rival = open_table(table.storage.uri, OPTIONS)
-    interfere(lambda: rival.upsert(rows("a", 1)))
+    earlier = Later(open_table(table.storage.uri, OPTIONS), rows("a", 1))
+    interfere(earlier.commit)
     mine = table.upsert(rows("abcdefgh", 2))
     assert (mine.redone.times, mine.redone.files) == (1, 1)
     assert values(table) == {(key, "x"): 2 for key in "abcdefgh"}

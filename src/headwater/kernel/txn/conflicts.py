@@ -121,6 +121,8 @@ class ConflictCheck:
     is_non_blocking: bool = False
     is_rebased: bool = False
     """Whether appends would be written again as they are after a loss, so that they just stay."""
+    is_by_values: bool = False
+    """Whether values decide between two appends, whichever of them counts as the later one."""
     starts_groups: bool = False
     """Whether the write made file groups that the snapshot does not have."""
     known: Mapping[InstantTime, Change] = field(default_factory=dict)
@@ -140,7 +142,7 @@ class ConflictCheck:
         fitting: list[Instant] = []
         for instant in self.snapshot.candidates(timeline, mine):
             (fitting if self._fits_unread(instant) else wanted).append(instant)
-        if Touch.WRITE_BASE in self.mine.touches.values():
+        if Touch.WRITE_BASE in self.mine.touches.values() or self._keeps_order:
             wanted += self.snapshot.overtakers(timeline, mine)
         if fitting and self.planned_schema is not None:
             # Each write keeps the columns of the one before, so the newest tells of all (INV-100).
@@ -249,14 +251,35 @@ class ConflictCheck:
         is_seen = other.instant.requested_time in self.snapshot.completed
         return not is_seen and other.schema not in (self.planned_schema, self.mine.schema)
 
+    @property
+    def _keeps_order(self) -> bool:
+        """Whether appends to one file group must complete in the order of their requests.
+
+        We merge logs by completion, other engines by request (N-128). Non-blocking writers cannot
+        keep the two alike, and where values decide it does not matter.
+        """
+        appends = Touch.APPEND in self.mine.touches.values()
+        is_any_order = self.is_rebased and self.is_by_values
+        return appends and not self.is_non_blocking and not is_any_order
+
     def _hidden_groups(self, overtaker: Change) -> list[FileGroupId]:
-        """Return the file groups in which my base files would lie below those of an overtaker."""
-        mine = (group for group, touch in self.mine.touches.items() if touch is Touch.WRITE_BASE)
-        return sorted(group for group in mine if group in overtaker.touches)
+        """Return the file groups in which an overtaker's files would count as newer than mine."""
+        keeps_order = self._keeps_order
+        return sorted(
+            group
+            for group, touch in self.mine.touches.items()
+            if group in overtaker.touches
+            and (
+                touch is Touch.WRITE_BASE
+                or (keeps_order and touch is overtaker.touches[group] is Touch.APPEND)
+            )
+        )
 
     def _fits(self, mine: Touch, other: Change, theirs: Touch) -> bool:
         if mine is Touch.APPEND and theirs is Touch.APPEND:
-            appends_stay = self.is_non_blocking or self.is_rebased
+            is_later = self.mine.instant.requested_time > other.instant.requested_time
+            is_rebased = self.is_rebased and (self.is_by_values or is_later)
+            appends_stay = self.is_non_blocking or is_rebased
             return appends_stay and other.instant.action is Action.DELTA_COMMIT
         return (mine, theirs) in _FITTING
 

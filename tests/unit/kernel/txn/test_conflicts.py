@@ -196,11 +196,50 @@ def test_a_base_file_must_not_lie_below_one_that_its_writer_has_seen() -> None:
     overtaker, earlier = completed(510, 520), completed(400, 505)
     saw = Snapshot.of(Timeline([earlier, pending(500), overtaker]))
     later = Timeline([earlier, pending(500), overtaker])
-    for touch, expected in ((Touch.WRITE_BASE, [overtaker]), (Touch.APPEND, [])):
-        change = Change(instant=pending(500), touches={GROUP: touch})
-        check = ConflictCheck(mine=change, snapshot=saw)
-        assert check.unread(later) == expected
-        theirs = Change(instant=overtaker, touches={GROUP: Touch.WRITE_BASE})
-        assert (check.find([theirs]) is not None) == bool(expected)
-        elsewhere = Change(instant=overtaker, touches={ELSEWHERE: Touch.WRITE_BASE})
+    change = Change(instant=pending(500), touches={GROUP: Touch.WRITE_BASE})
+    check = ConflictCheck(mine=change, snapshot=saw)
+    assert check.unread(later) == [overtaker]
+    for touch in (Touch.WRITE_BASE, Touch.APPEND):
+        theirs = Change(instant=overtaker, touches={GROUP: touch})
+        assert check.find([theirs]) is not None
+        elsewhere = Change(instant=overtaker, touches={ELSEWHERE: touch})
         assert check.find([elsewhere]) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "counts"),
+    [
+        ({}, True),
+        ({"is_rebased": True}, True),
+        ({"is_rebased": True, "is_by_values": True}, False),
+        ({"is_non_blocking": True}, False),
+    ],
+)
+def test_n_128_a_log_must_not_count_as_older_than_one_that_its_writer_has_seen(
+    options: dict[str, bool], counts: bool
+) -> None:
+    """Other engines take the log with the largest requested time for the newest."""
+    overtaker = completed(510, 520)
+    timeline = Timeline([pending(500), overtaker])
+    mine = Change(instant=pending(500), touches={GROUP: Touch.APPEND})
+    check = ConflictCheck(mine=mine, snapshot=Snapshot.of(timeline), **options)
+    assert check.unread(timeline) == ([overtaker] if counts else [])
+    theirs = Change(instant=overtaker, touches={GROUP: Touch.APPEND})
+    assert (check.find([theirs]) is not None) == counts
+    # A log lies above the base files that completed before it, whenever they were requested.
+    base = Change(instant=overtaker, touches={GROUP: Touch.WRITE_BASE})
+    assert check.find([base]) is None
+
+
+def test_n_128_appends_stay_beside_those_that_were_requested_before() -> None:
+    mine = Change(instant=pending(500), touches={GROUP: Touch.APPEND})
+    for requested, by_values, fits in (
+        (400, False, True),
+        (510, False, False),
+        (510, True, True),
+    ):
+        other = Change(instant=completed(requested, 600), touches={GROUP: Touch.APPEND})
+        check = ConflictCheck(
+            mine=mine, snapshot=Snapshot(), is_rebased=True, is_by_values=by_values
+        )
+        assert (check.find([other]) is None) == fits
