@@ -73,8 +73,13 @@ test-long: test-writers test-indexing chaos test-more ## what takes minutes: tho
 test-more: install java ## tests with more rows, shapes and examples than make test takes
 	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores --ignore=tests/processes
 
-fuzz: install ## damaged bytes for every parser, and every single bit of small files
-	@HEADWATER_FUZZ_INPUTS=$${HEADWATER_FUZZ_INPUTS:-40000} $(PYTEST) -m long tests/unit/fuzz tests/unit/format/test_flipped_bits.py
+# Atheris has wheels for Linux only; where it cannot be had, changes at random do what they can.
+fuzz: install ## damaged bytes for every parser, led by coverage; every single bit of small files
+	-@$(BIN)/python -m pip install --quiet "atheris>=3,<4"
+	@if $(BIN)/python -c "import atheris" 2>/dev/null; \
+	  then $(BIN)/python -m tests.support.coverage_fuzz --inputs $${HEADWATER_FUZZ_INPUTS:-40000}; \
+	  else HEADWATER_FUZZ_INPUTS=$${HEADWATER_FUZZ_INPUTS:-40000} $(PYTEST) -m long tests/unit/fuzz; fi
+	@$(PYTEST) -m long tests/unit/format/test_flipped_bits.py
 
 test-writers: install ## eight writer processes, fifty commits each: killed, with the same new keys, beside restores
 	@HEADWATER_TEST_WRITERS=8 HEADWATER_TEST_COMMITS=50 $(RECORDED) $(PYTEST) -m "" tests/processes/test_writer_processes.py

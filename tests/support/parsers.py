@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.support.memory_storage import MemoryStorage
 
+from headwater.arrow.spark_schema import schema_from_ddl
 from headwater.config.files import LogBlockFormat
 from headwater.errors import HeadwaterError
+from headwater.expressions.parse import parse_expression
 from headwater.files.log_files import read_log_parts
 from headwater.format.avro.binary import MalformedAvroError
 from headwater.format.avro.container import MAGIC as AVRO_MAGIC
@@ -71,6 +73,7 @@ from headwater.kernel.txn.locks.lock_file import (
     parse_lock_file,
 )
 from headwater.kernel.txn.locks.storage_based import StorageLock, parse_storage_lock
+from headwater.kernel.view.as_of import parse_as_of
 from headwater.markers.batches import parse_markers
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import LogFile, parse_data_file
@@ -291,6 +294,21 @@ PARSERS: dict[str, Parser] = {
     "lock in storage": Parser(
         lambda data: parse_storage_lock(data, "p"),
         _and_foreign(StorageLock(expired=False, valid_until_ms=1, owner="o", token=3).encode()),
+    ),
+    "condition": Parser(
+        lambda data: parse_expression(data.decode("latin-1")),
+        (
+            b"price > 1.5 AND (id IN ('a', 'b') OR tags IS NULL)",
+            b"cast(ts as date) BETWEEN DATE '2026-01-01' AND current_date() AND name LIKE 'a%'",
+        ),
+    ),
+    "columns in DDL": Parser(
+        lambda data: schema_from_ddl(data.decode("latin-1")),
+        (b"id string not null, price decimal(10, 2), tags array<struct<a: map<string, int>>>",),
+    ),
+    "time to read as of": Parser(
+        lambda data: parse_as_of(data.decode("latin-1")),
+        (TIME.encode(), b"2026-01-01T00:00:00.000+02:00", b"2026-01-01"),
     ),
     "names": Parser(_names, (f"{TIME}.commit\n{TIME}_{TIME}.commit\n{LOG.name}".encode(),)),
 }

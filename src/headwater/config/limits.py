@@ -68,6 +68,13 @@ EXPRESSION_BRACKETS = Option(
     default=200,
     doc="Brackets that are open at once in a condition or an expression.",
 )
+EXPRESSION_LEVELS = Option(
+    "headwater.limit.expression.levels",
+    integer(minimum=1),
+    default=120,
+    doc="Operators and functions inside of each other in a condition or an expression; a chain of "
+    "AND or of OR is one.",
+)
 EXPRESSION_CHARACTERS = Option(
     "headwater.limit.expression.characters",
     integer(minimum=1),
@@ -92,6 +99,7 @@ class LimitConfig(OptionConfig):
     row_group_rows: int = setting(ROW_GROUP_ROWS)
     object_bytes: int = setting(OBJECT_BYTES)
     expression_brackets: int = setting(EXPRESSION_BRACKETS)
+    expression_levels: int = setting(EXPRESSION_LEVELS)
     expression_characters: int = setting(EXPRESSION_CHARACTERS)
     number_digits: int = setting(NUMBER_DIGITS)
 
@@ -134,6 +142,7 @@ BLOCK_BYTES_MAX = Limit("BLOCK_BYTES_MAX", BLOCK_BYTES)
 ROWS_MAX = Limit("ROWS_MAX", ROW_GROUP_ROWS)
 OBJECT_BYTES_MAX = Limit("OBJECT_BYTES_MAX", OBJECT_BYTES)
 BRACKETS_MAX = Limit("BRACKETS_MAX", EXPRESSION_BRACKETS)
+LEVELS_MAX = Limit("LEVELS_MAX", EXPRESSION_LEVELS)
 CHARACTERS_MAX = Limit("CHARACTERS_MAX", EXPRESSION_CHARACTERS)
 DIGITS_MAX = Limit("DIGITS_MAX", NUMBER_DIGITS)
 

@@ -11,7 +11,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 
-from headwater.config.limits import BRACKETS_MAX, CHARACTERS_MAX, DIGITS_MAX
+from headwater.config.limits import BRACKETS_MAX, CHARACTERS_MAX, DIGITS_MAX, LEVELS_MAX
 from headwater.errors import InvalidInputError
 
 Tree: TypeAlias = exp.Expr
@@ -27,6 +27,7 @@ SUPPORTED = (
 )
 
 _SHOWN_MAX = 200
+_OPENING, _CLOSING = "([{", ")]}"
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`[^`]*`""", re.DOTALL)
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 
@@ -59,7 +60,7 @@ def parse_expression(text: str) -> Tree:
         )
     _check_digits(text)
     try:
-        return sqlglot.parse_one(text, dialect=HeadwaterSpark, into=exp.Condition)
+        tree = sqlglot.parse_one(text, dialect=HeadwaterSpark, into=exp.Condition)
     except ParseError as error:
         first: dict[str, Any] = error.errors[0] if error.errors else {}
         what = str(first.get("description") or error).split(" for <class")[0].rstrip(".")
@@ -67,10 +68,16 @@ def parse_expression(text: str) -> Tree:
         at = len(str(first.get("start_context") or ""))
         near = f" near {found!r}" if found else ""
         raise InvalidInputError(f"{what}{near}\n{_marked(text, at)}\n{SUPPORTED}") from error
+    except RecursionError as error:
+        raise InvalidInputError(
+            f"The condition is nested too deeply to be read: {_shortened(text)}"
+        ) from error
     except TokenError as error:
         raise InvalidInputError(
             f"A text or a bracket has no end\n{_marked(text, len(text))}\n{SUPPORTED}"
         ) from error
+    _check_levels(tree, text)
+    return tree
 
 
 def refused(text: str, node: Tree, what: str) -> InvalidInputError:
@@ -101,6 +108,20 @@ def _marked(text: str, at: int) -> str:
     return f"  {line}\n  {' ' * (at - begin)}^ position {at + 1}"
 
 
+def _check_levels(tree: Tree, text: str) -> None:
+    """Refuse what is nested so deeply that whoever walks down the tree would run out of stack."""
+    left = [(tree, 1)]
+    while left:
+        node, level = left.pop()
+        if level > LEVELS_MAX.value:
+            raise InvalidInputError(
+                f"The condition has more levels than {LEVELS_MAX}: {_shortened(text)}"
+            )
+        for child in node.iter_expressions():
+            is_chain = isinstance(node, exp.And | exp.Or) and type(child) is type(node)
+            left.append((child, level + (not is_chain)))
+
+
 def _check_digits(text: str) -> None:
     """Refuse numbers that take long to read. Digits inside of a text do not count."""
     longest = max((found.end() - found.start() for found in _DIGITS.finditer(text)), default=0)
@@ -122,6 +143,6 @@ def _shortened(text: str) -> str:
 def _depths(text: str) -> list[int]:
     depth, depths = 0, [0]
     for sign in text:
-        depth += (sign == "(") - (sign == ")")
+        depth += (sign in _OPENING) - (sign in _CLOSING)
         depths.append(depth)
     return depths

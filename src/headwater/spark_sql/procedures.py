@@ -56,7 +56,7 @@ def call_procedure(text: str, names: Names) -> pa.Table:
 def _parsed(text: str) -> exp.Func:
     try:
         call = sqlglot.parse_one(f"SELECT {text}", read="spark").expressions[0]
-    except sqlglot.ParseError as error:
+    except (sqlglot.ParseError, sqlglot.TokenError, RecursionError) as error:
         raise InvalidInputError(f"CALL {text} cannot be parsed: {error}") from error
     if not isinstance(call, exp.Func):
         raise InvalidInputError(f"CALL needs a procedure with arguments, got {text}")

@@ -89,6 +89,11 @@ def _parsed(statement: str) -> exp.Expr:
         raise InvalidInputError(
             f"The statement cannot be parsed{place}{near}: {first.get('description', error)}"
         ) from error
+    except (sqlglot.TokenError, RecursionError) as error:
+        raise InvalidInputError(
+            "The statement cannot be parsed: a text or a bracket has no end, or it is nested too "
+            f"deeply ({str(error)[:200]})"
+        ) from error
     if len(parsed) != 1:
         raise InvalidInputError(f"One statement at a time, got {len(parsed)}")
     return parsed[0]

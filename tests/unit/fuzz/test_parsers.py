@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
+from tests.support.coverage_fuzz import corpus_of
 from tests.support.parsers import PARSERS, TYPED_ERRORS, Parser
 
 SHORT = 150
@@ -72,6 +74,14 @@ def untyped(parser: Parser, count: int, *, seed: int = 20) -> dict[str, bytes]:
 def test_whole_contents_are_taken(name: str) -> None:
     for seed in PARSERS[name].seeds:
         PARSERS[name].parse(seed)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_inputs_that_reached_something_new_once(name: str) -> None:
+    assert corpus_of(name)
+    for data in corpus_of(name):
+        with suppress(*TYPED_ERRORS):
+            PARSERS[name].parse(data)
 
 
 @pytest.mark.parametrize("name", PARSERS)
