@@ -45,9 +45,10 @@ def overlap_of(column: str, files: Sequence[BaseFile], low: pa.Array, high: pa.A
 
 
 def _depths(lows: npt.NDArray[np.int64], highs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return for the smallest value of each file how many files it may be in."""
-    begun = np.searchsorted(np.sort(lows), lows, side="right")
-    ended = np.searchsorted(np.sort(highs), lows, side="left")
+    """Return for a value in the middle of each file how many files it may be in."""
+    middles = (lows + highs) // 2
+    begun = np.searchsorted(np.sort(lows), middles, side="right")
+    ended = np.searchsorted(np.sort(highs), middles, side="left")
     return begun - ended
 
 
