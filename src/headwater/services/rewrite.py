@@ -196,7 +196,7 @@ def closed_groups(view: TableView, only: Collection[FileGroupId] | None) -> Coll
     pending = view.pending_rewrites.keys()
     if only is None:
         return pending
-    return {one.group for one in view.slices() if one.group not in only}.union(pending)
+    return {one.group for one in view.slices()}.difference(only).union(pending)
 
 
 def schedule(

@@ -20,6 +20,7 @@ from headwater.errors import InvalidInputError
 from headwater.services import Services
 from headwater.services.advice.advice import Need
 from headwater.services.advice.load import load_statistics, rewrite_settings
+from headwater.services.auto import run
 
 FIVE_KEPT = {"hoodie.keep.min.commits": "4", "hoodie.keep.max.commits": "5"} | {
     "hoodie.clean.commits.retained": "3"
@@ -190,9 +191,10 @@ class StopAfter:
 
 @pytest.mark.parametrize("prepared", TABLES, ids=lambda prepared: prepared.__name__)
 def test_following_the_advice_puts_it_right(
-    tmp_path: Path, prepared: Callable[[Path], hw.Table]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: Callable[[Path], hw.Table]
 ) -> None:
     """And leaves the rows as they are."""
+    monkeypatch.setattr(run, "LEFT_TO_ITS_MAKER_MS", -1)
     table = prepared(tmp_path)
     if prepared is without_index:
         table = reopened(table, hoodie_write_lock_provider="filesystem")
@@ -248,6 +250,15 @@ def test_no_data_file_is_opened_but_for_footers_that_no_index_tells(
     storage.reset()
     load_statistics(counted, rewrite_settings(counted))
     assert not any(path.endswith(".parquet") for _, path in storage.trace)
+
+
+def test_a_plan_that_was_made_just_now_is_left_to_its_maker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "LEFT_TO_ITS_MAKER_MS", 3_600_000)
+    table = with_waiting_plan(tmp_path)
+    assert table.services.run_auto(StopAfter(1), pause_s=0).done.total() == 0
+    assert table.inspect.plans().num_rows == 1
 
 
 def test_what_a_write_cancels_is_left_alone_and_the_rest_is_not(tmp_path: Path) -> None:

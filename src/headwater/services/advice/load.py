@@ -8,6 +8,7 @@ anyway, and how far the metadata table is behind is told by the timeline that wa
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -51,6 +52,8 @@ from headwater.services.clustering.run import is_bucketed, orders_of
 from headwater.services.removable import removable_plans
 from headwater.services.rewrite import check_rewritable
 from headwater.services.rollback import failed_writes
+
+log = logging.getLogger(__name__)
 
 FOOTERS_MAX = 200
 """Base files whose footers are read for the bounds of a column, those of whole partitions."""
@@ -265,8 +268,6 @@ def _overlaps(
 ) -> Iterator[Overlap]:
     if not config.sort_columns:
         return
-    schema = view.schema()
-    check_sortable(schema, config.sort_columns, config.order)
     files = [
         one.base
         for one in view.slices()
@@ -274,14 +275,18 @@ def _overlaps(
         and one.group not in view.pending_rewrites
         and config.takes_partition(one.group.partition)
     ]
+    if not files:
+        return
+    schema = view.schema()
+    check_sortable(schema, config.sort_columns, config.order)
     # One after the other: files are apart by the first column, and hardly by those behind it.
     is_linear = config.order is RowOrder.LINEAR
     for column in config.sort_columns[:1] if is_linear else config.sort_columns:
-        some, low, high = _bounds(table, view, column, files, schema)
         try:
-            yield overlap_of(column, some, low, high)
-        except pa.ArrowNotImplementedError:
-            continue  # Its values have no order that can be compared here.
+            yield overlap_of(column, *_bounds(table, view, column, files, schema))
+        except pa.ArrowException as error:
+            # Of files of an older schema values may have another type, and some have no order.
+            log.info("column not compared column=%s reason=%s", column, error)
 
 
 def _bounds(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headwater.errors import HeadwaterError
+from headwater.model.instant import instant_time_at
 from headwater.services.advice.advice import Advice, Need
 from headwater.services.advice.decide import advise
 from headwater.services.advice.load import load_statistics
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from headwater.services.table_services import StopSignal
 
 log = logging.getLogger(__name__)
+
+LEFT_TO_ITS_MAKER_MS = 10_000
+"""For how long a plan that somebody made is not taken for one that waits."""
 
 
 @dataclass(slots=True)
@@ -83,7 +87,15 @@ class _Round:
             return None
         now_ms = self._now_ms()
         advice = advise(known, self.settings, self.agenda.scope(now_ms))
-        return self.agenda.next_piece(advice, now_ms)
+        ours = [one for one in advice if not self._is_left_to_its_maker(one)]
+        return self.agenda.next_piece(ours, now_ms)
+
+    def _is_left_to_its_maker(self, piece: Advice) -> bool:
+        """Whether a plan was made just now: who made it is about to execute it."""
+        if piece.need is not Need.WAITING_PLAN or piece.instant is None:
+            return False
+        recently_ms = self.table.clock.now_ms() - LEFT_TO_ITS_MAKER_MS
+        return piece.instant > instant_time_at(recently_ms, is_utc=self.table.layout.is_utc)
 
     def _follow(self, piece: Advice) -> Followed:
         log.info("advice is followed need=%s why=%s", piece.need, piece.why)
