@@ -406,7 +406,7 @@ class Services:
 
         Returns:
             Advice, each with what is wrong, what to call, why, what each read is spared and what
-            it costs once, both in bytes. None if the table is in order.
+            it costs once, both in bytes. An empty list if the table is in order.
 
         Raises: see `services.advice.load.load_statistics`.
         """

@@ -60,13 +60,13 @@ class Advice:
 
     @property
     def score(self) -> float:
-        """Return gain over cost, by which advice is ranked."""
+        """Gain over cost, by which advice is ranked."""
         cost = float(self.cost_bytes + COMMIT_BYTES)
         return self.gain_bytes / cost * 0.5**self.times_cancelled
 
     @property
     def reads_to_pay(self) -> float:
-        """Return after how many reads it has brought what it cost."""
+        """After how many reads it has brought what it cost."""
         return (self.cost_bytes + COMMIT_BYTES) / max(1, self.gain_bytes)
 
     def __str__(self) -> str:
