@@ -24,7 +24,7 @@ import pytest
 import headwater as hw
 from headwater.metadata.view import view_of
 from headwater.model.files import FileSlice
-from headwater.services.advice.rewrites import amplification
+from headwater.services.advice.costs import amplification
 
 SECONDS = float(os.environ.get("HEADWATER_AUTO_SECONDS", "20"))
 WRITERS = 4

@@ -15,9 +15,10 @@ from headwater.config.compaction import CompactionConfig
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import Action, InstantTime
 from headwater.services.advice.advice import Advice, Need, ranked
+from headwater.services.advice.costs import amplification
 from headwater.services.advice.decide import advise
 from headwater.services.advice.overlap import overlap_of
-from headwater.services.advice.rewrites import RewriteSettings, Scope, amplification
+from headwater.services.advice.settings import RewriteSettings, Scope
 from headwater.services.advice.statistics import (
     IndexState,
     MetadataTableStatistics,
@@ -188,12 +189,40 @@ def test_cold_file_groups_are_clustered_first_and_hot_ones_when_no_other_is_left
     written = {**hot, files[3].group: at(11), files[4].group: at(10)}
     scope = Scope(is_cold_first=True)
     found = advice_of(*files, writes=writes, written=written, scope=scope)
-    assert named(found, Need.SMALL_FILES) == ["f5", "f4", "f3"], "the longest not written first"
+    assert named(found, Need.SMALL_FILES) == ["f3", "f4", "f5"]
     only_hot = advice_of(*files[:3], writes=writes, written=hot, scope=scope)
     assert named(only_hot, Need.SMALL_FILES) == ["f0", "f1", "f2"]
     little = Scope(is_cold_first=True, bytes_max=4 * MB)
     found = advice_of(*files, writes=writes, written=written, scope=little)
-    assert named(found, Need.SMALL_FILES) == ["f5", "f4"]
+    assert named(found, Need.SMALL_FILES) == ["f4", "f5"], "the longest not written"
+
+
+def test_within_a_budget_the_partition_goes_first_that_was_not_written_for_longest() -> None:
+    days = [a_slice(f"f{n}", where=f"day{day}") for day in range(3) for n in range(2)]
+    written = {one.group: at(30 - int(one.group.partition[-1])) for one in days}
+    found = advice_of(*days, written=written, scope=Scope(bytes_max=9 * MB))
+    assert {group.partition for group in found[0].file_groups} == {"day2", "day1"}
+    few = replace(SETTINGS, clustering=ClusteringConfig(groups_max=1))
+    found = advice_of(*days, written=written, settings=few)
+    assert {group.partition for group in found[0].file_groups} == {"day2"}
+
+
+def test_files_that_are_large_enough_use_up_no_budget() -> None:
+    """They are the coldest of all: nobody writes to what was clustered."""
+    full = [a_slice(f"full{n}", base_mb=200) for n in range(3)]
+    small = [a_slice(f"f{n}") for n in range(3)]
+    written = {one.group: at(9) for one in small}
+    found = advice_of(*full, *small, written=written, scope=Scope(bytes_max=6 * MB))
+    assert named(found, Need.SMALL_FILES) == ["f0", "f1", "f2"]
+
+
+def test_files_are_left_where_putting_them_together_does_not_pay() -> None:
+    """Two of 100 megabytes into one of 200: 400 are moved to spare a read one file."""
+    large = replace(SETTINGS, clustering=ClusteringConfig(file_bytes=500 * MB))
+    dear = [a_slice(f"f{n}", base_mb=100, where="a") for n in range(2)]
+    cheap = [a_slice(f"g{n}", base_mb=1, where="b") for n in range(2)]
+    found = advice_of(*dear, *cheap, settings=large)
+    assert named(found, Need.SMALL_FILES) == ["g0", "g1"]
 
 
 def test_within_a_budget_those_logs_go_first_that_have_waited_longest() -> None:
@@ -207,6 +236,14 @@ def test_within_a_budget_those_logs_go_first_that_have_waited_longest() -> None:
         done.append(name)
         waiting[name] = now
     assert done == list("abcdabcd")
+
+
+def test_what_others_wait_for_is_named_whatever_it_costs() -> None:
+    large = a_slice("a", 100_000)
+    plan = WaitingPlan(instant=at(4), action=Action.CLUSTERING, file_groups=(large.group,))
+    (found,) = advice_of(large, closed=frozenset({large.group}), waiting_plans=(plan,))
+    assert found.need is Need.WAITING_PLAN
+    assert found.reads_to_pay > SETTINGS.reads_max
 
 
 # The other needs.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.services.advice.advice import Advice, Need, ranked
+from headwater.services.advice.clusterings import clustering_advice
 from headwater.services.advice.rewrites import (
-    RewriteSettings,
-    Scope,
-    clustering_advice,
     compaction_advice,
     log_compaction_advice,
     waiting_advice,
 )
+from headwater.services.advice.settings import RewriteSettings, Scope
 from headwater.services.advice.statistics import IndexState, TableStatistics
 from headwater.services.advice.worth import (
     FILE_BYTES,
@@ -30,10 +29,11 @@ def advise(
 ) -> list[Advice]:
     """Return what the table needs, by gain over cost, the best first.
 
-    What would not pay within `settings.reads_max` reads is left out.
+    What would not pay within `settings.reads_max` reads is left out, but not what others wait for.
     """
-    found = (*_repairs(known), *_tidying(known), *_rewrites(known, settings, scope or Scope()))
-    return ranked(one for one in found if one.reads_to_pay <= settings.reads_max)
+    optional = (*_tidying(known), *_rewrites(known, settings, scope or Scope()))
+    worth = (one for one in optional if one.reads_to_pay <= settings.reads_max)
+    return ranked((*_repairs(known), *worth))
 
 
 def _repairs(known: TableStatistics) -> Iterator[Advice]:

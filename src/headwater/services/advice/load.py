@@ -37,7 +37,7 @@ from headwater.model.files import BaseFile, FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.queries.data_skipping import file_bounds
 from headwater.services.advice.overlap import overlap_of
-from headwater.services.advice.rewrites import RewriteSettings
+from headwater.services.advice.settings import RewriteSettings
 from headwater.services.advice.statistics import (
     IndexState,
     MetadataTableStatistics,

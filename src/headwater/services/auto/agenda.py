@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from headwater.model.instant import InstantTime
 from headwater.services.advice.advice import Advice, Need
-from headwater.services.advice.rewrites import Scope
+from headwater.services.advice.settings import Scope
 from headwater.services.auto.back_off import BackOff
 
 TURN_AFTER = 3

@@ -17,7 +17,7 @@ from headwater.model.instant import Action
 from headwater.model.plan_flags import PlanFlags
 from headwater.services.advice.advice import Advice, Need
 from headwater.services.advice.load import load_written
-from headwater.services.advice.rewrites import RewriteSettings
+from headwater.services.advice.settings import RewriteSettings
 from headwater.services.clustering.run import cluster_only
 from headwater.services.compaction import compact_only
 from headwater.services.log_compaction import compact_logs_only

@@ -16,7 +16,7 @@ from headwater.model.instant import instant_time_at
 from headwater.services.advice.advice import Advice, Need
 from headwater.services.advice.decide import advise
 from headwater.services.advice.load import load_statistics
-from headwater.services.advice.rewrites import RewriteSettings
+from headwater.services.advice.settings import RewriteSettings
 from headwater.services.auto.agenda import Agenda
 from headwater.services.auto.follow import Followed, Outcome, follow
 
