@@ -238,6 +238,11 @@ def test_within_a_budget_those_logs_go_first_that_have_waited_longest() -> None:
     assert done == list("abcdabcd")
 
 
+def test_a_single_file_or_instant_is_not_worth_a_commit() -> None:
+    assert advice_of(obsolete_files=1, archivable=1) == []
+    assert needs(advice_of(obsolete_files=1, obsolete_bytes=100 * MB)) == [Need.OBSOLETE_FILES]
+
+
 def test_what_others_wait_for_is_named_whatever_it_costs() -> None:
     large = a_slice("a", 100_000)
     plan = WaitingPlan(instant=at(4), action=Action.CLUSTERING, file_groups=(large.group,))

@@ -99,6 +99,13 @@ def test_what_costs_more_than_a_budget_has_its_turn_and_later_rounds_pay_for_it(
     assert rounds[TURN_AFTER + 1 : TURN_AFTER + 3] == [[], [Need.SMALL_FILES]]
 
 
+def test_of_two_that_cost_more_than_a_budget_one_goes_at_a_time() -> None:
+    agenda = Agenda(Budget(bytes=10 * MB))
+    large = [piece(Need.LOGS, cost_mb=11), piece(Need.SMALL_FILES, cost_mb=11)]
+    rounds = [one_round(agenda, *large) for _ in range(TURN_AFTER + 3)]
+    assert rounds[TURN_AFTER:] == [[Need.LOGS], [], [Need.SMALL_FILES]]
+
+
 # Everybody's turn.
 
 
