@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,8 @@ from tests.unit.services.conftest import Bench
 
 import headwater as hw
 from headwater.engine.engine import Engine
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, StorageError
+from headwater.seams.storage import Storage
 from headwater.services import Services
 from headwater.services.advice.advice import Need
 from headwater.services.advice.load import load_statistics, rewrite_settings
@@ -144,6 +146,59 @@ def cancelled_again_and_again(folder: Path) -> hw.Table:
     return table
 
 
+def with_failed_plan(folder: Path) -> hw.Table:
+    """A removable one, whose execution failed."""
+    table = with_small_files(folder)
+    plan = table.services.schedule_clustering(removable=True)
+
+    def no_engine(size_bytes: int) -> Engine:
+        raise StorageError("The store is away")
+
+    with pytest.raises(StorageError):
+        Services(replace(table.context, engine_for=no_engine)).cluster(plan)
+    return table
+
+
+class WithoutDeletes:
+    """Storage that deletes nothing."""
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner = inner
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        raise StorageError("The store is away")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def with_unfinished_clean(folder: Path) -> hw.Table:
+    table = with_old_files(folder)
+    failing = replace(table.context, storage=WithoutDeletes(table.storage))
+    with pytest.raises(StorageError):
+        Services(failing).clean()
+    return table
+
+
+def with_dropped_index(folder: Path) -> hw.Table:
+    """A restore took back what the metadata table had in base files, and could not rebuild it."""
+    folded = {"hoodie.metadata.compact.max.delta.commits": "2"}
+    shape = a_table(folder, table_type=COW, partition_by="city", buckets=1, options=folded)
+    table = shape.with_upserts(trips(("a", "sf", 1))).create()
+    saved = table.services.savepoint()
+    for number in range(4):
+        table.upsert(trips((f"b{number}", "ny", 1)))
+
+    def fail(*args: object, **names: object) -> None:
+        raise StorageError("The store is away")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headwater.services.rebuild.Indexes.create", fail)
+        table.services.restore(saved.instant)
+    table.services.delete_savepoint(saved.instant)
+    return table
+
+
 TABLES: dict[Callable[[Path], hw.Table], tuple[Need, str]] = {
     # Each with what is wrong, and what the reason says of it.
     with_logs: (Need.LOGS, "have 3 log files"),
@@ -158,6 +213,9 @@ TABLES: dict[Callable[[Path], hw.Table], tuple[Need, str]] = {
     without_index: (Need.MISSING_INDEX, "files"),
     with_waiting_plan: (Need.WAITING_PLAN, "The compaction"),
     with_cancelled_plan: (Need.CANCELLED_PLAN, "was cancelled"),
+    with_failed_plan: (Need.FAILED_WRITES, "1 writes or plans"),
+    with_unfinished_clean: (Need.UNFINISHED_CLEAN, "a clean finishes it"),
+    with_dropped_index: (Need.DROPPED_INDEX, "files"),
     cancelled_again_and_again: (Need.SMALL_FILES, "cancelled it 3 times"),
 }
 
@@ -231,6 +289,15 @@ def test_columns_of_the_caller_go_before_those_of_the_options(tmp_path: Path) ->
     assert "value" in table.services.advise(sort_by="value")[0].why
     with pytest.raises(InvalidInputError, match="nowhere"):
         table.services.advise(sort_by=["nowhere"])
+
+
+def test_the_metadata_table_is_compacted_whenever_it_is_asked_for(tmp_path: Path) -> None:
+    table = a_table(tmp_path, table_type=COW, buckets=1).with_commits(2).create()
+    assert table.services.compact_metadata_table() is not None
+    assert table.services.compact_metadata_table() is None
+    without = {"hoodie.metadata.enable": "false"}
+    bare = a_table(tmp_path / "bare", table_type=COW, buckets=1, options=without).create()
+    assert bare.services.compact_metadata_table() is None
 
 
 @pytest.mark.parametrize("has_index", [False, True])
