@@ -83,7 +83,7 @@ def unsorted(folder: Path) -> hw.Table:
 def with_old_files(folder: Path) -> hw.Table:
     options = {"hoodie.clean.commits.retained": "1"}
     shape = a_table(folder, table_type=COW, buckets=1, options=options)
-    return shape.with_upserts(*(trips(("a", "sf", value)) for value in range(6))).create()
+    return shape.with_upserts(*(trips(("a", "sf", value)) for value in range(10))).create()
 
 
 def with_long_timeline(folder: Path) -> hw.Table:

@@ -1,28 +1,22 @@
 """Gathering the statistics of a table: its view, timeline, plans and config. No row is read.
 
 Each part is looked at as far as it must be. The bounds of columns are asked for only if rows are to
-be sorted, and come from column statistics where the table has them; else from the footers of at
-most `FOOTERS_MAX` base files. What a clean would delete is planned on the view that is there
-anyway, and how far the metadata table is behind is told by the timeline that was listed for it.
+be sorted (`column_bounds`). What a clean would delete is planned on the view that is there anyway,
+and how far the metadata table is behind is told by the timeline that was listed for it.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
-from headwater.arrow.curves import check_sortable
 from headwater.config.advice import AdviceConfig
 from headwater.config.archive import ArchiveConfig
 from headwater.config.clean import CleanConfig
-from headwater.config.clustering import ClusteringConfig, RowOrder
+from headwater.config.clustering import ClusteringConfig
 from headwater.config.compaction import CompactionConfig
 from headwater.context import TableContext
-from headwater.errors import CorruptTableError, InvalidInputError, UnsupportedError
-from headwater.files.base_files import open_base_file
+from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.kernel.layout import METADATA
 from headwater.kernel.txn.attempts import load_attempt, load_newest_number
 from headwater.kernel.txn.index_plan import load_pending_plans
@@ -30,18 +24,15 @@ from headwater.kernel.txn.transaction import load_cancelled
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.metadata.compaction import commits_ahead_of_hudi, commits_since_compaction
 from headwater.metadata.initialize import wanted_indexes
-from headwater.metadata.partition_kinds import COLUMN_STATS
 from headwater.metadata.services import load_held_back
 from headwater.metadata.view import IndexedView, view_of
-from headwater.model.files import BaseFile, FileGroupId
+from headwater.model.files import FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.queries.data_skipping import file_bounds
-from headwater.services.advice.overlap import overlap_of
+from headwater.services.advice.column_bounds import load_overlaps
 from headwater.services.advice.settings import RewriteSettings
 from headwater.services.advice.statistics import (
     IndexState,
     MetadataTableStatistics,
-    Overlap,
     TableStatistics,
     WaitingPlan,
 )
@@ -52,11 +43,6 @@ from headwater.services.clustering.run import is_bucketed, orders_of
 from headwater.services.removable import removable_plans
 from headwater.services.rewrite import check_rewritable
 from headwater.services.rollback import failed_writes
-
-log = logging.getLogger(__name__)
-
-FOOTERS_MAX = 200
-"""Base files whose footers are read for the bounds of a column, those of whole partitions."""
 
 _REWRITES = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 _FINISHED_BY_CLEAN = (Action.CLEAN, Action.RESTORE)
@@ -99,7 +85,7 @@ def load_statistics(table: TableContext, settings: RewriteSettings) -> TableStat
         is_bucketed=_is_bucketed(table),
         base_uri=table.storage.uri,
         sorted_by=orders_of(view),
-        overlaps=tuple(_overlaps(table, view, settings.clustering)),
+        overlaps=tuple(load_overlaps(table, view, settings.clustering)),
         cancelled_clusterings=_cancelled_since_last(view),
         instant_count=len(view.timeline),
         archivable=len(load_archivable(table, view.timeline, archive_config, clean_config)),
@@ -261,82 +247,3 @@ def _indexes(table: TableContext, view: IndexedView, watched: _Watched) -> dict[
 def _expired_lock(table: TableContext) -> str | None:
     held = table.components.locks.inspect()
     return held.owner if held is not None and held.is_expired else None
-
-
-def _overlaps(
-    table: TableContext, view: IndexedView, config: ClusteringConfig
-) -> Iterator[Overlap]:
-    if not config.sort_columns:
-        return
-    files = [
-        one.base
-        for one in view.slices()
-        if one.base is not None
-        and one.group not in view.pending_rewrites
-        and config.takes_partition(one.group.partition)
-    ]
-    if not files:
-        return
-    schema = view.schema()
-    check_sortable(schema, config.sort_columns, config.order)
-    # One after the other: files are apart by the first column, and hardly by those behind it.
-    is_linear = config.order is RowOrder.LINEAR
-    for column in config.sort_columns[:1] if is_linear else config.sort_columns:
-        try:
-            yield overlap_of(column, *_bounds(table, view, column, files, schema))
-        except pa.ArrowException as error:
-            # Of files of an older schema values may have another type, and some have no order.
-            log.info("column not compared column=%s reason=%s", column, error)
-
-
-def _bounds(
-    table: TableContext,
-    view: IndexedView,
-    column: str,
-    files: list[BaseFile],
-    schema: pa.Schema,
-) -> tuple[list[BaseFile], pa.Array, pa.Array]:
-    """Return files with the bounds of a column in each."""
-    indexes = view.metadata_table
-    if indexes is not None and view.has_index(COLUMN_STATS):
-        try:
-            bounds = file_bounds(indexes, column, files, schema)
-        except CorruptTableError as error:
-            view.distrust_indexes(error)
-        else:
-            if bounds.low.null_count < len(files):
-                return files, bounds.low, bounds.high
-    some = _sample(files)
-    kind = schema.field(column).type
-    ranges = [_range_of_footer(table, file, column) for file in some]
-    low = pa.array([one[0] for one in ranges], kind, from_pandas=True)
-    high = pa.array([one[1] for one in ranges], kind, from_pandas=True)
-    return some, low, high
-
-
-def _sample(files: list[BaseFile]) -> list[BaseFile]:
-    """Return files of whole partitions, of those with the most files first."""
-    if len(files) <= FOOTERS_MAX:
-        return files
-    by_partition: dict[str, list[BaseFile]] = {}
-    for file in files:
-        by_partition.setdefault(file.partition, []).append(file)
-    largest = sorted(by_partition.values(), key=len, reverse=True)
-    return [file for some in largest for file in some][:FOOTERS_MAX]
-
-
-def _range_of_footer(table: TableContext, file: BaseFile, column: str) -> tuple[object, object]:
-    """Return the bounds of a column that a footer tells, None and None where it does not."""
-    with open_base_file(table.storage, file) as reader:
-        footer = reader.footer
-        names = [footer.schema.column(at).path for at in range(len(footer.schema))]
-        if column not in names:
-            return None, None
-        place = names.index(column)
-        found = [
-            footer.row_group(at).column(place).statistics for at in range(footer.num_row_groups)
-        ]
-    told = [one for one in found if one is not None and one.has_min_max]
-    if not told or len(told) < len(found):
-        return None, None
-    return min(one.min for one in told), max(one.max for one in told)

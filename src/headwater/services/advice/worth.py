@@ -12,7 +12,7 @@ FILE_BYTES = MEBIBYTE
 """A file that a read has to open."""
 COMMIT_BYTES = 4 * MEBIBYTE
 """What planning and committing cost a service, however little it rewrites."""
-NAME_BYTES = 64 * 1024
+NAME_BYTES = 16 * 1024
 """An instant or a file that nobody needs: listings name it, and indexes may."""
 KEPT_SHARE = 100
 """Bytes in storage that nobody reads count for one in so many."""
