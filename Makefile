@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-spark test-spark-newest test-cluster test-long test-more fuzz test-writers test-indexing chaos hudi test-hudi soak-hudi stores test-stores chaos-stores test-all sim sim-long check demo bench bench-hudi docs release clean
+.PHONY: help install java fmt lint types layers test unit test-spark test-spark-newest test-cluster test-long test-more fuzz test-writers test-indexing chaos auto hudi test-hudi soak-hudi stores test-stores chaos-stores test-all sim sim-long check demo bench bench-hudi docs release clean
 
 # Tests start many processes, which would each compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -89,6 +89,9 @@ test-indexing: install ## indexes of 2,000 files built beside four writers, kill
 
 chaos: install ## five minutes of ingestion and table services while processes are killed
 	@HEADWATER_CHAOS_SECONDS=300 $(RECORDED) $(PYTEST) tests/processes/test_chaos.py
+
+auto: install ## ten minutes of service run --auto beside four writers, with figures
+	@HEADWATER_AUTO_SECONDS=600 $(RECORDED) $(PYTEST) -s -m "" tests/processes/test_auto.py
 
 hudi: install java ## fetch Apache Hudi's bundle for Spark into a cache outside the project
 	@PYTHON=$(PYTHON) scripts/get-hudi.sh

@@ -28,6 +28,8 @@ from headwater.metadata.indexes import Indexes
 from headwater.model.commit import Commit, Redone
 from headwater.scan import Scan
 from headwater.services import Services
+from headwater.services.advice.advice import Advice
+from headwater.services.auto.run import AutoReport
 from headwater.services.rewrite import Rewritten
 from headwater.services.upgrade import Upgrade
 from headwater.statements.merge_builder import MergeBuilder
@@ -46,6 +48,8 @@ CLASSES = {
     "Redone": (Redone, "`Commit.redone`."),
     "Upgrade": (Upgrade, "What `upgrade_table` returns."),
     "Rewritten": (Rewritten, "What `compact`, `log_compact` and `cluster` return."),
+    "Advice": (Advice, "What `advise` returns, a list of them."),
+    "AutoReport": (AutoReport, "What `run_auto` returns."),
 }
 FILES: dict[str, tuple[str, str, str]] = {
     # By path: whose format, what it holds, and who takes it away.

@@ -449,6 +449,7 @@ CALLS: dict[str, tuple[str, Call]] = {
     "inspect": ("logs", _inspect),
     "validate_metadata": ("logs", lambda t: t.inspect.validate_metadata()),
     "validate_metadata of filters": ("bases", lambda t: t.inspect.validate_metadata()),
+    "advise": ("planned", lambda t: t.services.advise(sort_by="value")),
     "fsck": ("logs", lambda t: list(find_problems(t, is_deep=True))),
     "fsck of base files": ("bases", lambda t: list(find_problems(t, is_deep=True))),
 }

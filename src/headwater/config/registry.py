@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.config.advice import AdviceConfig
 from headwater.config.archive import ArchiveConfig
 from headwater.config.clean import CleanConfig
 from headwater.config.clustering import ClusteringConfig
@@ -83,6 +84,7 @@ CONFIGS: Mapping[str, type[OptionConfig]] = {
     "Metadata table": MetadataConfig,
     "Plans": PlanConfig,
     "Services after a write": TableServicesConfig,
+    "Advice": AdviceConfig,
     "SQL": SqlConfig,
     "Limits": LimitConfig,
 }

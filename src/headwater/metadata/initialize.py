@@ -43,7 +43,7 @@ def with_first_indexes(config: TableConfig, metadata: MetadataConfig) -> TableCo
             f"{METADATA_ENABLE.key} is false. Choose another index, or leave it on",
             kind=ErrorKind.INVALID_OPTION,
         )
-    names = tuple(sorted(_first_indexes(config, metadata)))
+    names = tuple(sorted(wanted_indexes(config, metadata)))
     has_definitions = bool({COLUMN_STATS, RECORD_INDEX} & set(names))
     changed = replace(
         config,
@@ -89,7 +89,8 @@ def create_first_indexes(storage: Storage, config: TableConfig, metadata: Metada
     create_metadata_table(storage, config, groups)
 
 
-def _first_indexes(config: TableConfig, metadata: MetadataConfig) -> Iterator[str]:
+def wanted_indexes(config: TableConfig, metadata: MetadataConfig) -> Iterator[str]:
+    """Give the indexes that options ask for."""
     if not metadata.is_enabled:
         return
     yield FILES

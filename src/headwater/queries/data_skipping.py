@@ -128,15 +128,20 @@ def _any_matches(
 ) -> Mask:
     """Return for each group of files whether one of them may satisfy a condition."""
     files = [file for group in groups for file in group]
-    matches = may_match(_file_bounds(table, condition.column, files, schema), condition)
+    matches = may_match(file_bounds(table, condition.column, files, schema), condition)
     starts = np.cumsum([0, *(len(group) for group in groups[:-1])])
     found: Mask = np.logical_or.reduceat(matches, starts)
     return found
 
 
-def _file_bounds(
+def file_bounds(
     table: MetadataTable, column: str, files: Sequence[DataFile], schema: pa.Schema
 ) -> ValueBounds:
+    """Return the bounds of a column in each of some files, by the column statistics.
+
+    Raises:
+        CorruptTableError: kind CORRUPT_METADATA_TABLE.
+    """
     columns = pa.repeat(pa.scalar(column), len(files))
     keys = column_stats_keys(
         columns,

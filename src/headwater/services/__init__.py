@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from headwater.config.archive import ArchiveConfig
 from headwater.config.clean import CleanConfig
@@ -16,7 +17,11 @@ from headwater.kernel.txn.cancel import AbortedPlan
 from headwater.kernel.txn.rollback import RolledBackWrite
 from headwater.markers.batches import load_every_marker
 from headwater.metadata.indexes import Indexes
-from headwater.metadata.services import metadata_services, run_metadata_services
+from headwater.metadata.services import (
+    compact_metadata_table,
+    metadata_services,
+    run_metadata_services,
+)
 from headwater.model.instant import parse_instant_time
 from headwater.model.plan_flags import PlanFlags, parse_cancellation_policy
 from headwater.services.archive import ArchiveResult, run_archive
@@ -49,6 +54,13 @@ from headwater.services.table_services import (
     run_until,
 )
 from headwater.services.undo import rollback_commit
+
+if TYPE_CHECKING:
+    from headwater.services.advice.advice import Advice
+    from headwater.services.auto.run import AutoReport
+
+# What gives advice is imported by whoever asks for it: it reads as queries do, and writers come by
+# here with every write.
 
 
 class Services:
@@ -283,6 +295,23 @@ class Services:
             CleanConfig.from_options(self._table.options),
         )
 
+    def compact_metadata_table(self) -> str | None:
+        """Fold the logs of the metadata table into base files, whether that is due or not.
+
+        Every write does so by itself when it is due.
+
+        Returns:
+            The instant of the compaction; None if there is nothing to fold, or what has to end
+            first has not.
+
+        Raises: see `metadata.services.compact_metadata_table`.
+        """
+        self._check_writable()
+        if not self._table.load_config().metadata_partitions:
+            return None
+        done = compact_metadata_table(metadata_services(self._table))
+        return None if done is None else done.requested_time
+
     def rollback_failed_writes(self, *, wait: bool = False) -> list[RolledBackWrite]:
         """Roll back writes that failed and whose writers have given up or are dead.
 
@@ -366,6 +395,66 @@ class Services:
         done = run_restore(self._table, parse_instant_time(instant))
         rebuild_indexes(self._table, self._indexes)
         return done
+
+    def advise(self, *, sort_by: str | Sequence[str] | None = None) -> list[Advice]:
+        """Say what the table needs next and why, by gain over cost, the best first.
+
+        No row is read: what is known comes from the timeline, the metadata table, and footers.
+
+        Args:
+            sort_by: the columns that filters use; those of `hoodie.clustering.*` unless given.
+
+        Returns:
+            Advice, each with what is wrong, what to call, why, what each read is spared and what
+            it costs once, both in bytes. An empty list if the table is in order.
+
+        Raises: see `services.advice.load.load_statistics`.
+        """
+        from headwater.services.advice.decide import advise
+        from headwater.services.advice.load import load_statistics, rewrite_settings
+
+        self._check_writable()
+        settings = rewrite_settings(self._table, None if sort_by is None else _columns(sort_by))
+        return advise(load_statistics(self._table, settings), settings)
+
+    def run_auto(
+        self,
+        stop: StopSignal,
+        *,
+        pause_s: float = 60.0,
+        budget_s: float | None = None,
+        budget_bytes: int | None = None,
+        sort_by: str | Sequence[str] | None = None,
+    ) -> AutoReport:
+        """Follow advice over and over until a signal comes; safe on several machines at once.
+
+        Clusterings are cancellable and begin with file groups that were not written for long.
+        What writers cancel is left alone for a while, each time twice as long. What had to stand
+        back in three rounds goes first in the next.
+
+        Args:
+            stop: a `threading.Event`, or what has its `is_set` and `wait`.
+            pause_s: how long to wait after each round.
+            budget_s: after how many seconds of a round nothing new is begun.
+            budget_bytes: how many bytes a round reads and writes, about.
+            sort_by: see `advise`.
+
+        Returns:
+            What was done how often, and what was cancelled or failed.
+        """
+        from headwater.services.advice.load import rewrite_settings
+        from headwater.services.auto.agenda import Agenda, Budget
+        from headwater.services.auto.run import run_auto
+
+        self._check_writable()
+        return run_auto(
+            self._table,
+            self,
+            rewrite_settings(self._table, None if sort_by is None else _columns(sort_by)),
+            Agenda(Budget(seconds=budget_s, bytes=budget_bytes)),
+            stop,
+            pause_s=pause_s,
+        )
 
     def run_forever(
         self,

@@ -194,6 +194,20 @@ def run_archive(
     return ArchiveResult(archived=chosen, deleted_orphans=tuple(orphans))
 
 
+def load_archivable(
+    table: TableContext, timeline: Timeline, config: ArchiveConfig, clean_config: CleanConfig
+) -> list[Instant]:
+    """Return what an archival would take, oldest first, unless files in storage speak against it.
+
+    Raises:
+        CorruptTableError: the timeline or a record on it breaks the format.
+    """
+    if len(completed_commits(timeline)) <= config.commits_max:
+        return []
+    bounds = _load_bounds(table, timeline, clean_config)
+    return plan_archive(timeline, bounds, _cancelled(table, timeline), config)
+
+
 def _cancelled(table: TableContext, timeline: Timeline) -> frozenset[InstantTime]:
     return load_cancelled_among(table.storage, timeline.instants)
 

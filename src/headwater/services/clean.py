@@ -390,13 +390,14 @@ def _schedule(
 ) -> tuple[Started, CleanerPlan] | None:
     """Plan a clean, at first on a timeline that was listed before, and request it."""
     for _ in range(_PLANS_MAX):
-        planned = _plan(table, config, timeline)
+        view = load_view(table.storage, table.config, timeline=timeline)
         timeline = None
-        if planned is None:
+        plan = plan_next_clean(table, config, view)
+        if plan is None:
             return None
-        started = _request(table, *planned)
+        started = _request(table, view.timeline, plan)
         if started is not None:
-            return started, planned[1]
+            return started, plan
         log.info("clean is planned again, for something came in between")
     raise ConflictError(
         f"Savepoints, rollbacks or other cleans came in between each of {_PLANS_MAX} plans of a "
@@ -410,10 +411,14 @@ def _request(table: TableContext, planned_on: Timeline, plan: CleanerPlan) -> St
     return run_claiming(table.txn, lambda: RequestClean(content, planned_on, table.claim()))
 
 
-def _plan(
-    table: TableContext, config: CleanConfig, timeline: Timeline | None
-) -> tuple[Timeline, CleanerPlan] | None:
-    view = load_view(table.storage, table.config, timeline=timeline)
+def plan_next_clean(
+    table: TableContext, config: CleanConfig, view: TableView
+) -> CleanerPlan | None:
+    """Return what a clean would delete now, by the newest view; None if there is nothing.
+
+    Raises:
+        CorruptTableError: the timeline, a plan or a savepoint breaks the format.
+    """
     undoing = pending_undoing(view.timeline)
     if undoing:
         # What is undone brings older file slices back, which must not be taken for obsolete.
@@ -431,8 +436,7 @@ def _plan(
     # such a view an index has forgotten the files that were cleaned, and others seem to be current.
     floor = max(floor, load_floor(view.timeline, commits) or floor)
     protected = load_protected(view, commits, floor, folder=table.layout.timeline)
-    plan = plan_clean(view, protected, config, earliest, table.storage.uri)
-    return None if plan is None else (view.timeline, plan)
+    return plan_clean(view, protected, config, earliest, table.storage.uri)
 
 
 def _pending_cleans(timeline: Timeline) -> Iterable[Instant]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import assert_never
 
 from headwater.arrow.meta_columns import replace_file_name
@@ -39,6 +40,7 @@ from headwater.seams.storage import both_at_once
 from headwater.services.rewrite import (
     RewriteWork,
     Rewritten,
+    closed_groups,
     load_compaction_plan,
     rewrite_job,
     run,
@@ -215,12 +217,14 @@ def schedule_compaction(
     config: CompactionConfig,
     *,
     only_if_due: bool = False,
+    only: Collection[FileGroupId] | None = None,
     is_executed_later: bool = True,
 ) -> Started | None:
     """Plan a compaction and request it; None if there is nothing to compact.
 
     Args:
         only_if_due: whether the trigger of the config decides, too.
+        only: the file groups that it may take; all unless given.
 
     Raises: see `rewrite.schedule`.
     """
@@ -228,7 +232,7 @@ def schedule_compaction(
     def make(view: TableView) -> bytes | None:
         if only_if_due and not _is_due(table, view, config):
             return None
-        plan = plan_compaction(view.slices(), closed=view.pending_rewrites.keys(), config=config)
+        plan = plan_compaction(view.slices(), closed=closed_groups(view, only), config=config)
         return None if plan is None else encode_record(plan)
 
     return schedule(table, Action.COMPACTION, make, is_executed_later=is_executed_later)
@@ -245,12 +249,6 @@ def run_compaction(
 
     Raises: see `rewrite.run_next`.
     """
-
-    def execute(plan: Started | InstantTime) -> Rewritten:
-        execution = _Execution(table)
-        work = RewriteWork(table.storage, execution.run)
-        return run(table, Action.COMPACTION, work, plan, execution.inputs)
-
     return run_next(
         table,
         Action.COMPACTION,
@@ -258,8 +256,25 @@ def run_compaction(
         lambda: schedule_compaction(
             table, config, only_if_due=only_if_due, is_executed_later=False
         ),
-        execute,
+        partial(_run, table),
     )
+
+
+def compact_only(
+    table: TableContext, config: CompactionConfig, only: Collection[FileGroupId]
+) -> Rewritten | None:
+    """Plan a compaction of some file groups and execute it; None if there is nothing to compact.
+
+    Raises: see `rewrite.schedule` and `rewrite.run`.
+    """
+    started = schedule_compaction(table, config, only=only, is_executed_later=False)
+    return None if started is None else _run(table, started)
+
+
+def _run(table: TableContext, plan: Started | InstantTime) -> Rewritten:
+    execution = _Execution(table)
+    work = RewriteWork(table.storage, execution.run)
+    return run(table, Action.COMPACTION, work, plan, execution.inputs)
 
 
 def _is_due(table: TableContext, view: TableView, config: CompactionConfig) -> bool:

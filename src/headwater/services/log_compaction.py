@@ -43,6 +43,7 @@ from headwater.model.plans import CompactionPlan
 from headwater.services.rewrite import (
     RewriteWork,
     Rewritten,
+    closed_groups,
     load_compaction_plan,
     rewrite_job,
     run,
@@ -171,16 +172,19 @@ def schedule_log_compaction(
     config: CompactionConfig,
     flags: PlanFlags,
     *,
+    only: Collection[FileGroupId] | None = None,
     is_executed_later: bool = True,
 ) -> Started | None:
     """Plan a log compaction and request it; None if there are not enough logs anywhere.
+
+    `only` are the file groups that it may take; all unless given.
 
     Raises: see `rewrite.schedule`.
     """
 
     def make(view: TableView) -> bytes | None:
         plan = plan_log_compaction(
-            view.slices(), closed=view.pending_rewrites.keys(), config=config, flags=flags
+            view.slices(), closed=closed_groups(view, only), config=config, flags=flags
         )
         return None if plan is None else encode_record(plan)
 
@@ -199,13 +203,26 @@ def run_log_compaction(
         Action.LOG_COMPACTION,
         instant,
         lambda: schedule_log_compaction(table, config, PlanFlags(), is_executed_later=False),
-        lambda plan: run(
-            table,
-            Action.LOG_COMPACTION,
-            RewriteWork(table.storage, partial(_execute, table)),
-            plan,
-        ),
+        partial(_run, table),
     )
+
+
+def compact_logs_only(
+    table: TableContext, config: CompactionConfig, only: Collection[FileGroupId]
+) -> Rewritten | None:
+    """Plan a log compaction of some file groups and execute it; None if none has enough logs.
+
+    Raises: see `rewrite.schedule` and `rewrite.run`.
+    """
+    started = schedule_log_compaction(
+        table, config, PlanFlags(), only=only, is_executed_later=False
+    )
+    return None if started is None else _run(table, started)
+
+
+def _run(table: TableContext, plan: Started | InstantTime) -> Rewritten:
+    work = RewriteWork(table.storage, partial(_execute, table))
+    return run(table, Action.LOG_COMPACTION, work, plan)
 
 
 def _execute(table: TableContext, attempt: Attempt, poll: Poll) -> CommitMetadata:

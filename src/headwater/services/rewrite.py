@@ -188,6 +188,17 @@ def check_rewritable(config: TableConfig, uri: str) -> None:
         )
 
 
+def closed_groups(view: TableView, only: Collection[FileGroupId] | None) -> Collection[FileGroupId]:
+    """Return the file groups that a new plan leaves out: those that another pending plan names.
+
+    If `only` is given, all that are not among these as well.
+    """
+    pending = view.pending_rewrites.keys()
+    if only is None:
+        return pending
+    return {one.group for one in view.slices()}.difference(only).union(pending)
+
+
 def schedule(
     table: TableContext, action: Action, make: MakePlan, *, is_executed_later: bool = True
 ) -> Started | None:

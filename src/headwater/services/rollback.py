@@ -58,7 +58,7 @@ def rollback_failed_writes(
     first_error: HeadwaterError | None = None
     if timeline is None:
         timeline = load_active(rollbacks.components.storage, rollbacks.layout.timeline)
-    for target in _failed_writes(rollbacks, watch, wait, timeline):
+    for target in failed_writes(rollbacks, watch, timeline, wait=wait):
         try:
             outcome = rollbacks.roll_back(target)
         except HeadwaterError as error:
@@ -93,8 +93,8 @@ def rollback_write(
     return rollbacks.roll_back(target)
 
 
-def _failed_writes(
-    rollbacks: Rollbacks, watch: HeartbeatWatch, wait: bool, timeline: Timeline
+def failed_writes(
+    rollbacks: Rollbacks, watch: HeartbeatWatch, timeline: Timeline, *, wait: bool = False
 ) -> Iterator[InstantTime]:
     """Give the writes that somebody began to roll back, then those whose writers are dead.
 

@@ -147,6 +147,7 @@ CASES: dict[Words, Case] = {
         kind="not_found.instant",
     ),
     ("service", "rollback"): case(lambda at: [at.path, at.last(), "--yes"], "instant", "instant"),
+    ("service", "advise"): case(there, "logs", "need", "why", "call", "gain_bytes", "cost_bytes"),
     ("service", "run"): case(
         lambda at: [at.path, "--rounds", "1", "--run", "clean"], "rounds", "rounds"
     ),

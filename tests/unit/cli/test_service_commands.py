@@ -114,11 +114,12 @@ def test_services_run_in_rounds(ask: Ask, logged: hw.Table) -> None:
     assert done["rounds"] == 2
 
 
-def test_the_loop_ends_by_a_signal(logged: hw.Table) -> None:
+@pytest.mark.parametrize("chosen", [("--run", "clean"), ("--auto",)])
+def test_the_loop_ends_by_a_signal(logged: hw.Table, chosen: tuple[str, ...]) -> None:
     """After the round it is in, with what it did."""
     command = [sys.executable, "-m", "headwater.cli.main", "service", "run", logged.uri]
     with subprocess.Popen(
-        [*command, "--run", "clean", "--output", "json"],
+        [*command, *chosen, "--output", "json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -129,6 +130,25 @@ def test_the_loop_ends_by_a_signal(logged: hw.Table) -> None:
         out, _ = loop.communicate(timeout=600)
     assert loop.returncode == 0
     assert json.loads(out)["rounds"] >= 0
+
+
+def test_advice_is_given_and_followed(run: Run, ask: Ask, logged: hw.Table) -> None:
+    (advice,) = ask("service", "advise", logged.uri)
+    assert (advice["need"], advice["call"]) == ("logs", "t.services.compact()")
+    assert "1 log files" in advice["why"]
+    report = ask("service", "run", logged.uri, "--auto", "--rounds", "1", "--every", "0.1")
+    assert (report["rounds"], report["logs done"]) == (1, 1)
+    assert ask("service", "advise", logged.uri) == []
+    assert run("service", "advise", logged.uri)[1] == "The table needs nothing.\n"
+
+
+def test_advice_is_followed_within_a_budget_and_only_then(run: Run, logged: hw.Table) -> None:
+    code, out, _ = run("service", "run", logged.uri, "--budget-bytes", "100")
+    assert (code, out) == (2, "")
+    assert run("service", "run", logged.uri, "--auto", "--run", "clean")[0] == 2
+    command = ("service", "run", logged.uri, "--auto", "--rounds", "1", "--every", "0.1")
+    code, out, _ = run(*command, "--budget-bytes", "100", "--budget-seconds", "5")
+    assert (code, "logs done" in out) == (0, False), "a file group costs more than that"
 
 
 def test_a_lock_is_shown_and_broken_only_when_expired(run: Run, ask: Ask, table: hw.Table) -> None:

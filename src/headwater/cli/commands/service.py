@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from enum import StrEnum, unique
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,18 +22,26 @@ from headwater.cli.arguments import (
 )
 from headwater.cli.output import Format, Output, output_of, say
 from headwater.cli.progress import shown_while, with_progress
+from headwater.errors import InvalidInputError
 from headwater.model.summary import summary_of
 
 if TYPE_CHECKING:
     from headwater.seams.clock import Clock
+    from headwater.services.advice.advice import Advice
+    from headwater.services.auto.run import AutoReport
+    from headwater.services.table_services import TableServicesReport
 
 _STEP_MS = 200
+_USUAL = "compaction,clean,archive"
 
 app = typer.Typer(no_args_is_help=True, help="Services that keep a table in order.")
 
 PlanTime = Annotated[
     str | None,
     typer.Option("--instant", help="The plan to execute; by default the oldest that waits."),
+]
+SortBy = Annotated[
+    str | None, typer.Option(metavar="A,B", help="The columns that queries filter on.")
 ]
 OnlyPlan = Annotated[
     bool, typer.Option("--plan", help="Only plan it, for anybody to execute later.")
@@ -212,6 +221,22 @@ def rollback(
 
 
 @app.command()
+def advise(
+    path: TablePath,
+    sort_by: SortBy = None,
+    options: TableOptions = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Say what the table needs next and why, the best first."""
+    import pyarrow as pa
+
+    with open_given_table(path, options) as table, shown_while("looking"):
+        found = table.services.advise(sort_by=split_columns(sort_by))
+    rows = pa.Table.from_pylist([_advice_row(one) for one in found])
+    output_of(output).show_rows(rows, nothing="The table needs nothing.")
+
+
+@app.command()
 def run(
     path: TablePath,
     services: Annotated[
@@ -221,29 +246,74 @@ def run(
             metavar="A,B",
             help="Of compaction, log_compaction, clustering, clean and archive.",
         ),
-    ] = "compaction,clean,archive",
+    ] = _USUAL,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two rounds.")] = 60.0,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Stop after this many rounds; never unless given.")
     ] = None,
+    auto: Annotated[
+        bool, typer.Option("--auto", help="Do what `advise` says, whatever service it is.")
+    ] = False,
+    budget_seconds: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --auto: begin nothing new after so long in a round."),
+    ] = None,
+    budget_bytes: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --auto: read and write so many bytes a round, about."),
+    ] = None,
+    sort_by: SortBy = None,
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Run services in a loop until Ctrl-C or SIGTERM; safe on several machines at once."""
+    if not auto and (budget_seconds, budget_bytes, sort_by) != (None, None, None):
+        raise InvalidInputError("Only --auto has a budget and columns to sort by")
+    if auto and services != _USUAL:
+        raise InvalidInputError("--auto chooses services by itself; give either it or --run")
     with open_given_table(path, options) as table:
         stop = _StopAfter(table.context.clock, rounds)
         with _stopped_by_signals(stop):
             say("Services run until Ctrl-C." if rounds is None else f"{rounds} rounds of services.")
-            report = table.services.run_forever(
-                stop, run=split_columns(services) or (), pause_s=every
-            )
-    output_of(output).show_fields(
-        {
-            "rounds": report.rounds,
-            **{f"{name} done": count for name, count in sorted(report.done.items())},
-            **{f"{name} failed": count for name, count in sorted(report.failed.items())},
-        }
-    )
+            report: TableServicesReport | AutoReport
+            if auto:
+                report = table.services.run_auto(
+                    stop,
+                    pause_s=every,
+                    budget_s=budget_seconds,
+                    budget_bytes=budget_bytes,
+                    sort_by=split_columns(sort_by),
+                )
+            else:
+                report = table.services.run_forever(
+                    stop, run=split_columns(services) or (), pause_s=every
+                )
+    output_of(output).show_fields(_report_fields(report))
+
+
+def _report_fields(report: TableServicesReport | AutoReport) -> dict[str, int]:
+    """Return numbers as they are, and of each thing that is counted by name how often."""
+    found: dict[str, int] = {}
+    for field in fields(report):
+        value = getattr(report, field.name)
+        if isinstance(value, int):
+            found[field.name] = value
+        else:
+            found |= {f"{name} {field.name}": count for name, count in sorted(value.items())}
+    return found
+
+
+def _advice_row(advice: Advice) -> dict[str, Any]:
+    return {
+        "need": str(advice.need),
+        "why": advice.why,
+        "call": advice.call,
+        "gain_bytes": advice.gain_bytes,
+        "cost_bytes": advice.cost_bytes,
+        "score": round(advice.score, 3),
+        "times_cancelled": advice.times_cancelled,
+        "file_groups": len(advice.file_groups),
+    }
 
 
 @contextmanager

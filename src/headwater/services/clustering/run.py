@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from headwater.arrow.curves import check_sortable
@@ -36,6 +36,7 @@ from headwater.services.clustering.plan import (
 from headwater.services.rewrite import (
     RewriteWork,
     Rewritten,
+    closed_groups,
     rewrite_job,
     run,
     run_next,
@@ -62,9 +63,12 @@ def schedule_clustering(
     config: ClusteringConfig,
     flags: PlanFlags,
     *,
+    only: Collection[FileGroupId] | None = None,
     is_executed_later: bool = True,
 ) -> Started | None:
     """Plan a clustering and request it; None if there is nothing to gain.
+
+    `only` are the file groups that it may take; all unless given.
 
     Raises:
         InvalidInputError: rows cannot be sorted as the config says, or nothing tells by which
@@ -74,7 +78,7 @@ def schedule_clustering(
         Others: see `rewrite.schedule`.
     """
     check_buckets(table)
-    is_bucketed = _is_bucketed(table.config)
+    is_in_buckets = is_bucketed(table.config)
 
     def make(view: TableView) -> bytes | None:
         check_nobody_else_writes(table)
@@ -82,10 +86,10 @@ def schedule_clustering(
             check_sortable(view.schema(), config.sort_columns, config.order)
         plan = plan_clustering(
             view.slices(),
-            closed=view.pending_rewrites.keys(),
+            closed=closed_groups(view, only),
             config=config,
-            sorted_by=_orders(view),
-            is_bucketed=is_bucketed,
+            sorted_by=orders_of(view),
+            is_bucketed=is_in_buckets,
             base_uri=table.storage.uri,
             flags=flags,
         )
@@ -112,6 +116,20 @@ def run_clustering(
     )
 
 
+def cluster_only(
+    table: TableContext,
+    config: ClusteringConfig,
+    flags: PlanFlags,
+    only: Collection[FileGroupId],
+) -> Rewritten | None:
+    """Plan a clustering of some file groups and execute it; None if there is nothing to gain.
+
+    Raises: see `schedule_clustering` and `rewrite.run`.
+    """
+    started = schedule_clustering(table, config, flags, only=only, is_executed_later=False)
+    return None if started is None else _run(table, config, started)
+
+
 def _run(table: TableContext, config: ClusteringConfig, plan: Started | InstantTime) -> Rewritten:
     time = plan.attempt.instant if isinstance(plan, Started) else plan
     watch = table.cancellations.watch(time)
@@ -124,7 +142,12 @@ def _run(table: TableContext, config: ClusteringConfig, plan: Started | InstantT
     )
 
 
-def _is_bucketed(config: TableConfig) -> bool:
+def is_bucketed(config: TableConfig) -> bool:
+    """Whether each file group is clustered for itself, because a hash says what belongs to it.
+
+    Raises:
+        InvalidInputError: nothing tells by which index the table's records are found.
+    """
     if config.index_type is None and config.record_key_fields:
         raise InvalidInputError(
             f"Table {config.name} has a record key but does not say by which index its records "
@@ -134,7 +157,8 @@ def _is_bucketed(config: TableConfig) -> bool:
     return config.index_type is IndexType.BUCKET
 
 
-def _orders(view: TableView) -> dict[InstantTime, str]:
+def orders_of(view: TableView) -> dict[InstantTime, str]:
+    """Return how clusterings of the active timeline sorted their rows, by instant."""
     found = ((one, (one.metadata.extra_metadata or {}).get(ORDER_KEY)) for one in view.commits)
     return {one.requested_time: order for one, order in found if order}
 
@@ -157,9 +181,11 @@ def _execute(
     plan = _load_plan(table, attempt.instant)
     job = rewrite_job(table, view_of(table), attempt)
     planned = config_of_plan(plan, config)
-    is_bucketed = _is_bucketed(table.config)
+    is_in_buckets = is_bucketed(table.config)
     groups = [group for group in plan.input_groups or () if group.slices]
-    tasks = [_task(job, planned, number, group, is_bucketed) for number, group in enumerate(groups)]
+    tasks = [
+        _task(job, planned, number, group, is_in_buckets) for number, group in enumerate(groups)
+    ]
     size_bytes = planned_bytes(group.metrics for group in groups)
     is_copying = not planned.sort_columns and all(files_to_copy(task.slices) for task in tasks)
     engine = table.engine_for(size_bytes // _DECODED_PER_COPIED if is_copying else size_bytes)
@@ -180,15 +206,15 @@ def _task(
     config: ClusteringConfig,
     number: int,
     group: ClusteringGroup,
-    is_bucketed: bool,
+    is_in_buckets: bool,
 ) -> ClusteringTask:
     return ClusteringTask(
         job=job,
         config=config,
         number=number,
         slices=tuple(_slices_of(group)),
-        output_count=1 if is_bucketed else max(1, group.num_output_file_groups or 1),
-        is_bucketed=is_bucketed,
+        output_count=1 if is_in_buckets else max(1, group.num_output_file_groups or 1),
+        is_bucketed=is_in_buckets,
     )
 
 
