@@ -1,0 +1,196 @@
+"""What a table looks like, as one value of JSON, and what changed between two looks.
+
+A look is made of sections, and a section of rows by key, so that a change is told as the rows that
+are new or other and the keys that are gone: of ten thousand instants only the one that completed is
+sent. Nothing in a row changes by itself: a heartbeat has the time of its last beat, and its age is
+for whoever shows it to count.
+
+What costs little is looked at each time: the timeline, heartbeats, the lock and plans. What is read
+from many files is taken from the look before, unless the timeline says that it may have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import HeadwaterError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headwater.table import Table
+
+Row = Mapping[str, Any]
+Section = Mapping[str, Row]
+Sections = Mapping[str, Section]
+
+FILE_GROUPS_MAX = 5_000
+"""How many file groups are shown, the largest; the others are counted."""
+
+_NO_ROWS: Section = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A table as it was at one moment."""
+
+    now: str
+    """That moment, in the digits of the timeline."""
+    now_ms: int
+    sections: Sections
+
+    def section(self, name: str) -> Section:
+        return self.sections.get(name, _NO_ROWS)
+
+
+def load_look(table: Table, before: Look | None = None) -> Look:
+    """Look at a table. What cannot be read is said in the section `troubles`, not raised."""
+    inspect, loader = table.inspect, _Loader(before)
+    instants = loader.load(
+        "instants", lambda: keyed(inspect.timeline(), "requested_time", "action")
+    )
+    plans = loader.load("plans", lambda: _plans(inspect.plans()))
+    heartbeats = loader.load("heartbeats", lambda: _heartbeats(inspect.heartbeats()))
+    locks = loader.load("locks", lambda: keyed(inspect.locks(), "key"))
+    if not any(plan["action"] == "indexing" for plan in plans.values()):
+        # What is built grows without a word on the timeline.
+        load_indexes = loader.load_if_changed
+    else:
+        load_indexes = loader.load
+    sections = {
+        "instants": instants,
+        "plans": plans,
+        "heartbeats": heartbeats,
+        "locks": locks,
+        "conflicts": loader.load_if_changed(
+            "conflicts", lambda: keyed(inspect.conflicts(), "instant", "outcome")
+        ),
+        "indexes": load_indexes("indexes", lambda: keyed(inspect.indexes(), "index")),
+        "groups": loader.load_if_changed("groups", lambda: _groups(inspect.slices())),
+        "advice": loader.load_if_changed("advice", lambda: _advice(table)),
+        "troubles": loader.troubles,
+    }
+    return Look(str(table.context.now()), table.context.clock.now_ms(), sections)
+
+
+class _Loader:
+    """Loads the sections of one look, after another one."""
+
+    def __init__(self, before: Look | None) -> None:
+        self._before = before
+        self._loaded: dict[str, Section] = {}
+        self.troubles: dict[str, Row] = {}
+
+    def load(self, name: str, load: Callable[[], Section]) -> Section:
+        """Return a section, or the one of before where it cannot be read."""
+        try:
+            rows = load()
+        except HeadwaterError as error:
+            self.troubles[name] = {"section": name, "kind": str(error.kind), "error": str(error)}
+            rows = self._known(name)
+        if rows == self._known(name):
+            rows = self._known(name)  # The same value, so that nobody compares it again.
+        self._loaded[name] = rows
+        return rows
+
+    def load_if_changed(self, name: str, load: Callable[[], Section]) -> Section:
+        """Return a section that is as it was while the timeline and its plans are."""
+        before = self._before
+        if before is None or name in before.section("troubles"):
+            return self.load(name, load)
+        is_same = all(self._loaded[one] is before.section(one) for one in ("instants", "plans"))
+        return before.section(name) if is_same else self.load(name, load)
+
+    def _known(self, name: str) -> Section:
+        return _NO_ROWS if self._before is None else self._before.section(name)
+
+
+def changes_between(before: Sections | None, after: Sections) -> dict[str, Any]:
+    """Return what to tell somebody who knows `before`: rows by key, None for what is gone."""
+    told = {}
+    for name, rows in after.items():
+        known = _NO_ROWS if before is None else before.get(name, _NO_ROWS)
+        if known is rows:
+            continue
+        changed: dict[str, Row | None] = {
+            key: row for key, row in rows.items() if known.get(key) != row
+        }
+        changed |= {key: None for key in known if key not in rows}
+        if changed:
+            told[name] = changed
+    return told
+
+
+def keyed(rows: pa.Table, *keys: str) -> Section:
+    """Return the rows of an answer of `t.inspect` by the values of some columns."""
+    return {" ".join(str(row[key]) for key in keys): row for row in plain_rows(rows)}
+
+
+def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as JSON has them; times as milliseconds, and without what is null."""
+    return [
+        {name: plain(value) for name, value in row.items() if value is not None}
+        for row in rows.to_pylist()
+    ]
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value.value if isinstance(value, Enum) else value
+        case datetime():
+            return int(value.timestamp() * 1000)
+        case Mapping():
+            return {str(key): plain(one) for key, one in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [plain(one) for one in value]
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        case _:
+            return str(value)
+
+
+def _plans(rows: pa.Table) -> Section:
+    return keyed(rows.drop_columns(["heartbeat_age_ms"]), "instant")
+
+
+def _heartbeats(rows: pa.Table) -> Section:
+    found = keyed(rows.drop_columns(["age_ms"]), "instant", "attempt")
+    return {key: row for key, row in found.items() if not row.get("is_released")}
+
+
+def _groups(slices: pa.Table) -> Section:
+    """Return the largest file groups; the row `""` says how many there are in all."""
+    rows = plain_rows(slices.drop_columns(["base_file"]))
+    largest = sorted(rows, key=_size_of, reverse=True)[:FILE_GROUPS_MAX]
+    shown: dict[str, Row] = {f"{row['partition']}/{row['file_id']}": row for row in largest}
+    total = {
+        "file_groups": len(rows),
+        "base_size_bytes": sum(row.get("base_size_bytes", 0) for row in rows),
+        "log_size_bytes": sum(row["log_size_bytes"] for row in rows),
+    }
+    return {"": total, **shown}
+
+
+def _size_of(row: Row) -> int:
+    return int(row.get("base_size_bytes", 0)) + int(row["log_size_bytes"])
+
+
+def _advice(table: Table) -> Section:
+    """Return what the table's services advise, in their order, where they do."""
+    advise = getattr(table.services, "advise", None)
+    if advise is None:
+        return _NO_ROWS
+    given = advise()
+    rows: Iterable[Any] = given.to_pylist() if hasattr(given, "to_pylist") else given
+    return {f"{number:03d}": _advice_row(one) for number, one in enumerate(rows)}
+
+
+def _advice_row(given: Any) -> Row:
+    shown = plain(given)
+    return shown if isinstance(shown, dict) else {"advice": shown}
