@@ -74,15 +74,11 @@ _HEADERS = {
 class Guard:
     """An app that passes on to another what may be asked."""
 
-    def __init__(self, app: AsgiApp, *, token: str, hosts: Iterable[str]) -> None:
-        """Guard an app.
-
-        Args:
-            hosts: what `Host` may be, ports included; see `hosts_of`.
-        """
+    def __init__(self, app: AsgiApp, *, token: str) -> None:
         self._app = app
         self._authorization = f"Bearer {token}".encode()
-        self._hosts = frozenset(host.lower() for host in hosts)
+        self.hosts: frozenset[str] = frozenset()
+        """What `Host` may be, ports included; nothing until somebody knows. See `hosts_of`."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -99,7 +95,7 @@ class Guard:
 
     def _refusal(self, path: str, headers: Headers) -> JSONResponse | None:
         host = headers.get("host", "").lower()
-        if host not in self._hosts:
+        if host not in self.hosts:
             return _refuse(HTTPStatus.MISDIRECTED_REQUEST, "The console is not served by that name")
         if not _is_of_this_origin(headers, host):
             return _refuse(HTTPStatus.FORBIDDEN, "The console does not answer other pages")
@@ -126,7 +122,7 @@ def hosts_of(host: str, port: int, names: Iterable[str] = ()) -> frozenset[str]:
     """
     shown = f"[{host}]" if ":" in host else host
     known = {shown, *_LOOPBACKS} if is_loopback(host) else {shown}
-    return frozenset({*(f"{one}:{port}" for one in known), *names})
+    return frozenset({*(f"{one}:{port}" for one in known), *(name.lower() for name in names)})
 
 
 def is_loopback(host: str) -> bool:

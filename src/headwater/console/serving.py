@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
+from urllib.parse import quote
 
 from headwater.console.app import ConsoleApp
 from headwater.console.guard import TOKEN_CHARACTERS_MIN, Guard, hosts_of
@@ -12,7 +13,6 @@ from headwater.seams.http_server import HttpServer
 from headwater.seams.network import LOOPBACK
 
 if TYPE_CHECKING:
-    from headwater.seams.http_server import AsgiApp
     from headwater.seams.ids import Ids
     from headwater.table import Table
 
@@ -52,12 +52,9 @@ class Console:
             )
         self._token = token
         self._console = ConsoleApp(tables, allows_actions=allows_actions, every_ms=every_ms)
-        self._guard: AsgiApp | None = None
-        self._server = HttpServer(
-            self._answer, host=host, port=port, connection_count_max=CONNECTIONS_MAX
-        )
-        hosts = hosts_of(host, self._server.port, names)
-        self._guard = Guard(self._console.app, token=token, hosts=hosts)
+        guard = Guard(self._console.app, token=token)
+        self._server = HttpServer(guard, host=host, port=port, connection_count_max=CONNECTIONS_MAX)
+        guard.hosts = hosts_of(host, self._server.port, names)
 
     @property
     def port(self) -> int:
@@ -68,7 +65,7 @@ class Console:
         """The address to open; the token is in its fragment, which browsers keep to themselves."""
         host = self._server.host
         shown = f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{self.port}/#token={self._token}"
+        return f"http://{shown}:{self.port}/#token={quote(self._token, safe='')}"
 
     def __enter__(self) -> Self:
         self._server.start()
@@ -77,11 +74,6 @@ class Console:
     def __exit__(self, *_: object) -> None:
         self._server.run(self._console.stop)
         self._server.stop()
-
-    async def _answer(self, scope: object, receive: object, send: object) -> None:
-        """Pass on to the guard, which knows the port only once the server has taken it."""
-        assert self._guard is not None  # The server starts later.
-        await self._guard(scope, receive, send)
 
 
 def new_token(ids: Ids) -> str:

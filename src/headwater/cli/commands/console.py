@@ -61,6 +61,11 @@ def console(
     with ExitStack() as stack:
         tables = [stack.enter_context(open_given_table(path, options)) for path in paths]
         clock, ids = tables[0].context.clock, tables[0].context.ids
+        if not is_loopback(host):
+            say(
+                "The console has no TLS: whoever reads this network reads the token. Listen on "
+                "loopback and reach it by `ssh -L`, or put a proxy with TLS in front."
+            )
         served = Console(
             tables,
             token=new_token(ids) if token_file is None else _read_token(token_file),
@@ -70,11 +75,6 @@ def console(
             allows_actions=allow_actions,
             every_ms=int(every * 1000),
         )
-        if not is_loopback(host):
-            say(
-                "The console has no TLS: whoever reads this network reads the token. Listen on "
-                "loopback and reach it by `ssh -L`, or put a proxy with TLS in front."
-            )
         stack.enter_context(served)
         output_of(output).show_fields(
             {

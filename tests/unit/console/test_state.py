@@ -1,0 +1,135 @@
+"""What a look tells, and what changed between two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.tables import MOR, a_table, trips
+
+from headwater.console import state
+from headwater.console.details import load_details
+from headwater.console.state import changes_between, keyed, load_look, plain
+from headwater.errors import NotFoundError
+from headwater.model.instant import State
+from headwater.services import Services
+from headwater.table import Table
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return (
+        a_table(tmp_path, table_type=MOR, partition_by="city", buckets=1).with_commits(2).create()
+    )
+
+
+def test_a_change_is_what_is_new_other_or_gone() -> None:
+    same = {"a": {"x": 1}}
+    before = {"one": {"a": {"x": 1}, "b": {"x": 2}, "c": {"x": 3}}, "two": same}
+    after = {"one": {"a": {"x": 1}, "b": {"x": 5}, "d": {"x": 4}}, "two": same}
+    assert changes_between(before, after) == {"one": {"b": {"x": 5}, "d": {"x": 4}, "c": None}}
+    assert changes_between(after, after) == {}
+    assert changes_between(None, {"one": {}, "two": same}) == {"two": same}
+
+
+def test_rows_are_plain_and_lack_what_is_null() -> None:
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = pa.table({"id": ["a", "b"], "at": [moment, None], "names": [["x"], []]})
+    assert keyed(rows, "id") == {
+        "a": {"id": "a", "at": 1_767_225_600_000, "names": ["x"]},
+        "b": {"id": "b", "names": []},
+    }
+
+
+@dataclass
+class Advised:
+    what: str
+    gain: float
+    state: State
+
+
+def test_values_of_any_kind_become_json() -> None:
+    assert plain(Advised("compact", 0.5, State.REQUESTED)) == {
+        "what": "compact",
+        "gain": 0.5,
+        "state": "requested",
+    }
+    assert plain({"at": Path("x"), "few": ("a", {1})}) == {"at": "x", "few": ["a", [1]]}
+
+
+def test_a_look_has_instants_file_groups_and_indexes(table: Table) -> None:
+    look = load_look(table)
+    assert [row["state"] for row in look.section("instants").values()] == ["completed"] * 2
+    groups = dict(look.section("groups"))
+    total = groups.pop("")
+    assert total["file_groups"] == len(groups) == 2
+    assert all(row["log_count"] == 1 for row in groups.values())
+    assert look.section("indexes")["files"]["state"] == "usable"
+    assert look.section("troubles") == {}
+    assert changes_between(look.sections, load_look(table, look).sections) == {}
+
+
+def test_only_the_largest_file_groups_are_shown(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "FILE_GROUPS_MAX", 1)
+    groups = load_look(table).section("groups")
+    assert len(groups) == 2
+    assert groups[""]["file_groups"] == 2
+
+
+def test_after_a_commit_only_that_is_told(table: Table) -> None:
+    before = load_look(table)
+    done = table.upsert(trips(("a", "sf", 9)))
+    told = changes_between(before.sections, load_look(table, before).sections)
+    assert list(told["instants"]) == [f"{done.instant} deltacommit"]
+    (group,) = (row for key, row in told["groups"].items() if key)
+    assert group["partition"] == "city=sf"
+
+
+def test_a_quiet_table_is_looked_at_without_reading_commits(table: Table) -> None:
+    before = load_look(table)
+    storage = CountingStorage(table.storage, keep_trace=True)
+    load_look(Table(replace(table.context, storage=storage)), before)
+    assert storage.trace
+    assert not [path for _, path in storage.trace if path.endswith(".deltacommit")]
+
+
+def test_what_cannot_be_read_is_said_and_the_rest_is_shown(table: Table) -> None:
+    table.services.schedule_compaction()
+    (plan,) = Path(table.uri.removeprefix("file://"), ".hoodie/timeline").glob("*.compaction.*")
+    plan.write_bytes(b"broken")
+    look = load_look(table)
+    assert "plans" in look.section("troubles")
+    assert str(plan.name) in look.section("troubles")["plans"]["error"]
+    assert len(look.section("instants")) == 3
+
+
+def test_advice_is_shown_where_services_give_it(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [Advised("compact", 0.5, State.REQUESTED)]
+    monkeypatch.setattr(Services, "advise", lambda _: given, raising=False)
+    assert load_look(table).section("advice")["000"]["what"] == "compact"
+
+
+def test_details_tell_files_rows_and_plans(table: Table) -> None:
+    done = table.upsert(trips(("a", "sf", 9)))
+    details = load_details(table, str(done.instant))
+    assert (details["state"], details["operation"], details["updated"]) == (
+        "completed",
+        "UPSERT",
+        1,
+    )
+    (file,) = details["files"]
+    assert file["partition"] == "city=sf"
+    plan = table.services.schedule_compaction()
+    assert plan is not None
+    planned = load_details(table, plan)
+    assert {row["partition"] for row in planned["plan"]} == {"city=sf", "city=ny"}
+    with pytest.raises(NotFoundError, match="no instant"):
+        load_details(table, "20200101000000000")
