@@ -55,6 +55,20 @@ export function showRows(place, caption, columns, rows, nothing) {
   if (held) place.querySelector(`[data-key="${CSS.escape(held)}"]`)?.focus();
 }
 
+/** Let the keyboard reach those tables that are wider than the screen, so that it can scroll them. */
+export function reachWideTables() {
+  for (const place of document.querySelectorAll(".rows")) {
+    const caption = place.querySelector("caption");
+    if (caption && place.scrollWidth > place.clientWidth) {
+      place.tabIndex = 0;
+      place.setAttribute("role", "group");
+      place.setAttribute("aria-label", caption.textContent);
+    } else {
+      for (const name of ["tabindex", "role", "aria-label"]) place.removeAttribute(name);
+    }
+  }
+}
+
 /** Say something to who listens and does not look. */
 export function announce(text) {
   byId("announced").textContent = text;

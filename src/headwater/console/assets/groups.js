@@ -1,4 +1,4 @@
-// File groups as a map: area is size, darkness is the share of logs or the age.
+// File groups as a map: area is size, the strength of colour the share of logs or the age.
 
 import { colour, pen } from "./dom.js";
 import { bytes, duration, timeOf } from "./model.js";

@@ -1,6 +1,6 @@
 // The page: which table is watched, what is chosen, and what the buttons ask.
 
-import { announce, button, byId, showRows } from "./dom.js";
+import { announce, button, byId, reachWideTables, showRows } from "./dom.js";
 import { GroupMap, describeGroup, keyOf, sizeOf } from "./groups.js";
 import { Model, bytes, duration, isPending, isWrite, timeOf } from "./model.js";
 import { Panels, detailParts } from "./panels.js";
@@ -29,11 +29,11 @@ const timeline = new Timeline(byId("lanes"), {
 });
 
 const instants = new LongTable(byId("instants"), "Instants, newest first", [
-  ["Instant", (row) => row.requested_time, "11.5rem"],
-  ["Action", (row) => row.action, "1fr"],
-  ["State", (row) => row.state, "1fr"],
+  ["Instant", (row) => row.requested_time],
+  ["Action", (row) => row.action],
+  ["State", (row) => row.state],
   ["Took", (row) => (row.completion_time
-    ? duration(timeOf(row.completion_time) - timeOf(row.requested_time)) : ""), "5rem", "number"],
+    ? duration(timeOf(row.completion_time) - timeOf(row.requested_time)) : ""), "number wide"],
 ], { keyOf: keyOfInstant, choose: (key) => choose(key, true, "table") });
 
 const groupMap = new GroupMap(byId("map"), {
@@ -42,11 +42,11 @@ const groupMap = new GroupMap(byId("map"), {
 });
 
 const groupRows = new LongTable(byId("group-rows"), "File groups, largest first", [
-  ["File group", (row) => row.file_id, "minmax(7rem, 2fr)"],
-  ["Partition", (row) => row.partition, "1fr"],
-  ["Base", (row) => bytes(row.base_size_bytes ?? 0), "5rem", "number"],
-  ["Logs", (row) => row.log_count, "3rem", "number"],
-  ["In logs", (row) => bytes(row.log_size_bytes), "5rem", "number wide"],
+  ["File group", (row) => row.file_id],
+  ["Partition", (row) => row.partition],
+  ["Base", (row) => bytes(row.base_size_bytes ?? 0), "number"],
+  ["Logs", (row) => row.log_count, "number"],
+  ["In logs", (row) => bytes(row.log_size_bytes), "number wide"],
 ], { keyOf, choose: (key) => chooseGroup(key, false) });
 
 function offers() {
@@ -127,6 +127,7 @@ function show(changed) {
   if (changed.has("groups")) showGroups();
   if (changed.has("jobs")) tellJobs();
   if (chosen && changed.has("instants")) showDetails(chosen);
+  reachWideTables();
 }
 
 function showInstants() {
@@ -204,6 +205,7 @@ async function showDetails(key) {
   byId("details-body").replaceChildren(...detailParts(details, {
     now: model.timelineNow(), buttons, age: (row) => panels.age(row),
   }));
+  reachWideTables();
 }
 
 function chooseGroup(key, isToBeSeen) {
@@ -252,6 +254,7 @@ async function check(isDeep) {
       ["At stake", (row) => row.at_stake],
       ["What to do", (row) => row.advice],
     ], problems, "");
+    reachWideTables();
   } catch (error) {
     said.textContent = error.message;
   }
@@ -284,6 +287,7 @@ function wire() {
   };
   byId("check-quick").onclick = () => check(false);
   byId("check-deep").onclick = () => check(true);
+  window.addEventListener("resize", reachWideTables);
   byId("ask-no").onclick = () => byId("ask").close();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     timeline.redraw();

@@ -208,7 +208,7 @@ export function detailParts(details, { now, buttons, age }) {
   ];
   for (const [title, rows, columns] of tables) {
     if (!rows.length) continue;
-    const place = make("div", { className: "rows", tabIndex: 0, role: "group", "aria-label": title });
+    const place = make("div", { className: "rows" });
     showRows(place, title, columns, rows, "");
     parts.push(make("h4", { textContent: title }), place);
   }

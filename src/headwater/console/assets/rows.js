@@ -7,8 +7,8 @@ const BEYOND = 6;
 
 export class LongTable {
   /**
-   * Columns are [title, row => text, width, classes]; `choose` is called with the row whose first
-   * cell is pressed, and `keyOf` tells rows apart.
+   * Columns are [title, row => text, classes]; their widths are the style sheet's, by the id of the
+   * place. `choose` is called with the key of the row whose first cell is pressed.
    */
   constructor(place, label, columns, { keyOf, choose }) {
     this.columns = columns;
@@ -17,11 +17,9 @@ export class LongTable {
     this.rows = [];
     this.chosen = null;
     this.lines = new Map();
-    this.widths = columns.map(([, , width]) => width).join(" ");
     const head = make("div", { className: "head", role: "row" }, ...columns.map(
-      ([title, , , classes]) =>
+      ([title, , classes]) =>
         make("span", { role: "columnheader", textContent: title, className: classes ?? "" })));
-    head.style.gridTemplateColumns = this.widths;
     this.space = make("div", { className: "space", role: "presentation" });
     this.body = make("div", { className: "body", role: "rowgroup", tabIndex: 0,
                               "aria-label": `${label}, lines` }, this.space);
@@ -76,7 +74,7 @@ export class LongTable {
     let line = this.lines.get(key);
     if (!line) {
       line = make("div", { className: "line", role: "row" }, ...this.columns.map(
-        ([, , , classes], number) => {
+        ([, , classes], number) => {
           const cell = make("span", { role: "cell", className: classes ?? "" });
           if (number === 0 && this.choose) {
             const inside = make("button", { type: "button", className: "plain digits" });
@@ -85,7 +83,6 @@ export class LongTable {
           }
           return cell;
         }));
-      line.style.gridTemplateColumns = this.widths;
       this.lines.set(key, line);
       this.space.append(line);
     }

@@ -17,6 +17,7 @@ const LABEL_PX = 112;
 const AXIS_PX = 22;
 const BAR_MIN_PX = 3;
 const SPAN_MIN_MS = 50;
+const FIRST_SPAN_MIN_MS = 6e4;
 const ROWS_MAX = 10;
 const STEPS_MS = [
   1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5,
@@ -78,8 +79,7 @@ export class Timeline {
   showRecent() {
     const first = this.bars[Math.max(0, this.bars.length - 100)].start;
     this.to = this.now();
-    this.from = Math.min(first, this.to - SPAN_MIN_MS);
-    this.span(this.to - this.from);
+    this.span(Math.max(FIRST_SPAN_MIN_MS, (this.to - first) * 1.02));
   }
 
   showAll() {
