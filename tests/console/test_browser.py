@@ -431,6 +431,7 @@ def test_pictures_for_the_guide(
     page.prefer(scheme)
     page.click("#plans [data-key^=link]")
     page.wait_for("!!document.querySelector('#details-body dl')")
+    page.click("#all")
     page.run("window.scrollTo({top: 0, behavior: 'instant'})")
     page.run("document.querySelector('#where').textContent = '/tables/trips'")
     # Two frames: what was asked for is drawn by then.

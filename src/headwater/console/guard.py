@@ -8,7 +8,8 @@ a page of another origin in the same browser
     origin without being asked for leave (a preflight), and leave is never given: no answer has a
     CORS header. There is no cookie, because browsers send cookies to every port of a host: any
     other server on this machine would be given it, and `SameSite` does not tell ports apart.
-    Besides, whatever names another origin in `Origin` or `Sec-Fetch-Site` is refused unread.
+    Besides, whatever names another origin in `Origin` or `Sec-Fetch-Site` is refused unread, but a
+    visit: a link to the page may be anywhere, and whoever follows it comes without the token.
 a name of the attacker's that leads here (DNS rebinding)
     `Host` must be an address that the console was started for.
 a guess
@@ -97,7 +98,7 @@ class Guard:
         host = headers.get("host", "").lower()
         if host not in self.hosts:
             return _refuse(HTTPStatus.MISDIRECTED_REQUEST, "The console is not served by that name")
-        if not _is_of_this_origin(headers, host):
+        if not (_is_of_this_origin(headers, host) or _is_visit(path, headers)):
             return _refuse(HTTPStatus.FORBIDDEN, "The console does not answer other pages")
         given = headers.get("authorization", "").encode("latin-1")
         if path.startswith(API) and not hmac.compare_digest(given, self._authorization):
@@ -134,6 +135,13 @@ def _is_of_this_origin(headers: Headers, host: str) -> bool:
     origin = headers.get("origin")
     is_ours = origin is None or origin.lower() in (f"http://{host}", f"https://{host}")
     return is_ours and headers.get("sec-fetch-site", "none") in _ASKED_BY_ITSELF
+
+
+def _is_visit(path: str, headers: Headers) -> bool:
+    """Whether the browser shows the page in a tab of its own, wherever the link to it was."""
+    fetch = {name: headers.get(f"sec-fetch-{name}") for name in ("mode", "dest")}
+    is_tab = fetch == {"mode": "navigate", "dest": "document"}
+    return path == "/" and is_tab and "origin" not in headers
 
 
 def _refuse(status: HTTPStatus, sentence: str) -> JSONResponse:

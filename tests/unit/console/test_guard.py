@@ -101,6 +101,21 @@ def test_another_page_is_refused_even_with_the_token(
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
+def test_a_link_to_the_page_may_be_anywhere_but_only_to_the_page(client: ConsoleClient) -> None:
+    """Such as in the web page of a terminal; who frames it or posts a form to it is refused."""
+    visit = {
+        "Sec-Fetch-Site": "cross-site",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-Dest": "document",
+    }
+    assert client.ask("/", token=None, headers=visit).status == 200
+    assert client.ask("/api/tables", headers=visit).status == 403
+    framed = {**visit, "Sec-Fetch-Dest": "iframe"}
+    assert client.ask("/", token=None, headers=framed).status == 403
+    posted = {**visit, "Origin": "http://evil.example"}
+    assert client.ask("/", token=None, headers=posted).status == 403
+
+
 def test_the_page_itself_is_answered(client: ConsoleClient) -> None:
     headers = {"Origin": f"http://127.0.0.1:{client.port}", "Sec-Fetch-Site": "same-origin"}
     assert client.ask("/api/tables", headers=headers).status == 200
