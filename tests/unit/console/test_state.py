@@ -91,12 +91,16 @@ def test_after_a_commit_only_that_is_told(table: Table) -> None:
     assert group["partition"] == "city=sf"
 
 
-def test_a_quiet_table_is_looked_at_without_reading_commits(table: Table) -> None:
-    before = load_look(table)
+def test_a_quiet_table_costs_eight_requests(table: Table) -> None:
+    """Those for the timeline, plans, heartbeats and the lock, whatever there is besides."""
     storage = CountingStorage(table.storage, keep_trace=True)
-    load_look(Table(replace(table.context, storage=storage)), before)
-    assert storage.trace
-    assert not [path for _, path in storage.trace if path.endswith(".deltacommit")]
+    counted = Table(replace(table.context, storage=storage))
+    before = load_look(counted)
+    assert any(".hoodie/metadata" in path for _, path in storage.trace)
+    storage.reset()
+    load_look(counted, before)
+    assert storage.count() == 8
+    assert not [path for _, path in storage.trace if ".hoodie/metadata" in path]
 
 
 def test_what_cannot_be_read_is_said_and_the_rest_is_shown(table: Table) -> None:
