@@ -6,7 +6,9 @@ sent. Nothing in a row changes by itself: a heartbeat has the time of its last b
 for whoever shows it to count.
 
 What costs little is looked at each time: the timeline, heartbeats, the lock and plans. What is read
-from many files is taken from the look before, unless the timeline says that it may have changed.
+from more files is taken from the look before, unless the timeline says that it may have changed;
+and what is read from many, file groups and advice, is looked at now and then only, however fast
+others commit.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, UnsupportedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +33,9 @@ Sections = Mapping[str, Section]
 FILE_GROUPS_MAX = 5_000
 """How many file groups are shown, the largest; the others are counted."""
 
+HEAVY_EVERY_MS = 5_000
+"""How long what is read from many files is left alone after it was looked at."""
+
 _NO_ROWS: Section = {}
 
 
@@ -42,39 +47,45 @@ class Look:
     """That moment, in the digits of the timeline."""
     now_ms: int
     sections: Sections
+    heavy_ms: int
+    """When file groups and advice were looked at."""
+    is_stale: bool
+    """Whether they may have changed since."""
 
     def section(self, name: str) -> Section:
         return self.sections.get(name, _NO_ROWS)
 
 
-def load_look(table: Table, before: Look | None = None) -> Look:
+def load_look(
+    table: Table, before: Look | None = None, *, heavy_every_ms: int = HEAVY_EVERY_MS
+) -> Look:
     """Look at a table. What cannot be read is said in the section `troubles`, not raised."""
     inspect, loader = table.inspect, _Loader(before)
-    instants = loader.load(
-        "instants", lambda: keyed(inspect.timeline(), "requested_time", "action")
-    )
+    now_ms = table.context.clock.now_ms()
+    loader.load("instants", lambda: keyed(inspect.timeline(), "requested_time", "action"))
     plans = loader.load("plans", lambda: _plans(inspect.plans()))
-    heartbeats = loader.load("heartbeats", lambda: _heartbeats(inspect.heartbeats()))
-    locks = loader.load("locks", lambda: keyed(inspect.locks(), "key"))
-    if not any(plan["action"] == "indexing" for plan in plans.values()):
-        # What is built grows without a word on the timeline.
-        load_indexes = loader.load_if_changed
-    else:
-        load_indexes = loader.load
-    sections = {
-        "instants": instants,
-        "plans": plans,
-        "heartbeats": heartbeats,
-        "locks": locks,
-        "conflicts": loader.load_if_changed(
-            "conflicts", lambda: keyed(inspect.conflicts(), "instant", "outcome")
-        ),
-        "indexes": load_indexes("indexes", lambda: keyed(inspect.indexes(), "index")),
-        "groups": loader.load_if_changed("groups", lambda: _groups(inspect.slices())),
-        "advice": loader.load_if_changed("advice", lambda: _advice(table)),
-        "troubles": loader.troubles,
-    }
-    return Look(str(table.context.now()), table.context.clock.now_ms(), sections)
+    is_changed = loader.is_changed()
+    # What is built grows without a word on the timeline.
+    is_indexing = any(plan["action"] == "indexing" for plan in plans.values())
+    loader.load("heartbeats", lambda: _heartbeats(inspect.heartbeats()))
+    loader.load("locks", lambda: keyed(inspect.locks(), "key"))
+    loader.load_if(
+        is_changed, "conflicts", lambda: keyed(inspect.conflicts(), "instant", "outcome")
+    )
+    loader.load_if(is_changed or is_indexing, "indexes", lambda: keyed(inspect.indexes(), "index"))
+    is_stale = before is None or before.is_stale or is_changed
+    heavy_ms = 0 if before is None else before.heavy_ms
+    # A clock that was put back must not put it off.
+    is_due = is_stale and not 0 <= now_ms - heavy_ms < heavy_every_ms
+    loader.load_if(is_due, "groups", lambda: _groups(inspect.slices()))
+    loader.load_if(is_due, "advice", lambda: _advice(table))
+    return Look(
+        now=str(table.context.now()),
+        now_ms=now_ms,
+        sections={**loader.loaded, "troubles": loader.troubles},
+        heavy_ms=now_ms if is_due else heavy_ms,
+        is_stale=is_stale and not is_due,
+    )
 
 
 class _Loader:
@@ -82,28 +93,31 @@ class _Loader:
 
     def __init__(self, before: Look | None) -> None:
         self._before = before
-        self._loaded: dict[str, Section] = {}
+        self.loaded: dict[str, Section] = {}
         self.troubles: dict[str, Row] = {}
 
     def load(self, name: str, load: Callable[[], Section]) -> Section:
         """Return a section, or the one of before where it cannot be read."""
+        known = self._known(name)
         try:
             rows = load()
         except HeadwaterError as error:
             self.troubles[name] = {"section": name, "kind": str(error.kind), "error": str(error)}
-            rows = self._known(name)
-        if rows == self._known(name):
-            rows = self._known(name)  # The same value, so that nobody compares it again.
-        self._loaded[name] = rows
-        return rows
+            rows = known
+        # If it is the same, then as the same object, so that nobody compares it again.
+        self.loaded[name] = known if rows == known else rows
+        return self.loaded[name]
 
-    def load_if_changed(self, name: str, load: Callable[[], Section]) -> Section:
-        """Return a section that is as it was while the timeline and its plans are."""
-        before = self._before
-        if before is None or name in before.section("troubles"):
+    def load_if(self, is_wanted: bool, name: str, load: Callable[[], Section]) -> Section:
+        """Return a section, or the one of before unless that is wanted anew or was not read."""
+        if self._before is None or is_wanted or name in self._before.section("troubles"):
             return self.load(name, load)
-        is_same = all(self._loaded[one] is before.section(one) for one in ("instants", "plans"))
-        return before.section(name) if is_same else self.load(name, load)
+        self.loaded[name] = self._known(name)
+        return self.loaded[name]
+
+    def is_changed(self) -> bool:
+        """Whether any section that was loaded is other than before."""
+        return any(rows is not self._known(name) for name, rows in self.loaded.items())
 
     def _known(self, name: str) -> Section:
         return _NO_ROWS if self._before is None else self._before.section(name)
@@ -186,7 +200,10 @@ def _advice(table: Table) -> Section:
     advise = getattr(table.services, "advise", None)
     if advise is None:
         return _NO_ROWS
-    given = advise()
+    try:
+        given = advise()
+    except UnsupportedError:
+        return _NO_ROWS  # Nobody can do anything to such a table.
     rows: Iterable[Any] = given.to_pylist() if hasattr(given, "to_pylist") else given
     return {f"{number:03d}": _advice_row(one) for number, one in enumerate(rows)}
 

@@ -19,12 +19,13 @@ from headwater.model.instant import State
 from headwater.services import Services
 from headwater.table import Table
 
+LOCK = {"hoodie.write.lock.provider": "filesystem"}
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    return (
-        a_table(tmp_path, table_type=MOR, partition_by="city", buckets=1).with_commits(2).create()
-    )
+    made = a_table(tmp_path, table_type=MOR, partition_by="city", buckets=1, options=LOCK)
+    return made.with_commits(2).create()
 
 
 def test_a_change_is_what_is_new_other_or_gone() -> None:
@@ -85,7 +86,8 @@ def test_only_the_largest_file_groups_are_shown(
 def test_after_a_commit_only_that_is_told(table: Table) -> None:
     before = load_look(table)
     done = table.upsert(trips(("a", "sf", 9)))
-    told = changes_between(before.sections, load_look(table, before).sections)
+    after = load_look(table, before, heavy_every_ms=0)
+    told = changes_between(before.sections, after.sections)
     assert list(told["instants"]) == [f"{done.instant} deltacommit"]
     (group,) = (row for key, row in told["groups"].items() if key)
     assert group["partition"] == "city=sf"
@@ -101,6 +103,33 @@ def test_a_quiet_table_costs_eight_requests(table: Table) -> None:
     load_look(counted, before)
     assert storage.count() == 8
     assert not [path for _, path in storage.trace if ".hoodie/metadata" in path]
+
+
+def test_file_groups_are_looked_at_now_and_then(table: Table) -> None:
+    """However fast others commit; what changed meanwhile is seen when the time has come."""
+    first = load_look(table)
+    table.upsert(trips(("a", "sf", 9)))
+    second = load_look(table, first, heavy_every_ms=3_600_000)
+    assert len(second.section("instants")) == 3
+    assert second.section("groups") is first.section("groups")
+    assert second.is_stale
+    third = load_look(table, second, heavy_every_ms=0)
+    assert third.section("groups") != first.section("groups")
+    assert not third.is_stale
+
+
+def test_builds_of_indexes_and_the_lock_are_shown(table: Table) -> None:
+    plan = table.indexes.schedule("column_stats")
+    held = table.context.components.locks.acquire(timeout_ms=60_000)
+    try:
+        look = load_look(table)
+    finally:
+        held.release()
+    index = look.section("indexes")["column_stats"]
+    assert (index["state"], index["plan"]) == ("planned", plan)
+    (lock,) = look.section("locks").values()
+    assert str(table.context.ids.owner) in lock["owner"]
+    assert load_look(table, look).section("locks") == {}
 
 
 def test_what_cannot_be_read_is_said_and_the_rest_is_shown(table: Table) -> None:
