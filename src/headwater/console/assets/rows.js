@@ -15,6 +15,7 @@ export class LongTable {
     this.keyOf = keyOf;
     this.choose = choose;
     this.rows = [];
+    this.places = new Map();
     this.chosen = null;
     this.lines = new Map();
     const head = make("div", { className: "head", role: "row" }, ...columns.map(
@@ -32,6 +33,7 @@ export class LongTable {
 
   show(rows) {
     this.rows = rows;
+    this.places = new Map(rows.map((row, place) => [this.keyOf(row), place]));
     this.space.style.height = `${rows.length * LINE_PX}px`;
     this.table.setAttribute("aria-rowcount", String(rows.length + 1));
     this.draw();
@@ -40,8 +42,8 @@ export class LongTable {
   /** Mark a row, and bring it on the screen if it is to be seen. */
   mark(key, isToBeSeen) {
     this.chosen = key;
-    const place = isToBeSeen ? this.rows.findIndex((row) => this.keyOf(row) === key) : -1;
-    if (place >= 0) {
+    const place = this.places.get(key);
+    if (isToBeSeen && place !== undefined) {
       const top = place * LINE_PX;
       const { scrollTop, clientHeight } = this.body;
       if (top < scrollTop || top + LINE_PX > scrollTop + clientHeight) {
@@ -60,8 +62,11 @@ export class LongTable {
       wanted.set(this.keyOf(this.rows[place]), place);
     }
     for (const [key, line] of this.lines) {
+      if (wanted.has(key)) continue;
       // Who is on a line with the keyboard stays on it while lines come in above.
-      if (!wanted.has(key) && !line.contains(document.activeElement)) {
+      if (this.places.has(key) && line.contains(document.activeElement)) {
+        wanted.set(key, this.places.get(key));
+      } else {
         line.remove();
         this.lines.delete(key);
       }
