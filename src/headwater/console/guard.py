@@ -53,6 +53,7 @@ BODY_BYTES_MAX = 4_096
 TOKEN_CHARACTERS_MIN = 32
 
 _LOOPBACKS = (LOOPBACK, "localhost", "[::1]")
+_SCHEMES = ("http", "https")  # The latter through a proxy.
 _ASKED_BY_ITSELF = ("same-origin", "none")
 """What browsers say of a request by the page itself, and of one by the person at the keyboard."""
 
@@ -98,7 +99,7 @@ class Guard:
         host = headers.get("host", "").lower()
         if host not in self.hosts:
             return _refuse(HTTPStatus.MISDIRECTED_REQUEST, "The console is not served by that name")
-        if not (_is_of_this_origin(headers, host) or _is_visit(path, headers)):
+        if not (self._is_of_this_origin(headers) or _is_visit(path, headers)):
             return _refuse(HTTPStatus.FORBIDDEN, "The console does not answer other pages")
         given = headers.get("authorization", "").encode("latin-1")
         if path.startswith(API) and not hmac.compare_digest(given, self._authorization):
@@ -115,6 +116,11 @@ class Guard:
             )
         return None
 
+    def _is_of_this_origin(self, headers: Headers) -> bool:
+        scheme, _, host = headers.get("origin", "").lower().partition("://")
+        is_ours = "origin" not in headers or (scheme in _SCHEMES and host in self.hosts)
+        return is_ours and headers.get("sec-fetch-site", "none") in _ASKED_BY_ITSELF
+
 
 def hosts_of(host: str, port: int, names: Iterable[str] = ()) -> frozenset[str]:
     """Return what `Host` may be of a server that listens there, and is known by more names.
@@ -129,12 +135,6 @@ def hosts_of(host: str, port: int, names: Iterable[str] = ()) -> frozenset[str]:
 def is_loopback(host: str) -> bool:
     """Whether nobody but this machine can reach a server that listens there."""
     return host.startswith("127.") or host in ("localhost", "::1")
-
-
-def _is_of_this_origin(headers: Headers, host: str) -> bool:
-    origin = headers.get("origin")
-    is_ours = origin is None or origin.lower() in (f"http://{host}", f"https://{host}")
-    return is_ours and headers.get("sec-fetch-site", "none") in _ASKED_BY_ITSELF
 
 
 def _is_visit(path: str, headers: Headers) -> bool:

@@ -88,6 +88,8 @@ def test_who_listens_elsewhere_is_known_by_that_address_and_the_names_given() ->
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
         {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "http://127.0.0.1"},
+        {"Origin": "file://"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
     ],
@@ -119,6 +121,16 @@ def test_a_link_to_the_page_may_be_anywhere_but_only_to_the_page(client: Console
 def test_the_page_itself_is_answered(client: ConsoleClient) -> None:
     headers = {"Origin": f"http://127.0.0.1:{client.port}", "Sec-Fetch-Site": "same-origin"}
     assert client.ask("/api/tables", headers=headers).status == 200
+
+
+def test_the_page_is_answered_through_a_proxy_with_tls(table: Table) -> None:
+    """Whichever name the proxy passes on; but by no other name than the one given."""
+    with served(table, names=["Tables.example"]) as client:
+        for host in ("tables.example", f"127.0.0.1:{client.port}"):
+            headers = {"Host": host, "Origin": "https://tables.example"}
+            assert client.ask("/api/tables", headers=headers).status == 200
+        headers = {"Host": "tables.example", "Origin": "https://tables.example.evil.example"}
+        assert client.ask("/api/tables", headers=headers).status == 403
 
 
 def test_no_leave_is_given_to_other_pages(client: ConsoleClient) -> None:
