@@ -37,6 +37,7 @@ HEAVY_EVERY_MS = 5_000
 """How long what is read from many files is left alone after it was looked at."""
 
 _NO_ROWS: Section = {}
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +155,11 @@ def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
 
 def plain(value: Any) -> Any:
     """Return a value as JSON has it."""
+    if type(value) in _PLAIN:
+        return value
     match value:
-        case None | bool() | int() | float() | str():
-            return value.value if isinstance(value, Enum) else value
+        case Enum():
+            return value.value
         case datetime():
             return int(value.timestamp() * 1000)
         case Mapping():

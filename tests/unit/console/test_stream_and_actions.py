@@ -153,6 +153,23 @@ def test_a_dead_write_is_rolled_back(table: Table, client: ConsoleClient) -> Non
         assert f"{instant} rolled back" in stream.sections["conflicts"]
 
 
+@pytest.mark.long
+def test_a_live_write_is_left_alone(table: Table, client: ConsoleClient) -> None:
+    """Its heartbeat is watched until it moves, which takes a minute."""
+    command = [sys.executable, str(KILLED_WRITER), table.uri.removeprefix("file://")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        try:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "written\n"
+            (pending,) = table.context.load_timeline().pending
+            answer = client.act("roll_back", str(pending.requested_time))
+            job = client.wait_for_job(answer.json["job"])
+            assert job["state"] == "failed", job
+            assert table.context.load_timeline().pending == (pending,)
+        finally:
+            writer.kill()
+
+
 def test_a_commit_is_never_taken_back(table: Table, client: ConsoleClient) -> None:
     """`t.services.rollback` takes back the last commit; the button means dead writes only."""
     done = table.upsert(trips(("a", "sf", 77)))

@@ -47,7 +47,8 @@ export class Timeline {
     for (const [key, instant] of instants) {
       const lane = LANE_OF.get(instant.action);
       const start = timeOf(instant.requested_time);
-      if (lane === undefined || Number.isNaN(start)) continue;
+      // The first instants of a metadata table have digits that are no date.
+      if (lane === undefined || !(start > 0)) continue;
       const end = instant.completion_time ? timeOf(instant.completion_time) : null;
       bars.push({ key, instant, lane, start, end, row: 0 });
     }
