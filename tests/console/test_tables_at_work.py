@@ -5,13 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from tests.support.chromium import WAIT_S_MAX, Browser
 from tests.support.console_client import ConsoleClient, served
 from tests.support.console_page import IN_CHROMIUM, IS_LIVE, TOTAL, open_console, picture_of
 from tests.support.tables import MOR, a_table, trips
 
+from headwater.services import Services
 from headwater.table import Table
 
 pytestmark = IN_CHROMIUM
@@ -129,3 +132,21 @@ def test_who_holds_the_lock_and_what_cannot_be_read_is_said(
     requested.write_bytes(b"broken")
     page.wait_for("!document.querySelector('#troubles').hidden")
     assert requested.name in page.text("#troubles")
+
+
+@dataclass
+class Advised:
+    why: str
+    gain_bytes: int
+
+
+def test_advice_is_shown_where_services_give_it(
+    browser: Browser, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [Advised("most of it lies in logs", 3 << 20)]
+    monkeypatch.setattr(Services, "advise", lambda _: given, raising=False)
+    with served(table) as client:
+        page = open_console(browser, client)
+        page.wait_for("!document.querySelector('#advice').hidden")
+        assert "most of it lies in logs" in page.text("#advice")
+        assert "3.0 MiB" in page.text("#advice")

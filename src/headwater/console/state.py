@@ -13,13 +13,14 @@ others commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError, UnsupportedError
+from headwater.model.summary import summary_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +79,7 @@ def load_look(
     heavy_ms = 0 if before is None else before.heavy_ms
     # A clock that was put back must not put it off.
     is_due = is_stale and not 0 <= now_ms - heavy_ms < heavy_every_ms
-    loader.load_if(is_due, "groups", lambda: _groups(inspect.slices()))
+    loader.load_if(is_due, "groups", lambda: _groups(table.reload().inspect.slices()))
     loader.load_if(is_due, "advice", lambda: _advice(table))
     return Look(
         now=str(table.context.now()),
@@ -166,8 +167,6 @@ def plain(value: Any) -> Any:
             return {str(key): plain(one) for key, one in value.items()}
         case list() | tuple() | set() | frozenset():
             return [plain(one) for one in value]
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
         case _:
             return str(value)
 
@@ -207,10 +206,8 @@ def _advice(table: Table) -> Section:
         given = advise()
     except UnsupportedError:
         return _NO_ROWS  # Nobody can do anything to such a table.
-    rows: Iterable[Any] = given.to_pylist() if hasattr(given, "to_pylist") else given
-    return {f"{number:03d}": _advice_row(one) for number, one in enumerate(rows)}
+    return {f"{number:03d}": _advice_row(one) for number, one in enumerate(given)}
 
 
 def _advice_row(given: Any) -> Row:
-    shown = plain(given)
-    return shown if isinstance(shown, dict) else {"advice": shown}
+    return {name: value for name, value in summary_of(given).items() if value is not None}

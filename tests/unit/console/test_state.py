@@ -14,7 +14,7 @@ from tests.support.tables import MOR, a_table, trips
 from headwater.console import state
 from headwater.console.details import load_details
 from headwater.console.state import changes_between, keyed, load_look, plain
-from headwater.errors import NotFoundError
+from headwater.errors import NotFoundError, UnsupportedError
 from headwater.model.instant import State
 from headwater.services import Services
 from headwater.table import Table
@@ -46,20 +46,9 @@ def test_rows_are_plain_and_lack_what_is_null() -> None:
     }
 
 
-@dataclass
-class Advised:
-    what: str
-    gain: float
-    state: State
-
-
 def test_values_of_any_kind_become_json() -> None:
-    assert plain(Advised("compact", 0.5, State.REQUESTED)) == {
-        "what": "compact",
-        "gain": 0.5,
-        "state": "requested",
-    }
     assert plain({"at": Path("x"), "few": ("a", {1})}) == {"at": "x", "few": ["a", [1]]}
+    assert plain(State.REQUESTED) == "requested"
 
 
 def test_a_look_has_instants_file_groups_and_indexes(table: Table) -> None:
@@ -142,12 +131,32 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_shown(table: Table) -> None
     assert len(look.section("instants")) == 3
 
 
+@dataclass
+class Advised:
+    """What advice has at least; of file groups, how many is said."""
+
+    why: str
+    gain_bytes: int
+    file_groups: tuple[str, ...]
+    instant: str | None = None
+
+
 def test_advice_is_shown_where_services_give_it(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = [Advised("compact", 0.5, State.REQUESTED)]
+    given = [Advised("too many logs", 5, ("a", "b")), Advised("small files", 1, ())]
     monkeypatch.setattr(Services, "advise", lambda _: given, raising=False)
-    assert load_look(table).section("advice")["000"]["what"] == "compact"
+    assert load_look(table).section("advice") == {
+        "000": {"why": "too many logs", "gain_bytes": 5, "file_groups": 2},
+        "001": {"why": "small files", "gain_bytes": 1, "file_groups": 0},
+    }
+
+    def refuse(_: Services) -> list[Advised]:
+        raise UnsupportedError("nobody can write this table")
+
+    monkeypatch.setattr(Services, "advise", refuse, raising=False)
+    look = load_look(table)
+    assert (look.section("advice"), look.section("troubles")) == ({}, {})
 
 
 def test_details_tell_files_rows_and_plans(table: Table) -> None:

@@ -1,7 +1,7 @@
 // The parts of the page that are tables: who works, who holds the lock, plans, conflicts, indexes.
 
 import { button, byId, make, showRows } from "./dom.js";
-import { clockTime, duration, isPending, isWrite, ownerOf, timeOf } from "./model.js";
+import { bytes, clockTime, duration, isPending, isWrite, ownerOf, timeOf } from "./model.js";
 
 const at = (ms) => (ms === undefined ? "" : clockTime(ms));
 const list = (values) => (values ?? []).join(", ");
@@ -141,7 +141,10 @@ export class Panels {
     byId(name).hidden = !rows.length;
     const titles = [...new Set(rows.flatMap((row) => Object.keys(row)))];
     showRows(document.querySelector(`#${name} .rows`), caption,
-      titles.map((title) => [title.replaceAll("_", " "), (row) => text(row[title])]), rows, "");
+      titles.map((title) => [
+        title.replace(/_bytes$/, "").replaceAll("_", " "),
+        (row) => (title.endsWith("_bytes") ? bytes(row[title]) : String(row[title] ?? "")),
+      ]), rows, "");
   }
 
   showJobs() {
@@ -162,11 +165,6 @@ function progress(row) {
   return make("span", {},
     make("progress", { max: row.file_groups || 1, value: row.file_groups_built,
                        "aria-label": `${row.index} built` }), ` ${words}`);
-}
-
-function text(value) {
-  if (value === null || value === undefined) return "";
-  return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
 /** The parts of one instant: fields, attempts, plan and files. */
