@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.support.chromium import Browser
+from tests.support.chromium import ATTACKERS_NAME, Browser
 from tests.support.console_client import TOKEN, ConsoleClient, served
 from tests.support.console_page import IN_CHROMIUM, IS_LIVE, TOTAL, open_console
 from tests.support.tables import a_table, trips
@@ -140,6 +140,16 @@ def test_a_hostile_page_in_the_same_browser_gets_nothing(
     assert table.storage.list_names(table.context.layout.timeline) == before
     # Whoever sits before the browser goes on as before.
     assert page.run(IS_LIVE)
+
+
+def test_a_name_of_the_attackers_that_leads_here_gets_nothing(
+    browser: Browser, client: ConsoleClient
+) -> None:
+    """DNS rebinding: to the browser it is the attacker's own origin, so it may read answers."""
+    hostile = browser.open(f"http://{ATTACKERS_NAME}:{client.port}/")
+    assert hostile.text("body") == '{"error":"The console is not served by that name"}'
+    options = json.dumps({"headers": {"Authorization": f"Bearer {TOKEN}"}})
+    assert hostile.run(f"fetch('/api/tables', {options}).then((got) => got.status)") == 421
 
 
 def test_names_that_are_markup_are_shown_as_text(browser: Browser, tmp_path: Path) -> None:

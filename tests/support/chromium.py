@@ -22,6 +22,8 @@ from typing import Any
 CHROMIUM = os.environ.get("HEADWATER_CHROMIUM") or shutil.which("chromium")
 WAIT_S_MAX = 300.0
 """Only a failure takes as long."""
+ATTACKERS_NAME = "attacker.example"
+"""A name that leads to this machine, as its owner can let any name lead anywhere."""
 _PAUSE_S = 0.05
 _CHUNK_BYTES = 1 << 20
 
@@ -182,6 +184,7 @@ def running_chromium(profile: Path) -> Iterator[Browser]:
         "--disable-component-update",
         "--disable-sync",
         "--no-proxy-server",
+        f"--host-resolver-rules=MAP {ATTACKERS_NAME} 127.0.0.1",
         "about:blank",
     ]
     command = [sys.executable, "-c", _LAUNCH, str(to_read), str(to_write), CHROMIUM, *arguments]

@@ -55,11 +55,12 @@ export function showRows(place, caption, columns, rows, nothing) {
   if (held) place.querySelector(`[data-key="${CSS.escape(held)}"]`)?.focus();
 }
 
-/** Let the keyboard reach those tables that are wider than the screen, so that it can scroll them. */
-export function reachWideTables() {
+/** Let the keyboard reach those tables that are larger than their place, so that it can scroll. */
+export function reachLargeTables() {
   for (const place of document.querySelectorAll(".rows")) {
     const caption = place.querySelector("caption");
-    if (caption && place.scrollWidth > place.clientWidth) {
+    const isLarge = place.scrollWidth > place.clientWidth || place.scrollHeight > place.clientHeight;
+    if (caption && isLarge) {
       place.tabIndex = 0;
       place.setAttribute("role", "group");
       place.setAttribute("aria-label", caption.textContent);

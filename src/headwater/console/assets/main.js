@@ -1,6 +1,6 @@
 // The page: which table is watched, what is chosen, and what the buttons ask.
 
-import { announce, button, byId, reachWideTables, showRows } from "./dom.js";
+import { announce, button, byId, reachLargeTables, showRows } from "./dom.js";
 import { GroupMap, describeGroup, keyOf, sizeOf } from "./groups.js";
 import { Model, bytes, duration, isPending, isWrite, timeOf } from "./model.js";
 import { Panels, detailParts } from "./panels.js";
@@ -127,7 +127,7 @@ function show(changed) {
   if (changed.has("groups")) showGroups();
   if (changed.has("jobs")) tellJobs();
   if (chosen && changed.has("instants")) showDetails(chosen);
-  reachWideTables();
+  reachLargeTables();
 }
 
 function showInstants() {
@@ -205,7 +205,7 @@ async function showDetails(key) {
   byId("details-body").replaceChildren(...detailParts(details, {
     now: model.timelineNow(), buttons, age: (row) => panels.age(row),
   }));
-  reachWideTables();
+  reachLargeTables();
 }
 
 function chooseGroup(key, isToBeSeen) {
@@ -254,7 +254,7 @@ async function check(isDeep) {
       ["At stake", (row) => row.at_stake],
       ["What to do", (row) => row.advice],
     ], problems, "");
-    reachWideTables();
+    reachLargeTables();
   } catch (error) {
     said.textContent = error.message;
   }
@@ -287,7 +287,7 @@ function wire() {
   };
   byId("check-quick").onclick = () => check(false);
   byId("check-deep").onclick = () => check(true);
-  window.addEventListener("resize", reachWideTables);
+  window.addEventListener("resize", reachLargeTables);
   byId("ask-no").onclick = () => byId("ask").close();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     timeline.redraw();
