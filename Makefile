@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install java fmt lint types layers test unit test-spark test-spark-newest test-cluster test-long test-more fuzz test-writers test-indexing chaos auto hudi test-hudi soak-hudi stores test-stores chaos-stores test-all sim sim-long check demo bench bench-hudi docs release clean
+# No target here is a file.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' Makefile)
 
 # Tests start many processes, which would each compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -71,7 +72,7 @@ test-cluster: install java ## all Spark tests on a standalone cluster of two wor
 test-long: test-writers test-indexing chaos test-more ## what takes minutes: those four
 
 test-more: install java ## tests with more rows, shapes and examples than make test takes
-	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores --ignore=tests/processes
+	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores --ignore=tests/processes --ignore=tests/console
 
 # Atheris has wheels for Linux only; where it cannot be had, changes at random do what they can.
 fuzz: install ## damaged bytes for every parser, led by coverage; every single bit of small files
@@ -112,12 +113,16 @@ test-stores: install stores ## storage, operations, services and files on server
 chaos-stores: install stores ## ten minutes of six writers, services and an index build on a faulty S3 server
 	@HEADWATER_STORE_CHAOS_MINUTES=10 $(RECORDED) $(PYTEST) -m "" tests/stores/test_store_chaos.py
 
+test-console: install ## the console in the system's Chromium; SHOTS=docs/guide/console writes the guide's pictures
+	-@scripts/get-console-tools.sh
+	@HEADWATER_CONSOLE_SHOTS=$(SHOTS) $(RECORDED) $(PYTEST) -m "" tests/console tests/unit/console
+
 test: install java ## all that CI runs; some ten minutes on two cores
 	@$(MAKE) $(BESIDE) lint layers
 	@$(SUITES) beside "$(MAKE)" types unit test-spark
 
 # What is quick and looks everywhere comes first, so that a night that is cut short has said most.
-ALL := test sim sim-long test-cluster test-more test-writers chaos test-indexing test-stores test-hudi
+ALL := test sim sim-long test-cluster test-more test-writers chaos test-indexing test-stores test-console test-hudi
 
 test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night
 	@$(SUITES) all "$(MAKE)" $(ALL)

@@ -38,7 +38,8 @@ def problems_of_contents(dist: Path) -> list[str]:
         entry_points = opened.read(f"{stem}.dist-info/entry_points.txt").decode()
     modules = {
         str(path.relative_to(ROOT / "src"))
-        for path in (ROOT / "src").rglob("*.py")
+        for path in (ROOT / "src").rglob("*")
+        if path.suffix == ".py" or path.parent.name == "assets"
         if "headwater/testing" not in path.as_posix()
     }
     problems += [f"the wheel lacks {name}" for name in sorted(modules - names)]

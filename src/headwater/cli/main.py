@@ -11,6 +11,7 @@ import typer
 
 from headwater.cli.commands import (
     conflict,
+    console,
     doctor,
     explain,
     fsck,
@@ -48,6 +49,7 @@ app.command()(fsck.fsck)
 app.command()(doctor.doctor)
 app.command()(explain.explain)
 app.command()(top.top)
+app.command()(console.console)
 app.command()(sql.sql)
 
 

@@ -33,7 +33,7 @@ def list_history(table: TableContext, limit: int | None = None) -> pa.Table:
 
     Raises: see `kernel.view.table_view.TableView`.
     """
-    rows = [_row(commit) for commit in islice(_commits(table), limit)]
+    rows = [commit_row(commit) for commit in islice(_commits(table), limit)]
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
@@ -56,7 +56,8 @@ def _commits(table: TableContext) -> Iterator[CompletedCommit]:
     yield from sorted(found, key=lambda commit: commit.completion_time, reverse=True)
 
 
-def _row(commit: CompletedCommit) -> dict[str, object]:
+def commit_row(commit: CompletedCommit) -> dict[str, object]:
+    """Return what a commit says of itself, as a row of `SCHEMA`."""
     stats = list(commit.metadata.write_stats())
     return {
         "instant": str(commit.requested_time),

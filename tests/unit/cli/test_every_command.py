@@ -234,6 +234,9 @@ CASES: dict[Words, Case] = {
         code=2,
         kind="invalid_input",
     ),
+    ("console",): case(
+        lambda at: [at.path, "--seconds", "0"], "#token=", "url", "tables", "actions"
+    ),
     ("top",): case(lambda at: [at.path, "--looks", "1"], "newest instants", "newest instants"),
 }
 
