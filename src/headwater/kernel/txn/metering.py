@@ -1,0 +1,63 @@
+"""What metrics tell of a transaction: every change of the timeline is an event, and passes here.
+
+Counted is what was written. A transaction whose outcome is unknown counts for nothing, though it
+may have landed: sums are at most what the timeline shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.errors import FencedError, HeadwaterError
+from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.timeline.metering import meter_timeline
+from headwater.kernel.txn.events import (
+    Aborted,
+    AttemptStarted,
+    CancelRequested,
+    Completed,
+    Event,
+    Requested,
+    RolledBack,
+)
+from headwater.model.instant import Action, InstantTime
+from headwater.seams.meters import is_listening
+from headwater.seams.metrics import FENCED, PLANS, TAKEN_OVER
+
+
+def meter_decision(
+    table: str, timeline: Timeline, events: Sequence[Event], now: InstantTime
+) -> None:
+    """Count what a step decided and its transaction wrote."""
+    if not is_listening():
+        return
+    meter_timeline(table, timeline, now)
+    for event in events:
+        match event:
+            case Requested(_, action):
+                _count(table, action, "scheduled")
+            case Completed(_, action):
+                _count(table, action, "completed")
+            case Aborted(_, action):
+                _count(table, action, "aborted")
+            case RolledBack(_, action):
+                _count(table, action, "rolled_back")
+            case CancelRequested(time):
+                plan = timeline.find(time)
+                _count(table, Action.CLUSTERING if plan is None else plan.action, "cancelled")
+            case AttemptStarted(attempt) if attempt.attempt > 1:
+                TAKEN_OVER.add(1, table)
+            case _:
+                pass
+
+
+def meter_refusal(table: str, error: HeadwaterError) -> None:
+    """Count a step that refused because another process has taken over."""
+    if isinstance(error, FencedError):
+        FENCED.add(1, table, str(error.kind))
+
+
+def _count(table: str, action: Action, event: str) -> None:
+    """Count an event of a plan; writes have metrics of their own."""
+    if not action.is_ingestion:
+        PLANS.add(1, table, action, event)
