@@ -7,6 +7,7 @@ logged of it is decided here. Spans are named `write` with the children `plan`, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from headwater.kernel.txn.attempts import Attempt
     from headwater.model.commit_metadata import WriteStat
     from headwater.model.operation import Operation
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,8 +90,10 @@ def observed_commit(
         COMMITS.add(1, uri, operation, mode, outcome_of(error))
         raise
     COMMITS.add(1, uri, operation, mode, outcome_of(None))
-    size_bytes = sum(stat.total_write_bytes or 0 for stat in stats)
-    meter_written(table, operation, sum(map(_rows_of, stats)), size_bytes)
+    rows, size_bytes = sum(map(_rows_of, stats)), sum(s.total_write_bytes or 0 for s in stats)
+    meter_written(table, operation, rows, size_bytes)
+    with about(table=uri, instant=attempt.instant, attempt=attempt.attempt):
+        log.info("write committed operation=%s rows=%d bytes=%d", operation, rows, size_bytes)
 
 
 def meter_written(table: TableContext, operation: str, rows: int, size_bytes: int) -> None:

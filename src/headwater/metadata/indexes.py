@@ -42,6 +42,7 @@ class Indexes:
         self._table = table
         self._needs_chosen_lock = needs_chosen_lock
 
+    @observed_service("schedule_indexing")
     def schedule(self, names: str | Sequence[str], *, columns: Columns = None) -> str | None:
         """Plan indexes, for `run` to build. Returns the instant of the plan.
 
@@ -109,6 +110,7 @@ class Indexes:
         plan = self.schedule(names, columns=columns)
         return None if plan is None else self.run(plan, progress=progress)[0]
 
+    @observed_service("cancel_indexing")
     def cancel(self, instant: str) -> None:
         """Give up a plan, whoever is building it; what it has built so far goes.
 
@@ -126,6 +128,7 @@ class Indexes:
         """
         return self._indexing(log_progress).finish()
 
+    @observed_service("drop_index")
     def drop(self, name: str) -> None:
         """Take an index away, or what an unfinished one has left over.
 

@@ -211,6 +211,7 @@ class Services:
         time = None if instant is None else parse_instant_time(instant)
         return self._kept_up(run_clustering(self._table, config, time))
 
+    @observed_service("cancel")
     def request_cancel(self, instant: str, *, reason: str = "asked for by hand") -> None:
         """Cancel a pending cancellable plan, given its requested time, for good.
 
@@ -352,6 +353,7 @@ class Services:
         time = None if instant is None else parse_instant_time(instant)
         return create_savepoint(self._table, time, comment=comment, user=user)
 
+    @observed_service("delete_savepoint")
     def delete_savepoint(self, instant: str) -> None:
         """Protect a commit no longer.
 
