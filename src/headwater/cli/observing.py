@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum, unique
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headwater.cli.output import say
+from headwater.errors import StorageError
+
+if TYPE_CHECKING:
+    from headwater.telemetry.collected import Collected
 
 
 @unique
@@ -53,7 +58,7 @@ def observe(
     if log_format is not None:
         from headwater.telemetry.logs import configure_logging
 
-        configure_logging(json=log_format is LogFormat.JSON)
+        context.call_on_close(configure_logging(json=log_format is LogFormat.JSON))
     if metrics_port is not None:
         from headwater.telemetry.serve import serve_metrics
 
@@ -62,9 +67,19 @@ def observe(
         say(f"Metrics are at {server.url}")
     if metrics_file is not None:
         from headwater.seams.meters import listen, stop_listening
-        from headwater.telemetry.collected import Collected, write_text
+        from headwater.telemetry.collected import Collected
 
-        collected, path = Collected(), metrics_file
+        collected = Collected()
         listen(collected)
         context.call_on_close(lambda: stop_listening(collected))
-        context.call_on_close(lambda: write_text(collected, path))
+        context.call_on_close(partial(_write, collected, metrics_file))
+
+
+def _write(collected: Collected, path: str) -> None:
+    from headwater.telemetry.collected import write_text
+
+    try:
+        write_text(collected, path)
+    except StorageError as error:
+        # What the command did stands, so its exit code says nothing of this.
+        say(str(error))

@@ -12,6 +12,7 @@ import json as json_format
 import logging
 import re
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -74,7 +75,7 @@ _RESERVED = frozenset({"time", "level", "logger", "message", "exception"})
 
 def configure_logging(
     *, json: bool = False, level: str = "INFO", stream: TextIO | None = None
-) -> None:
+) -> Callable[[], None]:
     """Send the logs of Headwater to standard error, each line with what it is about.
 
     Called again it replaces what it set up before. Loggers of others are left as they are.
@@ -83,6 +84,9 @@ def configure_logging(
         json: whether a line is a JSON object, for programs.
         level: the least that is shown: `DEBUG`, `INFO`, `WARNING` or `ERROR`.
         stream: where lines go instead.
+
+    Returns:
+        A function that undoes it.
 
     Raises:
         InvalidInputError: there is no such level.
@@ -97,11 +101,19 @@ def configure_logging(
     handler.addFilter(Context())
     handler.setFormatter(JsonFormatter() if json else TextFormatter())
     logger = logging.getLogger(OURS)
-    for before in [each for each in logger.handlers if isinstance(each, _Ours)]:
-        logger.removeHandler(before)
+    before = (logger.level, logger.propagate)
+    for earlier in [each for each in logger.handlers if isinstance(each, _Ours)]:
+        logger.removeHandler(earlier)
     logger.addHandler(handler)
     logger.setLevel(number)
     logger.propagate = False  # Or whoever configured the root logger would see each line twice.
+
+    def undo() -> None:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+    return undo
 
 
 class _Ours(logging.StreamHandler[TextIO]):
