@@ -74,8 +74,10 @@ def put_once(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
     raise _unknown(path) from error
 
 
-def put_if_missing(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
+def put_if_missing(storage: Storage, clock: Clock, path: str, data: bytes) -> bool:
     """See to it that there is an object under `path`, whoever made it.
+
+    Returns whether it is known that this call did.
 
     Raises:
         CommitUnknownError: storage did not say in time whether the write landed.
@@ -88,9 +90,9 @@ def put_if_missing(storage: Storage, clock: Clock, path: str, data: bytes) -> No
             clock.sleep_ms(_PAUSE_MS << (tried - 1))
         try:
             storage.put_if_absent(path, data)
-            return
+            return True
         except AlreadyExistsError:
-            return
+            return False
         except StorageError as failed:
             if failed.ends_after(error):
                 raise

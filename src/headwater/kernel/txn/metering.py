@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.errors import FencedError, HeadwaterError
+from headwater.kernel.layout import CANCELS
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.timeline.metering import meter_timeline
 from headwater.kernel.txn.events import (
     Aborted,
     AttemptStarted,
-    CancelRequested,
     Completed,
     Event,
     Requested,
@@ -42,13 +42,16 @@ def meter_decision(
                 _count(table, action, "aborted")
             case RolledBack(_, action):
                 _count(table, action, "rolled_back")
-            case CancelRequested(time):
-                plan = timeline.find(time)
-                _count(table, Action.CLUSTERING if plan is None else plan.action, "cancelled")
             case AttemptStarted(attempt) if attempt.attempt > 1:
                 TAKEN_OVER.add(1, table)
             case _:
                 pass
+
+
+def meter_ensured(table: str, path: str) -> None:
+    """Count a plan as cancelled where its entry was made; writes that meet it later find that."""
+    if path.startswith(f"{CANCELS}/"):
+        _count(table, Action.CLUSTERING, "cancelled")
 
 
 def meter_refusal(table: str, error: HeadwaterError) -> None:

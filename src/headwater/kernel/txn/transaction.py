@@ -63,7 +63,7 @@ from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.key_conflicts import LoadKeys
 from headwater.kernel.txn.markers import LoadMarkers, Marker, load_markers
 from headwater.kernel.txn.metadata_commit import load_index_partitions_of, load_metadata_names
-from headwater.kernel.txn.metering import meter_decision, meter_refusal
+from headwater.kernel.txn.metering import meter_decision, meter_ensured, meter_refusal
 from headwater.kernel.txn.store_age import load_store_times
 from headwater.kernel.view.commits import CommitReader, CompletedCommit
 from headwater.kernel.view.retention import check_readable
@@ -457,7 +457,8 @@ class LockTransaction:
             case Together(puts):
                 storage.at_once(self._put, puts)
             case Ensure(path, data):
-                put_if_missing(storage, clock, path, data)
+                if put_if_missing(storage, clock, path, data):
+                    meter_ensured(self._table, path)
             case Delete(path):
                 storage.delete(path)
             case ChangeConfig(changes):
