@@ -9,11 +9,17 @@ Values of labels are given in the order in which the metric declares its labels.
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M", bound="Metric")
 
 Labels = tuple[str, ...]
 """The values of a metric's labels, in their order."""
@@ -70,7 +76,7 @@ class Counter(Metric):
 
     def add(self, amount: float, *labels: str) -> None:
         for listener in _listeners:
-            listener.add(self, amount, labels)
+            _tell(listener.add, self, amount, labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ class Histogram(Metric):
 
     def record(self, value: float, *labels: str) -> None:
         for listener in _listeners:
-            listener.record(self, value, labels)
+            _tell(listener.record, self, value, labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,16 @@ class Gauge(Metric):
 
     def set(self, value: float, *labels: str) -> None:
         for listener in _listeners:
-            listener.set(self, value, labels)
+            _tell(listener.set, self, value, labels)
+
+
+def _tell(
+    call: Callable[[M, float, Labels], None], metric: M, value: float, labels: Labels
+) -> None:
+    try:
+        call(metric, value, labels)
+    except Exception as error:  # noqa: BLE001 - a commit that stands must not fail by its count.
+        log.warning("metric is lost metric=%s error=%r", metric.name, error)
 
 
 OK = "ok"

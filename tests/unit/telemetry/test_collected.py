@@ -9,7 +9,16 @@ from tests.support.collecting import collecting, total
 
 from headwater.errors import StorageError
 from headwater.seams import metrics
-from headwater.seams.meters import Counter, Gauge, Histogram, is_listening, timed
+from headwater.seams.meters import (
+    Counter,
+    Gauge,
+    Histogram,
+    Labels,
+    is_listening,
+    listen,
+    stop_listening,
+    timed,
+)
 from headwater.telemetry import collected as room
 from headwater.telemetry.collected import Collected, prometheus_name, series_names, write_text
 
@@ -93,3 +102,30 @@ def test_a_file_is_written_whole_or_the_error_names_it(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["m.prom"]
     with pytest.raises(StorageError, match=r"Cannot write metrics to .*nowhere"):
         write_text(kept, str(tmp_path / "nowhere" / "m.prom"))
+
+
+class Broken:
+    """A listener that fails."""
+
+    def add(self, metric: Counter, amount: float, labels: Labels) -> None:
+        raise OSError("the exporter is gone")
+
+    record = set = add
+
+
+def test_a_listener_that_fails_does_not_fail_what_is_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken = Broken()
+    listen(broken)  # type: ignore[arg-type]
+    try:
+        with collecting() as kept:
+            metrics.LAPSED.add(1, "t")
+            metrics.INDEX_LAG.set(1, "t")
+            with timed(metrics.LOCK_WAIT, "t"):
+                pass
+            assert total(kept.text(), "headwater_heartbeats_lapsed_total") == 1
+    finally:
+        stop_listening(broken)  # type: ignore[arg-type]
+    assert len(caplog.records) == 3
+    assert "metric is lost metric=headwater.heartbeats.lapsed" in caplog.text
