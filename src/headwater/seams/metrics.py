@@ -89,7 +89,7 @@ PENDING_AGE = Gauge(
 TAKEN_OVER = Counter(
     "headwater.attempts.taken_over",
     "{attempt}",
-    "Attempts that this process began after another one of the same instant had died.",
+    "Executions of plans that this process took over from one that had died.",
     ("table",),
 )
 LAPSED = Counter(

@@ -8,30 +8,37 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 from tests.support.collecting import collecting, total
+from tests.support.dying import DyingStorage, Killed
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import MOR, NUMBERS, TableBuilder, a_table, numbers, trips
 
 from headwater import Table, open_table
+from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
 from headwater.errors import ConflictError, FencedError, NotFoundError, StorageError
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
 from headwater.kernel.txn.steps import Claim
 from headwater.model.commit import Commit
 from headwater.model.instant import InstantTime
 from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
 from headwater.operations.write import RunningWrite, start_write
-from headwater.seams.ids import SystemIds
+from headwater.seams.components import Components
+from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.meters import Counter, Gauge, Histogram, Labels, listen, stop_listening
 from headwater.seams.object_store import ObjectStorage
+from headwater.seams.storage import Storage
+from headwater.services import Services
 
 OPTIMISTIC = "optimistic_concurrency_control"
 NON_BLOCKING = "non_blocking_concurrency_control"
@@ -116,6 +123,31 @@ def test_a_write_that_loses_at_its_commit_and_is_redone(
     assert total(text, "headwater_rollbacks_total", cause="own") == 1
 
 
+def test_a_write_that_redoes_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = a_table(tmp_path, NUMBERS, buckets=4)
+    table = shape.with_options({MODE: OPTIMISTIC, EARLY: "false", **FILE_LOCK}).create()
+    table.upsert(numbers("abcdefgh", 0))
+    # Requested before, or else the base files would lie below theirs.
+    other, stats = begun(table, numbers("a", 1))
+    commit, others = RunningWrite.commit, [other]
+
+    def let_others_commit(write: RunningWrite, mine: object, *more: object) -> object:
+        while others:
+            commit(others.pop(), stats)  # type: ignore[arg-type]
+        return commit(write, mine, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunningWrite, "commit", let_others_commit)
+    with collecting() as kept:
+        done = table.upsert(numbers("abcdefgh", 2))
+        text = kept.text()
+    assert done.redone.times == total(text, "headwater_conflicts_total", strategy="commit") == 1
+    assert done.redone.files == total(text, "headwater_redone_files_total") == 1
+    assert done.redone.rows == total(text, "headwater_redone_rows_total") > 0
+    assert total(text, "headwater_commits_total", outcome="ok") == 2
+    assert total(text, "headwater_commits_total", outcome="conflict") == 1
+    assert total(text, "headwater_rollbacks_total") == 0
+
+
 def test_a_write_that_finds_out_early(tmp_path: Path) -> None:
     table = (
         a_table(tmp_path, NUMBERS, ordering="ts", buckets=1)
@@ -164,6 +196,39 @@ def test_a_clustering_that_gives_way_and_one_that_does_not(tmp_path: Path) -> No
     assert total(text, "headwater_written_bytes_total", operation="compaction") == done.size_bytes
     runs = "headwater_service_duration_seconds_count"
     assert total(text, runs, service="clustering", outcome="ok") == 1
+    assert total(text, runs, service="compaction", outcome="ok") == 1
+
+
+def services_of(table: Table, name: str, clock: ManualClock, storage: Storage) -> Services:
+    """Return the services of a process of its own."""
+    ids = SystemIds(Owner(name, 1, name))
+    locks = InProcessLockProvider(InProcessLocks(), clock, ids, table=table.uri)
+    components = Components(storage, clock, ids, locks)
+    return Services(TableContext.through(components, table.config, table.context.options))
+
+
+def test_an_execution_that_is_taken_over_from_a_dead_one(tmp_path: Path) -> None:
+    table = shared(tmp_path, NON_BLOCKING).create()
+    table.upsert(numbers("abcdefgh", 0))
+    table.upsert(numbers("abcdefgh", 1))
+    clock = ManualClock()
+    dying = cast(Storage, DyingStorage(table.storage, 6))
+    with collecting() as kept:
+        plan = table.services.schedule_compaction()
+        with pytest.raises(Killed):
+            services_of(table, "first", clock, dying).compact(plan)
+        # To take up what was only scheduled is no take-over.
+        assert total(kept.text(), "headwater_attempts_taken_over_total") == 0
+        second = services_of(table, "second", clock, table.storage)
+        with pytest.raises(ConflictError):
+            second.compact(plan)
+        with clock.timers_stalled():  # The dead do not beat.
+            clock.advance_ms(table.context.write_config.heartbeat_interval_ms * 3)
+        assert second.compact(plan) is not None
+        text = kept.text()
+    assert total(text, "headwater_attempts_taken_over_total", table=table.uri) == 1
+    runs = "headwater_service_duration_seconds_count"
+    assert total(text, runs, service="compaction", outcome="conflict") == 1
     assert total(text, runs, service="compaction", outcome="ok") == 1
 
 

@@ -7,6 +7,7 @@ may have landed: sums are at most what the timeline shows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from headwater.errors import FencedError, HeadwaterError
 from headwater.kernel.layout import CANCELS
@@ -20,18 +21,20 @@ from headwater.kernel.txn.events import (
     Requested,
     RolledBack,
 )
-from headwater.model.instant import Action, InstantTime
+from headwater.model.instant import Action
 from headwater.seams.meters import is_listening
 from headwater.seams.metrics import FENCED, PLANS, TAKEN_OVER
 
+if TYPE_CHECKING:
+    from headwater.kernel.txn.attempts import Attempt
+    from headwater.kernel.txn.transaction import Prefix
 
-def meter_decision(
-    table: str, timeline: Timeline, events: Sequence[Event], now: InstantTime
-) -> None:
-    """Count what a step decided and its transaction wrote."""
+
+def meter_decision(table: str, prefix: Prefix, events: Sequence[Event], seen: Timeline) -> None:
+    """Count what a step decided and its transaction wrote; `seen` is the timeline after it."""
     if not is_listening():
         return
-    meter_timeline(table, timeline, now)
+    meter_timeline(table, seen, prefix.next_time)
     for event in events:
         match event:
             case Requested(_, action):
@@ -42,10 +45,16 @@ def meter_decision(
                 _count(table, action, "aborted")
             case RolledBack(_, action):
                 _count(table, action, "rolled_back")
-            case AttemptStarted(attempt) if attempt.attempt > 1:
+            case AttemptStarted(attempt) if _is_taken_over(attempt, prefix):
                 TAKEN_OVER.add(1, table)
             case _:
                 pass
+
+
+def _is_taken_over(attempt: Attempt, prefix: Prefix) -> bool:
+    """Whether an attempt goes on where another one stopped without a word."""
+    before = prefix.newest_attempts.get(attempt.instant)
+    return before is not None and not before.attempt.is_released and not attempt.is_released
 
 
 def meter_ensured(table: str, path: str) -> None:

@@ -299,7 +299,7 @@ class LockTransaction:
             self._apply(write, held)
         ended = {event.time for event in decision.events if isinstance(event, Completed)}
         self._seen = _without(prefix.timeline, ended)
-        meter_decision(self._table, self._seen, decision.events, prefix.next_time)
+        meter_decision(self._table, prefix, decision.events, self._seen)
         return Decided(decision.result, clock.monotonic_ms() - began_ms, prefix.timeline)
 
     @contextmanager
