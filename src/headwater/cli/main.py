@@ -73,7 +73,7 @@ def _options(
     metrics_port: MetricsPort = None,
     metrics_file: MetricsFile = None,
 ) -> None:
-    observe(context, log_format, metrics_port, metrics_file)
+    observe(context, log_format=log_format, metrics_port=metrics_port, metrics_file=metrics_file)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

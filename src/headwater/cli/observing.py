@@ -49,9 +49,10 @@ MetricsFile = Annotated[
 
 def observe(
     context: typer.Context,
-    log_format: LogFormat | None,
-    metrics_port: int | None,
-    metrics_file: str | None,
+    *,
+    log_format: LogFormat | None = None,
+    metrics_port: int | None = None,
+    metrics_file: str | None = None,
 ) -> None:
     """Begin to log and to count as the command line asks, until the command has ended."""
     # Imported by who asks: other commands start without a server.

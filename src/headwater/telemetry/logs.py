@@ -56,21 +56,17 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: `time`, `level`, `logger`, `message`, and a field for each value."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, object] = {
+        own: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
             "message": without_url_secrets(record.getMessage()),
-            **_subject_of(record),
         }
-        for key, value in fields_of(record).items():
-            line.setdefault(key, value) if key in _RESERVED else line.update({key: value})
         if record.exc_info:
-            line["exception"] = without_url_secrets(self.formatException(record.exc_info))
+            own["exception"] = without_url_secrets(self.formatException(record.exc_info))
+        # They come first, and no field of a message takes their names.
+        line = {**own, **_subject_of(record), **fields_of(record), **own}
         return json_format.dumps(line, ensure_ascii=False)
-
-
-_RESERVED = frozenset({"time", "level", "logger", "message", "exception"})
 
 
 def configure_logging(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from tests.support.collecting import total
@@ -12,6 +13,7 @@ from tests.support.tables import a_table
 
 from headwater.cli.main import main
 from headwater.seams.meters import is_listening
+from headwater.telemetry.serve import MetricsServer
 
 
 def test_a_command_logs_counts_and_ends_all_of_it(
@@ -42,4 +44,26 @@ def test_metrics_of_a_command_that_fails_are_written_too(
     assert not is_listening()
     assert main(["--metrics-file", str(tmp_path / "no" / "m"), "explain", "conflict.early"]) == 0
     assert "Cannot write metrics" in capsys.readouterr().err
+    assert not is_listening()
+
+
+def test_the_loop_of_services_answers_while_it_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = a_table(tmp_path).with_commits(2).create()
+    answers: list[str] = []
+
+    def stop_serving(server: MetricsServer) -> None:
+        with urlopen(server.url) as answer:
+            answers.append(answer.read().decode())
+        stop(server)
+
+    stop = MetricsServer.stop
+    monkeypatch.setattr(MetricsServer, "stop", stop_serving)
+    words = ["service", "run", table.uri, "--rounds", "1", "--every", "0.1", "--metrics-port", "0"]
+    assert main(words) == 0
+    (text,) = answers
+    runs = "headwater_service_duration_seconds_count"
+    assert total(text, runs, table=table.uri, service="clean", outcome="ok") == 1
+    assert total(text, runs, table=table.uri, service="archive") == 1
     assert not is_listening()

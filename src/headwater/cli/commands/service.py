@@ -19,6 +19,7 @@ from headwater.cli.arguments import (
     open_given_table,
     split_columns,
 )
+from headwater.cli.observing import MetricsPort, observe
 from headwater.cli.output import Format, Output, output_of, say
 from headwater.cli.progress import shown_while, with_progress
 from headwater.model.summary import summary_of
@@ -213,6 +214,7 @@ def rollback(
 
 @app.command()
 def run(
+    context: typer.Context,
     path: TablePath,
     services: Annotated[
         str,
@@ -226,10 +228,12 @@ def run(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Stop after this many rounds; never unless given.")
     ] = None,
+    metrics_port: MetricsPort = None,
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Run services in a loop until Ctrl-C or SIGTERM; safe on several machines at once."""
+    observe(context, metrics_port=metrics_port)
     with open_given_table(path, options) as table:
         stop = _StopAfter(table.context.clock, rounds)
         with _stopped_by_signals(stop):
