@@ -28,6 +28,7 @@ from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
 from headwater.kernel.txn.steps import Claim
+from headwater.kernel.write_once import put_once
 from headwater.model.commit import Commit
 from headwater.model.instant import InstantTime
 from headwater.operations.plan import Operation
@@ -326,6 +327,28 @@ def test_an_index_build_tells_how_far_it_is_behind(tmp_path: Path) -> None:
         stop_listening(lags)
     assert max(lags.seen) == 3
     assert lags.seen[-1] == 0
+
+
+class LosesReplies(MemoryStorage):
+    """A store whose first writes fail, and do not land."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__("s3://bucket/t")
+        self._failures = failures
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        if self._failures:
+            self._failures -= 1
+            raise StorageError("no reply")
+        super().put_if_absent(path, data)
+
+
+def test_writes_of_the_timeline_that_are_made_again() -> None:
+    with collecting() as kept:
+        put_once(LosesReplies(2), ManualClock(), "a", b"1")
+        text = kept.text()
+    retries = "headwater_storage_retries_total"
+    assert total(text, retries, store="s3", request="write", reason="unsettled") == 2
 
 
 def test_requests_failures_and_retries_of_a_store() -> None:
