@@ -1,6 +1,6 @@
-"""The reference pages that are made from the code: the API, the command line, errors, files.
+"""The reference pages made from the code: the API, the command line, errors, files, metrics.
 
-python scripts/reference.py          writes docs/reference/{api,command-line,errors,files}.md
+python scripts/reference.py     writes docs/reference/{api,command-line,errors,files,metrics}.md
 """
 
 from __future__ import annotations
@@ -27,16 +27,29 @@ from headwater.kernel.txn.locks.storage_based import FOLDER as LOCKS
 from headwater.metadata.indexes import Indexes
 from headwater.model.commit import Commit, Redone
 from headwater.scan import Scan
+from headwater.seams import metrics
+from headwater.seams.metrics import METRICS
 from headwater.services import Services
 from headwater.services.advice.advice import Advice
 from headwater.services.auto.run import AutoReport
 from headwater.services.rewrite import Rewritten
 from headwater.services.upgrade import Upgrade
 from headwater.statements.merge_builder import MergeBuilder
+from headwater.telemetry.collected import prometheus_name
+from headwater.telemetry.serve import MetricsServer
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
-FUNCTIONS = ("create_table", "open_table", "upgrade_table", "register", "sql")
+FUNCTIONS = (
+    "create_table",
+    "open_table",
+    "upgrade_table",
+    "register",
+    "sql",
+    "serve_metrics",
+    "use_opentelemetry",
+    "configure_logging",
+)
 CLASSES = {
     "Table": (hw.Table, "`t`: one table, as this process reaches it."),
     "Scan": (Scan, "`t.scan(...)`: rows that are about to be read."),
@@ -47,6 +60,7 @@ CLASSES = {
     "Commit": (Commit, "What a write returns."),
     "Redone": (Redone, "`Commit.redone`."),
     "Upgrade": (Upgrade, "What `upgrade_table` returns."),
+    "MetricsServer": (MetricsServer, "What `serve_metrics` returns."),
     "Rewritten": (Rewritten, "What `compact`, `log_compact` and `cluster` return."),
     "Advice": (Advice, "What `advise` returns, a list of them."),
     "AutoReport": (AutoReport, "What `run_auto` returns."),
@@ -130,6 +144,11 @@ def command_line_page() -> str:
         "Made from the declarations of commands by `make docs`. How to work with it, and exit "
         "codes: [the guide](../guide/command-line.md).\n",
     ]
+    assert app.registered_callback is not None
+    assert app.registered_callback.callback is not None
+    rows = [one.row() for one in _parameters(app.registered_callback.callback)]
+    parts += ["Before the words of any command:\n"]
+    parts += ["| option | default | meaning |", "|---|---|---|", *rows, ""]
     for words, command in sorted(commands_of(app, ("headwater",)), key=lambda pair: pair[0]):
         parts += [f"## {' '.join(words)}\n", f"{_sentence(inspect.getdoc(command))}\n"]
         parameters = _parameters(command)
@@ -174,11 +193,31 @@ def files_page() -> str:
     return "\n".join(parts) + "\n"
 
 
+def metrics_page() -> str:
+    """Return every metric with its kind, unit, labels and meaning."""
+    parts = [
+        "# Metrics\n",
+        "Made from the declarations by `make docs`. How to have them, what to look at and when to "
+        "be woken: [the guide](../guide/metrics.md).\n",
+        f"{_sentence((metrics.__doc__ or '').partition(chr(10) * 2)[2])}\n",
+        "| OpenTelemetry | Prometheus | kind | unit | labels | meaning |",
+        "|---|---|---|---|---|---|",
+    ]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        parts.append(
+            f"| `{metric.name}` | `{prometheus_name(metric)}` | {type(metric).__name__.lower()} "
+            f"| `{metric.unit}` | {labels} | {_sentence(metric.help)} |"
+        )
+    return "\n".join(parts) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "api.md": api_page,
     "command-line.md": command_line_page,
     "errors.md": errors_page,
     "files.md": files_page,
+    "metrics.md": metrics_page,
 }
 
 
@@ -339,6 +378,8 @@ def _parameters(command: Callable[..., Any]) -> list[_Parameter]:
     found = []
     for name, one in inspect.signature(command).parameters.items():
         hint, default, info = hints[name], one.default, None
+        if hint is typer.Context:
+            continue
         if get_origin(hint) is Annotated:
             hint, *extras = get_args(hint)
             info = next(x for x in extras if isinstance(x, OptionInfo | ArgumentInfo))

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from headwater.spark.data_source import register
     from headwater.spark_sql.run import sql
     from headwater.table import Table, create_table, open_table, upgrade_table
+    from headwater.telemetry.logs import configure_logging
+    from headwater.telemetry.otel import use_opentelemetry
+    from headwater.telemetry.serve import serve_metrics
 
     __version__: str
 
@@ -47,11 +50,14 @@ __all__ = [
     "Table",
     "UnsupportedError",
     "__version__",
+    "configure_logging",
     "create_table",
     "open_table",
     "register",
+    "serve_metrics",
     "sql",
     "upgrade_table",
+    "use_opentelemetry",
 ]
 
 # Found when first asked for: a Python worker of Spark, and the kernel under the simulator, import
@@ -59,11 +65,14 @@ __all__ = [
 _FACADE = {
     "Scan": "headwater.scan",
     "Table": "headwater.table",
+    "configure_logging": "headwater.telemetry.logs",
     "create_table": "headwater.table",
     "open_table": "headwater.table",
     "register": "headwater.spark.data_source",
+    "serve_metrics": "headwater.telemetry.serve",
     "sql": "headwater.spark_sql.run",
     "upgrade_table": "headwater.table",
+    "use_opentelemetry": "headwater.telemetry.otel",
 }
 
 # Before anybody starts Spark, which asks the environment once.

@@ -25,6 +25,7 @@ from headwater.engine.inline import EngineFor, inline_engine
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.table_config import load_table_config, table_layout, with_chosen_index
 from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.kernel.timeline.metering import meter_timeline
 from headwater.kernel.txn.attempts import load_newest_number
 from headwater.kernel.txn.heartbeat import age_by_store
 from headwater.kernel.txn.locks.in_process import InProcessLocks
@@ -34,6 +35,7 @@ from headwater.seams.clock import Clock
 from headwater.seams.components import Components
 from headwater.seams.ids import Ids
 from headwater.seams.lock import LockProvider
+from headwater.seams.meters import is_listening
 from headwater.seams.storage import Storage
 
 if TYPE_CHECKING:
@@ -293,7 +295,10 @@ class TableContext:
         return fresh
 
     def load_timeline(self) -> Timeline:
-        return load_active(self.storage, self.layout.timeline)
+        timeline = load_active(self.storage, self.layout.timeline)
+        if is_listening():
+            meter_timeline(self.storage.uri, timeline, self.now())
+        return timeline
 
     def commit_reader(self) -> CommitReader:
         from headwater.kernel.view.commits import CommitReader

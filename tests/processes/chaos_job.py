@@ -1,9 +1,10 @@
 """One process of the chaos test: it writes, or runs table services, until it is told to stop.
 
-    python chaos_job.py TABLE KIND NOTES
+    python chaos_job.py TABLE KIND NOTES LEDGER
 
 KIND is ingest, or the number of a process that runs all services in turns. A batch is a function of
 its number, and NOTES gets the numbers that were acknowledged, or what became of each service.
+LEDGER gets all that is counted as metrics, from every process.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
+from tests.support.collecting import Ledger
 
 import headwater as hw
 from headwater.errors import ConflictError, FencedError
+from headwater.seams.meters import listen
 
 KEYS = 400
 ROWS = 40
@@ -108,7 +111,8 @@ def serve(table: hw.Table, stop: threading.Event, notes: Path, first: int) -> No
 
 
 def main() -> None:
-    path, kind, notes = sys.argv[1:]
+    path, kind, notes, ledger = sys.argv[1:]
+    listen(Ledger(Path(ledger)))
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     table = hw.open_table(path, OPTIONS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
@@ -18,7 +20,11 @@ def start_process() -> Iterator[Callable[[Sequence[str]], subprocess.Popen[bytes
     with ExitStack() as stack:
 
         def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
-            process = stack.enter_context(subprocess.Popen(command, stderr=subprocess.PIPE))
+            # Jobs find what tests share, wherever pytest was told to.
+            paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+            process = stack.enter_context(
+                subprocess.Popen(command, stderr=subprocess.PIPE, env=paths)
+            )
             stack.callback(process.kill)
             return process
 

@@ -13,17 +13,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from hudi import HudiTableBuilder
+from tests.support.collecting import Ledger, in_ledger
 from tests.support.hudi_rs import location_for_hudi_rs
 
 import headwater as hw
-from headwater.kernel.layout import CANCELS
-from headwater.model.instant import State
+from headwater.kernel.layout import CANCEL_COUNT, CANCELS
+from headwater.kernel.txn.cancel_records import decode_count
+from headwater.model.instant import Action, State
+from headwater.seams.meters import Metric, listen, stop_listening
+from headwater.seams.metrics import COMMITS, CONFLICTS, PLANS, ROLLBACKS
 
 SECONDS = float(os.environ.get("HEADWATER_CHAOS_SECONDS", "10"))
 KILLED_WITHIN_S = 2.0
@@ -54,6 +59,8 @@ class Site:
 
     def __init__(self, folder: Path, start_process: StartProcess) -> None:
         self.path = folder / "table"
+        self.ledger = folder / "ledger.txt"
+        self.kills: Counter[str] = Counter()
         self._folder = folder
         self._start_process = start_process
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -68,8 +75,8 @@ class Site:
 
     def start(self, kind: str) -> None:
         self._size_at_start[kind] = len(self.noted(kind))
-        command = [sys.executable, str(JOB), str(self.path), kind, str(self.notes(kind))]
-        self._running[kind] = self._start_process(command)
+        given = map(str, (JOB, self.path, kind, self.notes(kind), self.ledger))
+        self._running[kind] = self._start_process([sys.executable, *given])
 
     def has_worked(self, kind: str) -> bool:
         """Return whether a process has noted anything since it was started."""
@@ -92,6 +99,7 @@ class Site:
                 pytest.fail(f"{kind} ended by itself:\n{problems.decode()[-4000:]}")
 
     def kill(self, kind: str) -> None:
+        self.kills[kind] += 1
         process = self._running.pop(kind)
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -137,10 +145,16 @@ def test_services_and_ingestion_survive_kills(tmp_path: Path, start_process: Sta
     site.wait_until(site.has_worked, "ingest")
     site.stop()
 
-    table = hw.open_table(site.path, job.OPTIONS)
-    _settle(table)
+    ledger = Ledger(site.ledger)
+    listen(ledger)
+    try:
+        table = hw.open_table(site.path, job.OPTIONS)
+        _settle(table)
+    finally:
+        stop_listening(ledger)
     _check_services(site)
     _check_rows(table, job, site)
+    _check_metrics(table, site)
     timeline = table.inspect.timeline()
     assert timeline.num_rows < INSTANTS_MAX, timeline["action"].to_pylist()
     states = set(timeline["state"].to_pylist())
@@ -171,6 +185,51 @@ def _check_services(site: Site) -> None:
     expected = {f"{name} {what}" for name in SERVICES for what in ("done", "left to another")}
     wrong = [line for line in noted if line not in expected]
     assert not wrong, "a service failed:\n" + "\n".join(wrong[-60:])
+
+
+def _check_metrics(table: hw.Table, site: Site) -> None:
+    """What was counted is what the timeline shows.
+
+    A process that is killed may have written an end of an instant and not have counted it: no more
+    than one, for it counts before it goes on. Nothing is counted that did not happen.
+    """
+
+    def counted_of(metric: Metric, **labels: str) -> float:
+        return in_ledger(site.ledger, metric, table=table.uri, **labels)
+
+    ingests, kills = site.kills["ingest"], site.kills.total()
+    found = _completed(table)
+    committed = counted_of(COMMITS, outcome="ok")
+    acknowledged = len(site.noted("ingest").split())
+    assert acknowledged <= committed <= acknowledged + ingests
+    assert committed <= found[Action.DELTA_COMMIT] <= committed + ingests
+    # A write loses only against a clustering that replaced its file groups, and tries again.
+    lost = counted_of(COMMITS, outcome="conflict")
+    assert counted_of(COMMITS) == committed + lost
+    assert lost <= counted_of(CONFLICTS, strategy="commit") <= lost + ingests
+    for action in (Action.COMPACTION, Action.CLUSTERING, Action.CLEAN, Action.ROLLBACK):
+        counted = counted_of(PLANS, action=action, event="completed")
+        assert counted <= found[action.completed_name] <= counted + kills, action
+        assert counted <= counted_of(PLANS, action=action, event="scheduled") + kills
+    rollbacks = counted_of(ROLLBACKS)
+    assert rollbacks <= found[Action.ROLLBACK] <= rollbacks + kills
+    aborted = decode_count(table.storage.read(CANCEL_COUNT)).times if _has_count(table) else 0
+    for event in ("cancelled", "aborted"):
+        counted = counted_of(PLANS, event=event)
+        assert counted <= aborted <= counted + kills, event
+
+
+def _completed(table: hw.Table) -> Counter[Action]:
+    """Return how many instants have completed, by action; those of the archived timeline too."""
+    instants = [*table.context.load_timeline().completed]
+    instants += table.context.commit_reader().history.instants()
+    actions = {one.requested_time: one.action.completed_name for one in instants}
+    return Counter(actions.values())
+
+
+def _has_count(table: hw.Table) -> bool:
+    folder, _, name = CANCEL_COUNT.rpartition("/")
+    return name in table.storage.list_names(folder)
 
 
 def _check_rows(table: hw.Table, job: ModuleType, site: Site) -> None:

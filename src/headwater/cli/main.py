@@ -26,6 +26,7 @@ from headwater.cli.commands import (
     top,
 )
 from headwater.cli.exit_codes import INTERRUPTED, exit_code_of
+from headwater.cli.observing import LogLines, MetricsFile, MetricsPort, observe
 from headwater.cli.output import Format, output_of, say
 from headwater.errors import HeadwaterError
 
@@ -63,14 +64,18 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
             "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
+    log_format: LogLines = None,
+    metrics_port: MetricsPort = None,
+    metrics_file: MetricsFile = None,
 ) -> None:
-    pass
+    observe(context, log_format=log_format, metrics_port=metrics_port, metrics_file=metrics_file)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -25,7 +25,9 @@ from headwater.errors import (
     StorageError,
 )
 from headwater.seams.clock import Clock
+from headwater.seams.metrics import STORAGE_RETRIES
 from headwater.seams.storage import Storage
+from headwater.seams.storage_metrics import store_of
 
 _TRIES_MAX = 5
 _PAUSE_MS = 50  # Doubled after every try: 50, 100, 200, 400 ms.
@@ -42,6 +44,7 @@ def put_once(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
     error: StorageError | None = None
     for tried in range(_TRIES_MAX):
         if tried:
+            _meter_retry(storage)
             clock.sleep_ms(_PAUSE_MS << (tried - 1))
         try:
             storage.put_if_absent(path, data)
@@ -71,8 +74,10 @@ def put_once(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
     raise _unknown(path) from error
 
 
-def put_if_missing(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
+def put_if_missing(storage: Storage, clock: Clock, path: str, data: bytes) -> bool:
     """See to it that there is an object under `path`, whoever made it.
+
+    Returns whether it is known that this call did.
 
     Raises:
         CommitUnknownError: storage did not say in time whether the write landed.
@@ -81,12 +86,13 @@ def put_if_missing(storage: Storage, clock: Clock, path: str, data: bytes) -> No
     error: StorageError | None = None
     for tried in range(_TRIES_MAX):
         if error is not None and not error.is_final:
+            _meter_retry(storage)
             clock.sleep_ms(_PAUSE_MS << (tried - 1))
         try:
             storage.put_if_absent(path, data)
-            return
+            return True
         except AlreadyExistsError:
-            return
+            return False
         except StorageError as failed:
             if failed.ends_after(error):
                 raise
@@ -102,6 +108,7 @@ def put_surely(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
     """
     for tried in range(_TRIES_MAX):
         if tried:
+            _meter_retry(storage)
             clock.sleep_ms(_PAUSE_MS << (tried - 1))
         try:
             storage.put(path, data)
@@ -109,6 +116,10 @@ def put_surely(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
         except StorageError as failed:
             if failed.is_final or tried + 1 == _TRIES_MAX:
                 raise
+
+
+def _meter_retry(storage: Storage) -> None:
+    STORAGE_RETRIES.add(1, store_of(storage.uri), "write", "unsettled")
 
 
 def _unsettled(error: StorageError | None, failed: StorageError) -> StorageError:

@@ -16,11 +16,12 @@ from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.metadata.definitions import load_index_definitions
 from headwater.metadata.index_content import TableIndexes
 from headwater.metadata.index_request import Columns, plan_indexes
-from headwater.metadata.indexing import IndexedPlan, Indexing, Report, log_progress
+from headwater.metadata.indexing import IndexedPlan, Indexing, IndexProgress, Report, log_progress
 from headwater.metadata.listing import list_indexes
 from headwater.metadata.partition_kinds import FILES, RECORD_INDEX, PartitionKind, kind_of
 from headwater.metadata.services import metadata_services, run_metadata_services
 from headwater.model.instant import parse_instant_time
+from headwater.observed import observed_build, observed_service
 
 _LISTED = ("index", "state", "columns", "file_groups", "plan", "owner")
 
@@ -41,6 +42,7 @@ class Indexes:
         self._table = table
         self._needs_chosen_lock = needs_chosen_lock
 
+    @observed_service("schedule_indexing")
     def schedule(self, names: str | Sequence[str], *, columns: Columns = None) -> str | None:
         """Plan indexes, for `run` to build. Returns the instant of the plan.
 
@@ -62,6 +64,7 @@ class Indexes:
         plan = self._indexing(log_progress).schedule(self._plan(names, columns))
         return None if plan is None else plan.requested_time
 
+    @observed_service("indexing")
     def run(
         self, instant: str | None = None, *, progress: Report = log_progress
     ) -> list[IndexedPlan]:
@@ -75,14 +78,20 @@ class Indexes:
         Raises: see `indexing.Indexing.run`; InvalidInputError of kind NO_LOCK_PROVIDER.
         """
         self._check_buildable()
-        indexing = self._indexing(progress)
-        indexing.finish()
+        self._indexing(progress).finish()
         if instant is not None:
             plans = [parse_instant_time(instant)]
         else:
             pending = pending_indexings(self._table.load_timeline())
             plans = [plan.requested_time for plan in pending]
-        done = [indexing.run(plan) for plan in plans]
+        with observed_build(self._table) as behind:
+
+            def report(made: IndexProgress) -> None:
+                behind(made.lag)
+                progress(made)
+
+            indexing = self._indexing(report)
+            done = [indexing.run(plan) for plan in plans]
         if any(one.told for one in done):
             self._fold()
         return done
@@ -101,6 +110,7 @@ class Indexes:
         plan = self.schedule(names, columns=columns)
         return None if plan is None else self.run(plan, progress=progress)[0]
 
+    @observed_service("cancel_indexing")
     def cancel(self, instant: str) -> None:
         """Give up a plan, whoever is building it; what it has built so far goes.
 
@@ -118,6 +128,7 @@ class Indexes:
         """
         return self._indexing(log_progress).finish()
 
+    @observed_service("drop_index")
     def drop(self, name: str) -> None:
         """Take an index away, or what an unfinished one has left over.
 

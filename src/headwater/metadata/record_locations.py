@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ from headwater.format.metadata.records import (
 from headwater.metadata.index_keys import split_secondary_keys
 from headwater.metadata.records import MetadataRecords
 from headwater.model.files import FileGroupId
-from headwater.model.instant import INSTANT_TIME_FORMAT, InstantTime
+from headwater.model.instant import InstantTime, epoch_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +111,6 @@ def gone_for_good(
     if not is_secondary:
         allowed = pc.and_(allowed, pc.is_in(record_keys, value_set=held.keys))
     return index_keys.filter(allowed)
-
-
-def epoch_ms(time: InstantTime, *, is_utc: bool) -> int:
-    """Return the moment of an instant time; 0 for digits that are no date."""
-    try:
-        moment = datetime.strptime(time[:14], INSTANT_TIME_FORMAT)
-        seconds = (moment.replace(tzinfo=UTC) if is_utc else moment).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return 0
-    return int(seconds) * 1000 + int(time[14:17] or "0")
 
 
 def _epoch_ms_of_all(

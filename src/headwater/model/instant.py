@@ -106,6 +106,16 @@ def instant_time_at(epoch_ms: int, *, is_utc: bool = True) -> InstantTime:
     return InstantTime(f"{moment.strftime(INSTANT_TIME_FORMAT)}{epoch_ms % 1000:03d}")
 
 
+def epoch_ms(time: InstantTime, *, is_utc: bool) -> int:
+    """Return the moment of an instant time; 0 for digits that are no date."""
+    try:
+        moment = datetime.strptime(time[:14], INSTANT_TIME_FORMAT)
+        seconds = (moment.replace(tzinfo=UTC) if is_utc else moment).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0
+    return int(seconds) * 1000 + int(time[14:17] or "0")
+
+
 def instant_time_after(time: InstantTime, milliseconds: int = 1) -> InstantTime:
     """Return the instant time a number of milliseconds later.
 

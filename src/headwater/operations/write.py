@@ -61,6 +61,13 @@ from headwater.model.commit import Commit
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import BaseFile
 from headwater.model.instant import Instant, State
+from headwater.observed import (
+    meter_redone,
+    note_attempt,
+    observed_commit,
+    observed_stage,
+    observed_write,
+)
 from headwater.operations.committing import PlannedWrite, commit_metadata, commit_of
 from headwater.operations.concurrency import check_partial_write
 from headwater.operations.inferred_index import with_inferred_index
@@ -112,7 +119,10 @@ def run_write(
     losses = losses or Losses(table.write_config, losses_max=0)
     given = None if isinstance(rows, RowsOfTable) else rows
     holds_lock = losses.holds_lock
-    with table.txn.hold() if holds_lock else nullcontext():
+    with (
+        observed_write(table, request.operation),
+        table.txn.hold() if holds_lock else nullcontext(),
+    ):
         # Who holds the table lock cannot lose, so it must not stop for others who wait for it.
         running = start_write(
             table,
@@ -122,6 +132,7 @@ def run_write(
             host=None if given is None else given.driver_host,
             held=None if given is None else given.held(),
         )
+        note_attempt(running.attempt)
         stats: list[WriteStat] = []
         try:
             made = rows.make(running.view) if isinstance(rows, RowsOfTable) else rows
@@ -133,6 +144,7 @@ def run_write(
             raise
         except (Exception, KeyboardInterrupt, SystemExit):
             losses.note_discarded(stats)
+            meter_redone(table, stats)
             running.abandon()
             raise
 
@@ -159,6 +171,7 @@ def _commit_or_redo(
                     if redone is None:
                         raise lost
                     losses.note_discarded(redone.discarded)
+                    meter_redone(table, redone.discarded)
                     stats[:] = redone.stats
                 done = running.commit(stats)
                 return replace(done, redone=losses.redone)
@@ -189,6 +202,18 @@ def start_write(
 
     Raises: see `run_write`.
     """
+    with observed_stage(table, "plan"):
+        return _start_write(table, request, detects, redoes, host, held)
+
+
+def _start_write(
+    table: TableContext,
+    request: WriteRequest,
+    detects: bool,
+    redoes: bool,
+    host: str | None,
+    held: Sequence[pa.RecordBatch] | None,
+) -> RunningWrite:
     table.config.check_writable(table.storage.uri)
     check_features(table.config)
     if request.operation.is_replacing:
@@ -212,6 +237,7 @@ def start_write(
         on_dead=ahead.roll_back,
         beside=ahead.load,
     )
+    note_attempt(inflight.attempt)
     if table.write_config.failed_writes_policy is FailedWritesPolicy.EAGER:
         ahead.roll_back_failed(inflight.instant_time)
     service: RunningMarkerService | None = None
@@ -312,6 +338,10 @@ class RunningWrite:
         return self._planned.plan
 
     @property
+    def attempt(self) -> Attempt:
+        return self._planned.attempt
+
+    @property
     def view(self) -> IndexedView:
         """The snapshot that the write was planned on, in the process that started it."""
         check(self._view is not None, "A write that was handed over has no view")
@@ -322,7 +352,9 @@ class RunningWrite:
         keys, located = KeyGenerator.from_config(self._table.config), None
         if isinstance(rows, InlineRows) and self._held is not None:
             rows, located = rows.holding(self._held.batches), self._held.located
-        return rows.run(group_route(self.plan, keys, located), partial(execute_write, self.plan))
+        with observed_stage(self._table, "tasks", self.attempt):
+            route = group_route(self.plan, keys, located)
+            return rows.run(route, partial(execute_write, self.plan))
 
     def commit(
         self, stats: list[WriteStat], extra_metadata: Mapping[str, str] | None = None
@@ -331,12 +363,16 @@ class RunningWrite:
 
         Raises: see `run_write`.
         """
+        with observed_commit(self._table, self.plan.operation, self.attempt, stats):
+            return self._commit(stats, extra_metadata or {})
+
+    def _commit(self, stats: list[WriteStat], extra_metadata: Mapping[str, str]) -> Commit:
         if self.plan.operation.is_replacing:
             check_nobody_else_writes(self._table)  # Who began after us does not notice either.
-        metadata = commit_metadata(self._planned, stats, extra_metadata or {})
+        metadata = commit_metadata(self._planned, stats, extra_metadata)
         self._settle(metadata, {stat.path for stat in stats if stat.path is not None})
         try:
-            done = self._complete_with(stats, extra_metadata or {})
+            done = self._complete_with(stats, extra_metadata)
         except CommitUnknownError:
             self._markers.close()
             raise

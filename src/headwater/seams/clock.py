@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Protocol
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,10 @@ class _ThreadTimer:
         self._interval_s = interval_ms / 1000
         self._call = call
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        # In a context of its own, in which the lines that it logs say what they are about.
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(self._run,), name=name, daemon=True
+        )
         self._thread.start()
 
     def _run(self) -> None:

@@ -30,6 +30,7 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from headwater.errors import HeadwaterError, NotFoundError, Retry, StorageError, UnsupportedError
+from headwater.seams.metrics import STORAGE_RETRIES
 from headwater.seams.new_object import (
     PART_BYTES,
     PARTS_AT_ONCE,
@@ -40,6 +41,7 @@ from headwater.seams.parallel_map import parallel_map
 from headwater.seams.range_input import RangeInput
 from headwater.seams.storage import ObjectInfo, StoredObject
 from headwater.seams.storage_arguments import check_folder, check_path, check_range
+from headwater.seams.storage_metrics import storage_request, store_of
 from headwater.seams.store_errors import FAILURES, Answer, storage_error
 from headwater.seams.store_settings import REQUESTS_AT_ONCE
 
@@ -85,6 +87,7 @@ class ObjectStorage:
         self._bulk = bulk or store
         self._uri = uri.rstrip("/")
         self._requests_at_once = requests_at_once
+        self._kind = store_of(self._uri)
         # GCS overwrites by the number of the version that is there, the others by its entity tag.
         self._compares_generations = isinstance(store, GCSStore)
 
@@ -244,17 +247,19 @@ class ObjectStorage:
 
     def _call(self, verb: str, path: str, request: Callable[[], T]) -> T:
         """Make a request; again if its answer was cut off, or the store decided nothing."""
-        for tried in range(_TRIES_MAX):
-            if tried:
-                time.sleep(_PAUSE_S * 2 ** (tried - 1))
-            try:
-                return request()
-            except FAILURES as error:
-                answer = Answer.of(error)
-                is_last = tried == _TRIES_MAX - 1
-                can_be_repeated = answer.is_undecided or (answer.is_cut_off and verb in _REPEATABLE)
-                if is_last or not can_be_repeated:
-                    raise storage_error(answer, verb, f"{self._uri}/{path}") from error
+        with storage_request(self._kind, verb):
+            for tried in range(_TRIES_MAX):
+                try:
+                    return request()
+                except FAILURES as error:
+                    answer = Answer.of(error)
+                    is_last = tried == _TRIES_MAX - 1
+                    is_cut_off = answer.is_cut_off and verb in _REPEATABLE
+                    if is_last or not (answer.is_undecided or is_cut_off):
+                        raise storage_error(answer, verb, f"{self._uri}/{path}") from error
+                reason = "undecided" if answer.is_undecided else "cut_off"
+                STORAGE_RETRIES.add(1, self._kind, verb, reason)
+                time.sleep(_PAUSE_S * 2**tried)
         raise AssertionError  # The last try returns or raises.
 
 

@@ -31,6 +31,7 @@ from headwater.config.secrets import (
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.seams.ids import this_process
 from headwater.seams.local import LocalStorage
+from headwater.seams.meters import is_listening
 from headwater.seams.storage import Storage
 from headwater.seams.store_settings import (
     HADOOP_PREFIX,
@@ -105,6 +106,10 @@ def _open_local(path: str, settings: dict[str, str]) -> Storage:
     if fsync.lower() not in TRUTH:
         raise _bad_option("fsync", fsync, "expected true or false")
     _refuse_rest(path, settings)
+    if is_listening():
+        from headwater.seams.metered_local import MeteredLocalStorage
+
+        return MeteredLocalStorage(path, fsync=TRUTH[fsync.lower()])
     return LocalStorage(path, fsync=TRUTH[fsync.lower()])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -20,4 +21,6 @@ def parallel_map(call: Callable[[T], R], items: Sequence[T], *, width: int) -> l
     if threads_wanted < 2:
         return [call(item) for item in items]
     with ThreadPoolExecutor(threads_wanted, thread_name_prefix="headwater") as threads:
-        return list(threads.map(call, items))
+        # Each call with what its caller logs about, and traces.
+        contexts = [copy_context() for _ in items]
+        return list(threads.map(lambda context, item: context.run(call, item), contexts, items))

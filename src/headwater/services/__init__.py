@@ -24,6 +24,7 @@ from headwater.metadata.services import (
 )
 from headwater.model.instant import parse_instant_time
 from headwater.model.plan_flags import PlanFlags, parse_cancellation_policy
+from headwater.observed import observed_service
 from headwater.services.archive import ArchiveResult, run_archive
 from headwater.services.cancel_by_policy import cancel_and_abort_by_policy
 from headwater.services.clean import CleanResult, run_clean
@@ -75,6 +76,7 @@ class Services:
         # Services share one lock by default; only people have to choose it for an index.
         self._indexes = Indexes(table, needs_chosen_lock=False)
 
+    @observed_service("schedule_compaction")
     def schedule_compaction(self, *, only_if_due: bool = False) -> str | None:
         """Plan a compaction of log files into base files, for anybody to execute.
 
@@ -94,6 +96,7 @@ class Services:
         started = schedule_compaction(self._table, config, only_if_due=only_if_due)
         return None if started is None else started.instant.requested_time
 
+    @observed_service("compaction")
     def compact(self, instant: str | None = None, *, only_if_due: bool = False) -> Rewritten | None:
         """Execute a planned compaction, or else plan one and execute it.
 
@@ -111,6 +114,7 @@ class Services:
         time = None if instant is None else parse_instant_time(instant)
         return self._kept_up(run_compaction(self._table, config, time, only_if_due=only_if_due))
 
+    @observed_service("schedule_log_compaction")
     def schedule_log_compaction(self, *, removable: bool = False) -> str | None:
         """Plan to put the logs of file groups into one log file each, for anybody to execute.
 
@@ -128,6 +132,7 @@ class Services:
         started = schedule_log_compaction(self._table, config, flags)
         return None if started is None else started.instant.requested_time
 
+    @observed_service("log_compaction")
     def log_compact(self, instant: str | None = None) -> Rewritten | None:
         """Execute a planned log compaction, or else plan one and execute it.
 
@@ -144,6 +149,7 @@ class Services:
         time = None if instant is None else parse_instant_time(instant)
         return self._kept_up(run_log_compaction(self._table, config, time))
 
+    @observed_service("schedule_clustering")
     def schedule_clustering(
         self,
         sort_by: str | Sequence[str] | None = None,
@@ -198,6 +204,7 @@ class Services:
         started = schedule_clustering(self._table, config, flags)
         return None if started is None else started.instant.requested_time
 
+    @observed_service("clustering")
     def cluster(self, instant: str | None = None) -> Rewritten | None:
         """Execute a planned clustering, or else plan one by `hoodie.clustering.*` and execute it.
 
@@ -216,6 +223,7 @@ class Services:
         time = None if instant is None else parse_instant_time(instant)
         return self._kept_up(run_clustering(self._table, config, time))
 
+    @observed_service("cancel")
     def request_cancel(self, instant: str, *, reason: str = "asked for by hand") -> None:
         """Cancel a pending cancellable plan, given its requested time, for good.
 
@@ -231,6 +239,7 @@ class Services:
         self._check_writable()
         self._table.cancellations.request(parse_instant_time(instant), reason)
 
+    @observed_service("abort")
     def execute_abort(self, instant: str) -> AbortedPlan:
         """Delete what a cancelled plan left behind and end it, given its requested time.
 
@@ -243,6 +252,7 @@ class Services:
         self._check_writable()
         return self._table.cancellations.abort(parse_instant_time(instant))
 
+    @observed_service("clean")
     def clean(self) -> list[CleanResult]:
         """Delete the data files that no view within retention needs, and what failed jobs left.
 
@@ -275,6 +285,7 @@ class Services:
         self._keep_metadata_table()
         return done
 
+    @observed_service("archive")
     def archive(self) -> ArchiveResult:
         """Move the oldest instants to the archived timeline, by `hoodie.keep.*.commits`.
 
@@ -312,6 +323,7 @@ class Services:
         done = compact_metadata_table(metadata_services(self._table))
         return None if done is None else done.requested_time
 
+    @observed_service("rollback")
     def rollback_failed_writes(self, *, wait: bool = False) -> list[RolledBackWrite]:
         """Roll back writes that failed and whose writers have given up or are dead.
 
@@ -332,6 +344,7 @@ class Services:
         done = rollback_failed_writes(self._table.rollbacks, self._table.txn.watch, wait=wait)
         return done + rollback_removable_plans(self._table.rollbacks)
 
+    @observed_service("rollback")
     def rollback(self, instant: str, *, wait: bool = False) -> RolledBackWrite:
         """Roll back a write that failed, or the last commit to complete, by its requested time.
 
@@ -353,6 +366,7 @@ class Services:
         rebuild_indexes(self._table, self._indexes)
         return undone
 
+    @observed_service("savepoint")
     def savepoint(
         self, instant: str | None = None, *, comment: str = "", user: str | None = None
     ) -> Savepoint:
@@ -368,6 +382,7 @@ class Services:
         time = None if instant is None else parse_instant_time(instant)
         return create_savepoint(self._table, time, comment=comment, user=user)
 
+    @observed_service("delete_savepoint")
     def delete_savepoint(self, instant: str) -> None:
         """Protect a commit no longer.
 
@@ -383,6 +398,7 @@ class Services:
         """
         return list_savepoints(self._table)
 
+    @observed_service("restore")
     def restore(self, instant: str) -> RestoreResult:
         """Take back all that completed after the commit of a savepoint.
 

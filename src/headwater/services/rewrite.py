@@ -54,6 +54,7 @@ from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import FileGroupId, attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan
+from headwater.observed import meter_written
 from headwater.seams.storage import Storage
 from headwater.services.rewrite_files import RewriteJob
 
@@ -248,11 +249,13 @@ def run(
     if isinstance(done, Returned):
         return _returned(table, done.instant)
     assert work.metadata is not None
-    return _rewritten(
+    rewritten = _rewritten(
         CompletedCommit(done.instant, work.metadata),
         is_executed_here=True,
         lock_held_ms=done.lock_held_ms,
     )
+    meter_written(table, action, rewritten.row_count, rewritten.size_bytes)
+    return rewritten
 
 
 def find_plan(table: TableContext, action: Action, time: InstantTime) -> Instant:

@@ -20,7 +20,6 @@ from headwater.format.metadata.records import decode_record_locations
 from headwater.format.parquet.base_file import write_base_file
 from headwater.metadata.record_locations import (
     LocatedKeys,
-    epoch_ms,
     gone_for_good,
     record_index_records,
 )
@@ -36,7 +35,7 @@ from headwater.metadata.row_keys import (
     without_keys,
 )
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
-from headwater.model.instant import InstantTime
+from headwater.model.instant import InstantTime, epoch_ms
 
 T0, T1, T2 = (InstantTime(f"2026010100000000{n}") for n in range(3))
 GROUP = FileGroupId("p", "f-0")

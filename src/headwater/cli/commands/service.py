@@ -20,6 +20,7 @@ from headwater.cli.arguments import (
     open_given_table,
     split_columns,
 )
+from headwater.cli.observing import MetricsPort, observe
 from headwater.cli.output import Format, Output, output_of, say
 from headwater.cli.progress import shown_while, with_progress
 from headwater.errors import InvalidInputError
@@ -238,6 +239,7 @@ def advise(
 
 @app.command()
 def run(
+    context: typer.Context,
     path: TablePath,
     services: Annotated[
         str,
@@ -263,6 +265,7 @@ def run(
         typer.Option(min=1, help="With --auto: read and write so many bytes a round, about."),
     ] = None,
     sort_by: SortBy = None,
+    metrics_port: MetricsPort = None,
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
@@ -271,6 +274,7 @@ def run(
         raise InvalidInputError("Only --auto has a budget and columns to sort by")
     if auto and services != _USUAL:
         raise InvalidInputError("--auto chooses services by itself; give either it or --run")
+    observe(context, metrics_port=metrics_port)
     with open_given_table(path, options) as table:
         stop = _StopAfter(table.context.clock, rounds)
         with _stopped_by_signals(stop):

@@ -46,6 +46,7 @@ from headwater.kernel.txn.steps import (
 from headwater.kernel.txn.transaction import Decided, Step, Transaction
 from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.components import Components
+from headwater.seams.spans import attempt_span
 
 
 class Work(Protocol):
@@ -174,9 +175,11 @@ def beating(components: Components, started: Started) -> Iterator[Heartbeat]:
     After a failure its number stays taken and others need not wait; after an unknown outcome
     nothing is touched.
     """
-    heartbeat = heartbeat_of(components, started.attempt, started.claimed_ms)
+    attempt = started.attempt
+    heartbeat = heartbeat_of(components, attempt, started.claimed_ms)
     try:
-        yield heartbeat
+        with attempt_span(components.storage.uri, attempt.instant, attempt.attempt):
+            yield heartbeat
     except CommitUnknownError as unknown:
         heartbeat.stop(unknown)
         raise

@@ -29,6 +29,8 @@ from headwater.seams.clock import Clock, Timer
 from headwater.seams.components import Components
 from headwater.seams.given_up import GivenUp
 from headwater.seams.ids import Owner, this_process
+from headwater.seams.log_context import about
+from headwater.seams.metrics import LAPSED
 from headwater.seams.storage import Storage, both_at_once
 
 log = logging.getLogger(__name__)
@@ -66,11 +68,12 @@ class Heartbeat:
         self._beats_in = this_process()
         # Twice as often as promised: with two tolerable misses, a single beat that storage failed
         # would otherwise leave no time for another before the deadline.
-        self._timer: Timer = clock.every_ms(
-            max(1, claimed.interval_ms // 2),
-            self.beat,
-            f"heartbeat-{claimed.instant}-{claimed.attempt}",
-        )
+        with about(table=storage.uri, instant=claimed.instant, attempt=claimed.attempt):
+            self._timer: Timer = clock.every_ms(
+                max(1, claimed.interval_ms // 2),
+                self.beat,
+                f"heartbeat-{claimed.instant}-{claimed.attempt}",
+            )
 
     @property
     def attempt(self) -> Attempt:
@@ -158,7 +161,9 @@ class Heartbeat:
     def _lapsed(self, now_ms: int | None = None) -> bool:
         now_ms = self._clock.monotonic_ms() if now_ms is None else now_ms
         is_forked = self._beats_in != this_process()
-        self._is_lapsed = self._is_lapsed or is_forked or now_ms >= self._deadline_ms
+        if not self._is_lapsed and (is_forked or now_ms >= self._deadline_ms):
+            self._is_lapsed = True
+            LAPSED.add(int(not is_forked), self._storage.uri)
         return self._is_lapsed
 
     def _touch_plain_file(self) -> None:

@@ -76,6 +76,7 @@ from headwater.model.plans import RollbackPlan, RollbackRequest
 from headwater.model.service_metadata import RollbackMetadata
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
+from headwater.seams.metrics import ROLLBACKS
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -106,6 +107,8 @@ class Rollbacks:
     """How old a removable plan must be that nobody has begun to execute."""
     foreign: ForeignRule | None = None
     """When a write of another engine is dead; without it all of them are left to their engines."""
+    cause: str = "dead"
+    """Why writes are rolled back, for metrics."""
 
     def roll_back(self, target: InstantTime) -> RolledBackWrite | Ended:
         """Roll back a failed write or removable plan, or return what became of it.
@@ -132,7 +135,9 @@ class Rollbacks:
             scheduled.instant.requested_time,
             len(requests),
         )
-        return self.execute_scheduled(scheduled)
+        done = self.execute_scheduled(scheduled)
+        ROLLBACKS.add(1, storage.uri, self.cause)
+        return done
 
     def execute_scheduled(self, scheduled: Started) -> RolledBackWrite:
         """Execute a rollback that this process has just scheduled.
@@ -168,6 +173,8 @@ class Rollbacks:
             self._work(plan),
             partial(CompleteRollback, target=target_of(plan)),
         )
+        if isinstance(done, Executed):
+            ROLLBACKS.add(1, self.components.storage.uri, "resumed")
         return self._finish(plan, done)
 
     def is_ours(self, rollback: Instant) -> bool:
@@ -303,6 +310,7 @@ def rollback_own_write(
         load_markers=load_markers,
         interval_ms=write.attempt.interval_ms,
         tolerable_misses=write.attempt.tolerable_misses,
+        cause="own",
     )
     try:
         done = rollbacks.roll_back(write.instant_time)

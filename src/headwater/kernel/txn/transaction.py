@@ -63,6 +63,7 @@ from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.key_conflicts import LoadKeys
 from headwater.kernel.txn.markers import LoadMarkers, Marker, load_markers
 from headwater.kernel.txn.metadata_commit import load_index_partitions_of, load_metadata_names
+from headwater.kernel.txn.metering import meter_decision, meter_ensured, meter_refusal
 from headwater.kernel.txn.store_age import load_store_times
 from headwater.kernel.view.commits import CommitReader, CompletedCommit
 from headwater.kernel.view.retention import check_readable
@@ -72,6 +73,7 @@ from headwater.model.files import DataFile, FileGroupId
 from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.components import Components
 from headwater.seams.lock import HeldLock
+from headwater.seams.metered_lock import acquire_metered
 from headwater.seams.mutex import PerThread
 from headwater.seams.storage import Storage, both_at_once
 
@@ -243,6 +245,7 @@ class LockTransaction:
         """`age_ms` tells how old the attempt of another process is when it is first seen."""
         self._components = components
         self._layout = layout
+        self._table = components.storage.uri
         self._lock_timeout_ms = lock_timeout_ms
         self._load_markers = load_markers
         self._clock_ahead_ms_max = clock_ahead_ms_max
@@ -290,11 +293,13 @@ class LockTransaction:
         prefix = self._load_prefix(step)
         decision = step.decide(prefix)
         if isinstance(decision, Refusal):
+            meter_refusal(self._table, decision.error)
             raise decision.error
         for write in writes_of(decision.events, self._layout):
             self._apply(write, held)
         ended = {event.time for event in decision.events if isinstance(event, Completed)}
         self._seen = _without(prefix.timeline, ended)
+        meter_decision(self._table, prefix, decision.events, self._seen)
         return Decided(decision.result, clock.monotonic_ms() - began_ms, prefix.timeline)
 
     @contextmanager
@@ -316,7 +321,8 @@ class LockTransaction:
             _release(held)
 
     def _acquire(self) -> HeldLock:
-        return self._components.locks.acquire(timeout_ms=self._lock_timeout_ms)
+        acquire = partial(self._components.locks.acquire, timeout_ms=self._lock_timeout_ms)
+        return acquire_metered(self._table, acquire)
 
     def _load_prefix(self, step: Step[R]) -> Prefix:
         storage = self._components.storage
@@ -451,7 +457,8 @@ class LockTransaction:
             case Together(puts):
                 storage.at_once(self._put, puts)
             case Ensure(path, data):
-                put_if_missing(storage, clock, path, data)
+                if put_if_missing(storage, clock, path, data):
+                    meter_ensured(self._table, path)
             case Delete(path):
                 storage.delete(path)
             case ChangeConfig(changes):
