@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -216,7 +217,7 @@ def test_a_base_file_must_not_lie_below_one_that_its_writer_has_seen() -> None:
     ],
 )
 def test_n_128_a_log_must_not_count_as_older_than_one_that_its_writer_has_seen(
-    options: dict[str, bool], counts: bool
+    options: dict[str, Any], counts: bool
 ) -> None:
     """Other engines take the log with the largest requested time for the newest."""
     overtaker = completed(510, 520)
