@@ -1,0 +1,106 @@
+"""Writes whose view is gone while they are at work, and those that find real damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.support.tables import COW, MOR, a_table, trips
+
+from headwater import Table, open_table
+from headwater.errors import CorruptTableError, ErrorKind
+from headwater.kernel.txn.changes import load_changes
+from headwater.operations.write import RunningWrite
+
+OPTIONS = {
+    "hoodie.write.lock.provider": "filesystem",
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+}
+
+Meanwhile = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture
+def before_tasks(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
+    """Return a function that has others act when the next write is planned, before it reads."""
+    waiting: list[Callable[[], object]] = []
+    run_tasks = RunningWrite.run_tasks
+
+    def act_first(write: RunningWrite, given: object) -> object:
+        others = waiting.copy()
+        waiting.clear()
+        for act in others:
+            act()
+        return run_tasks(write, given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunningWrite, "run_tasks", act_first)
+    return waiting.append
+
+
+@pytest.fixture
+def before_check(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
+    """Return a function that has others act when the next write knows whom it is up against."""
+    waiting: list[Callable[[], object]] = []
+
+    def act_first(*arguments: object) -> object:
+        others = waiting.copy()
+        waiting.clear()
+        for act in others:
+            act()
+        return load_changes(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("headwater.operations.write.load_changes", act_first)
+    return waiting.append
+
+
+def values(table: Table) -> dict[str, int]:
+    found = table.read_arrow()
+    return dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_n_129_a_write_on_what_a_restore_deletes_is_planned_again(
+    tmp_path: Path, before_tasks: Meanwhile, table_type: str
+) -> None:
+    shape = a_table(tmp_path, index="simple", table_type=table_type).with_options(OPTIONS)
+    table = shape.create()
+    table.upsert(trips(("a", "sf", 1)))
+    saved = table.services.savepoint().instant
+    table.upsert(trips(("a", "sf", 2), ("b", "sf", 2)))
+    if table_type == MOR:
+        table.services.compact()
+    other = open_table(table.uri, OPTIONS)
+    before_tasks(lambda: other.services.restore(saved))
+    done = table.upsert(trips(("b", "sf", 3), ("c", "sf", 3)), partial=False)
+    assert done.redone.times == 1
+    assert values(table) == {"a": 1, "b": 3, "c": 3}
+    assert table.inspect.problems(deep=True).num_rows == 0
+
+
+def test_n_129_so_is_one_whose_rival_is_taken_back_while_it_is_looked_at(
+    tmp_path: Path, before_tasks: Meanwhile, before_check: Meanwhile
+) -> None:
+    table = a_table(tmp_path, buckets=1, table_type=MOR).with_options(OPTIONS).create()
+    table.upsert(trips(("a", "sf", 1)))
+    other = open_table(table.uri, OPTIONS)
+    saved = other.services.savepoint().instant
+
+    def come() -> None:
+        other.upsert(trips(("a", "sf", 9)))
+        before_check(lambda: other.services.restore(saved))
+
+    before_tasks(come)
+    assert table.upsert(trips(("b", "sf", 2))).redone.times == 1
+    assert values(table) == {"a": 1, "b": 2}
+
+
+def test_a_file_that_the_table_needs_is_missing_all_the_same(tmp_path: Path) -> None:
+    table = a_table(tmp_path, index="simple", table_type=COW).with_options(OPTIONS).create()
+    table.upsert(trips(("a", "sf", 1)))
+    (row,) = table.inspect.slices().to_pylist()
+    path = Path(table.uri) / row["base_file"]
+    path.unlink()
+    with pytest.raises(CorruptTableError) as error:
+        table.upsert(trips(("a", "sf", 2)))
+    assert error.value.kind is ErrorKind.MISSING_DATA_FILE
