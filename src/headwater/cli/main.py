@@ -16,6 +16,7 @@ from headwater.cli.commands import (
     fsck,
     heartbeat,
     index,
+    ingest,
     lock,
     plan,
     service,
@@ -49,6 +50,7 @@ app.command()(doctor.doctor)
 app.command()(explain.explain)
 app.command()(top.top)
 app.command()(sql.sql)
+app.command()(ingest.ingest)
 
 
 def _show_version(wanted: bool) -> None:

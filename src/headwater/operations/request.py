@@ -47,6 +47,9 @@ class WriteRequest:
     extra_metadata: Mapping[str, str] = field(default_factory=dict)
     reads_table: bool = False
     """Whether the rows are made of rows that the table held: see `RowsOfTable`."""
+    precondition: Callable[[], None] | None = None
+    """Called under the table lock before the commit; what it raises gives the write up. For who
+    writes a thing only if the table does not have it yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,71 @@
+"""Rows on their way, and where each of them was found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.ingest.bad_rows import BadRow, BadRows
+
+_BAD = (InvalidInputError, pa.ArrowInvalid, pa.ArrowTypeError, UnicodeDecodeError, OverflowError)
+"""What is raised about values; all else is about the world, and stops the job."""
+
+Make = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """Rows of one file, partition of a topic or table, with the place of each, counted from 1."""
+
+    rows: pa.RecordBatch
+    origin: str
+    positions: pa.Array
+
+    def slice(self, start: int, length: int | None = None) -> SourceRows:
+        return SourceRows(
+            self.rows.slice(start, length), self.origin, self.positions.slice(start, length)
+        )
+
+    def replaced_by(self, rows: pa.RecordBatch) -> SourceRows:
+        """Return as many other rows in the same places."""
+        return SourceRows(rows, self.origin, self.positions)
+
+
+def row_as_json(row: pa.RecordBatch) -> str:
+    """Return the one row of a batch as people read it."""
+    return json.dumps(row.to_pylist()[0], default=str, ensure_ascii=False)
+
+
+def made(
+    given: SourceRows,
+    make: Make,
+    bad: BadRows,
+    raw: Callable[[pa.RecordBatch], str] = row_as_json,
+) -> Iterator[tuple[SourceRows, pa.RecordBatch]]:
+    """Give what `make` makes of rows, beside the rows it is made of; bad ones are left out.
+
+    Rows that cannot be made of as a whole are tried in halves, so that a few bad ones among many
+    cost few tries.
+    """
+    try:
+        result = make(given.rows)
+    except _BAD as error:
+        count = given.rows.num_rows
+        if count > 1:
+            yield from made(given.slice(0, count // 2), make, bad, raw)
+            yield from made(given.slice(count // 2), make, bad, raw)
+        else:
+            place = given.positions[0].as_py()
+            bad.add(BadRow(given.origin, place, reason_of(error), raw(given.rows)))
+    else:
+        yield given, result
+
+
+def reason_of(error: Exception) -> str:
+    """Return what is wrong in one line."""
+    text = error.message if isinstance(error, InvalidInputError) else str(error)
+    return " ".join(text.split())
