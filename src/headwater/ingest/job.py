@@ -58,6 +58,9 @@ class KafkaSource:
     topic: str
     columns: pa.Schema | None = None
     """What the JSON in the records' values is read as; the target's columns unless given."""
+    partitions: int = 0
+    """How many there are at least, so that one that came later is read from its beginning."""
+    records_max: int = 100_000
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Kafka's own, such as `kafka.security.protocol`."""
 

@@ -160,6 +160,8 @@ def _kafka(section: Section) -> Source:
         servers=section.needed_text("servers"),
         topic=section.needed_text("topic"),
         columns=_columns(section),
+        partitions=section.integer("partitions", 0),
+        records_max=section.integer("batch_records", 100_000, minimum=1),
         options=section.options(),
     )
 
