@@ -102,8 +102,8 @@ class Site:
                 lines.insert(5, f"bad-{number},csv,many")
                 unseen.write_text("\n".join(["id,kind,value", *lines]) + "\n")
             case "parquet":
-                bad = {"id": None, "kind": kind, "value": number}
-                pq.write_table(pa.Table.from_pylist([*rows[:5], bad, *rows[5:]]), unseen)
+                keyless = {"id": None, "kind": kind, "value": number}
+                pq.write_table(pa.Table.from_pylist([*rows[:5], keyless, *rows[5:]]), unseen)
             case _:
                 bad = {"id": f"bad-{number}", "kind": kind, "value": "many"}
                 texts = [{**row, "value": str(row["value"])} for row in [*rows, bad]]

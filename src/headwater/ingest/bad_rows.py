@@ -11,6 +11,9 @@ from headwater.ingest.job import QuarantineRule
 WHOLE_FILE = 0
 """The position that stands for a file, or the rest of one, that cannot be read at all."""
 
+SHARE_FROM_ROWS = 100
+"""In fewer rows a share means nothing: one bad row of five is no reason to stop."""
+
 _SHOWN = 3
 
 
@@ -55,7 +58,9 @@ class BadRows:
         Raises:
             InvalidInputError: kind BAD_ROWS; the share is larger than the job allows.
         """
-        if self._rule is not None and len(self._rows) > self._rule.share_max * row_count:
+        if self._rule is None or row_count < SHARE_FROM_ROWS:
+            return
+        if len(self._rows) > self._rule.share_max * row_count:
             share = f"quarantine.limit_share = {self._rule.share_max}"
             raise self._too_many(f"of {row_count} rows, more than {share}")
 

@@ -33,6 +33,19 @@ class Note:
     content: Mapping[str, Any]
     """What the source has to know."""
 
+    def value(self, key: str) -> Any:
+        """Return a part of the content.
+
+        Raises:
+            CorruptTableError: it is not there.
+        """
+        if key not in self.content:
+            raise CorruptTableError(
+                f"Note {self.number} of the job {self.job} does not say {key}",
+                kind=ErrorKind.CORRUPT_TIMELINE,
+            )
+        return self.content[key]
+
     def to_metadata(self) -> dict[str, str]:
         document = {"job": self.job, "number": self.number, "content": dict(self.content)}
         return {NOTE_KEY: json.dumps(document, separators=(",", ":"))}

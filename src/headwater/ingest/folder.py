@@ -57,8 +57,13 @@ class Folder:
     zone: str = "UTC"
     unsettled: set[str] = field(default_factory=set)
     """Files that changed while they were read."""
+    noticed: list[str] = field(default_factory=list)
     known: dict[int, TakenFiles] = field(default_factory=dict)
     """What is taken by the number of the last note, so that it is read from the table once."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        return self.noticed
 
     def load_schema(self) -> pa.Schema:
         return self.columns
@@ -66,6 +71,7 @@ class Folder:
     def next_batch(self, notes: Iterator[Note]) -> FolderBatch | None:
         listed = [info for info in self.storage.list_tree("") if self._is_ours(info)]
         taken = self._taken(notes)
+        self.noticed[:] = self._notice(listed, taken)
         files = chosen_files(
             [info for info in listed if info.path not in self.unsettled],
             taken,
@@ -77,6 +83,18 @@ class Folder:
         if not files:
             return None
         return FolderBatch(self, tuple(files), tuple(listed), taken)
+
+    def _notice(self, listed: Sequence[ObjectInfo], taken: TakenFiles) -> Iterator[str]:
+        if not listed:
+            names = ", ".join(self.source.patterns)
+            yield f"There is no file {names} in {self.storage.uri}"
+        changed = [info.path for info in listed if taken.has_changed(info)]
+        if changed:
+            more = f" and {len(changed) - _WARNED_MAX} more" if len(changed) > _WARNED_MAX else ""
+            yield (
+                f"{len(changed)} files have changed since they were taken, and are not read again: "
+                f"{', '.join(changed[:_WARNED_MAX])}{more}. Give what is new a name of its own"
+            )
 
     def _modified_max_ms(self) -> int | None:
         # Whoever does not ask for an age does not depend on how clocks differ.
@@ -125,17 +143,6 @@ class FolderBatch:
     def content(self) -> Mapping[str, Any]:
         _, entries = self.taken.after(self.files, self.listed)
         return {"kind": _KIND, "place": self.folder.storage.uri, **entries}
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        changed = [info.path for info in self.listed if self.taken.has_changed(info)]
-        if not changed:
-            return ()
-        more = f" and {len(changed) - _WARNED_MAX} more" if len(changed) > _WARNED_MAX else ""
-        return (
-            f"{len(changed)} files have changed since they were taken, and are not read again: "
-            f"{', '.join(changed[:_WARNED_MAX])}{more}. Give what is new a name of its own",
-        )
 
     def read(self, bad: BadRows) -> Iterator[SourceRows]:
         source = self.folder.source

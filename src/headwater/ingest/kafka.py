@@ -38,6 +38,10 @@ class KafkaTopic:
     columns: pa.Schema
     zone: str = "UTC"
 
+    @property
+    def warnings(self) -> Sequence[str]:
+        return ()
+
     def load_schema(self) -> pa.Schema:
         return self.columns
 
@@ -55,7 +59,7 @@ class KafkaTopic:
         if note is None:
             return {}
         check_same_source(note, _KIND, self.place)
-        return {int(partition): offset for partition, offset in note.content["offsets"].items()}
+        return {int(partition): offset for partition, offset in note.value("offsets").items()}
 
     @property
     def place(self) -> str:
@@ -101,10 +105,6 @@ class KafkaBatch:
     def content(self) -> Mapping[str, Any]:
         offsets = {str(partition): offset for partition, offset in self.offsets.items()}
         return {"kind": _KIND, "place": self.topic.place, "offsets": offsets}
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        return ()
 
     def read(self, bad: BadRows) -> Iterator[SourceRows]:
         for partition in sorted(set(self.records["partition"].to_pylist())):

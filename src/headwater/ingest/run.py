@@ -61,7 +61,6 @@ class BatchReport:
     read: int
     written: int
     bad: int
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,6 @@ class Outlook:
     columns: pa.Schema
     """What it writes."""
     next: str
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -103,7 +101,6 @@ class Ingestion:
             batches=number,
             columns=self._transform(schema).columns,
             next="nothing new" if batch is None else batch.summary,
-            warnings=() if batch is None else tuple(batch.warnings),
         )
 
     def run_batch(self) -> BatchReport | None:
@@ -174,7 +171,6 @@ class Ingestion:
             read=read,
             written=counts.written,
             bad=len(bad.rows),
-            warnings=tuple(batch.warnings),
         )
 
     def _put_aside(self, number: int, bad: BadRows) -> None:
@@ -186,6 +182,7 @@ class Ingestion:
         write_bad_rows(self._quarantine, self.job.name, number, bad.rows, now)
 
     def close(self) -> None:
+        self.target.close()
         if self._quarantine is not None:
             self._quarantine.close()
 

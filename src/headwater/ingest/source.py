@@ -31,11 +31,6 @@ class Batch(Protocol):
         """What the note of its commit says."""
         ...
 
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What whoever runs the job should know."""
-        ...
-
     def read(self, bad: BadRows) -> Iterator[SourceRows]:
         """Give its rows, the same ones whenever it is read."""
         ...
@@ -47,6 +42,11 @@ class Batch(Protocol):
 
 class OpenedSource(Protocol):
     """A source that is being read."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What whoever runs the job should know, as of the last look for a batch."""
+        ...
 
     def load_schema(self) -> pa.Schema:
         """Return the columns of its rows as of now."""

@@ -43,6 +43,10 @@ class TableChanges:
     source: TableSource
     table: TableContext
 
+    @property
+    def warnings(self) -> Sequence[str]:
+        return ()
+
     def load_schema(self) -> pa.Schema:
         schema = view_of(self.table.reload()).schema()
         return change_schema(schema) if self.source.is_feed else schema
@@ -67,7 +71,7 @@ class TableChanges:
             after = parse_window(self.source.after, None, is_utc=table.config.is_utc).after
         else:
             check_same_source(newest, _KIND, table.storage.uri)
-            after = parse_window(newest.content["until"], None).after
+            after = parse_window(newest.value("until"), None).after
         done = [i.completion_time for i in table.load_timeline().completed if i.completion_time]
         until = max(done, default=None)
         if until is None or (after is not None and until <= after):
@@ -97,10 +101,6 @@ class ChangesBatch:
     @property
     def content(self) -> Mapping[str, Any]:
         return {"kind": _KIND, "place": self.uri, "until": str(self.window.until)}
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        return ()
 
     def read(self, bad: BadRows) -> Iterator[SourceRows]:
         if isinstance(self.plan, ChangeFeedPlan):

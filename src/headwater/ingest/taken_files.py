@@ -72,7 +72,7 @@ def taken_in(notes: Iterable[Note]) -> TakenFiles:
     since = count = 0
     for note in notes:
         is_all = "all" in note.content
-        entries = _decoded(note.content.get("all" if is_all else "new"), note)
+        entries = _decoded(note.value("all" if is_all else "new"), note)
         versions = {**entries, **versions}
         if is_all:
             return TakenFiles(versions, since, count)

@@ -45,6 +45,11 @@ def test_jobs_keep_notes_beside_each_other(table: Table) -> None:
             check_still_newest(table.context, job, number)
 
 
+def test_a_note_that_lacks_what_its_source_needs_is_damage() -> None:
+    with pytest.raises(CorruptTableError, match="Note 3 of the job one does not say until"):
+        Note("one", 3, {}).value("until")
+
+
 def test_a_note_that_is_missing_is_damage(table: Table) -> None:
     for number in (1, 2, 4):
         commit(table, Note("one", number, {}).to_metadata())

@@ -243,6 +243,7 @@ def test_what_comes_before_damage_is_good(monkeypatch: pytest.MonkeyPatch) -> No
         (read_avro, b"Obj\x01no"),
         (read_avro, avro([{"id": {"x": 1}}], ("id", {"type": "map", "values": "int"}))),
         (read_csv, b"\n\n"),
+        (read_csv, b"id,id\na,b\n"),
         (read_parquet, parquet(pa.table({"id": [True], "value": [date(2024, 1, 1)]}))),
     ],
 )
@@ -290,7 +291,9 @@ def test_without_a_quarantine_the_first_bad_row_stops() -> None:
 
 def test_the_share_of_bad_rows() -> None:
     bad = BadRows("job", QuarantineRule(path="bad", share_max=0.5))
-    bad.add(BadRow("file", 0, "why", None))
-    bad.check_share(2)
-    with pytest.raises(InvalidInputError, match="of 1 rows, more than"):
-        bad.check_share(1)
+    for position in range(60):
+        bad.add(BadRow("file", position, "why", None))
+    bad.check_share(120)
+    bad.check_share(99)  # Too few to judge by.
+    with pytest.raises(InvalidInputError, match="60 bad rows, of 119 rows, more than"):
+        bad.check_share(119)

@@ -15,6 +15,7 @@ import pytest
 from tests.support.tables import FAST, MOR, a_table, columns, table_at
 
 import headwater as hw
+from headwater.config.write import ConcurrencyMode
 from headwater.errors import (
     CommitUnknownError,
     ConflictError,
@@ -165,15 +166,23 @@ def test_a_file_that_changes_afterwards_is_said_and_not_read_again(
     run(job)
     put(landing, "a.json", row("a", 2), row("z", 2))
     assert run(job) == []
-    put(landing, "b.json", row("b", 1))
 
     with opened_job(job) as ingestion:
-        report = ingestion.run_batch()
+        assert ingestion.run_batch() is None
+        (warning,) = ingestion.source.warnings
 
-    assert report is not None
-    (warning,) = report.warnings
     assert "1 files have changed since they were taken, and are not read again: a.json" in warning
+    put(landing, "b.json", row("b", 1))
+    assert run(job) == [1]
     assert rows_in(table) == {"a": 1, "b": 1}
+
+
+def test_a_folder_without_files_is_said(table: Table, tmp_path: Path) -> None:
+    with opened_job(job_of(table, tmp_path / "tpyo")) as ingestion:
+        assert ingestion.run_batch() is None
+        (warning,) = ingestion.source.warnings
+    assert warning.startswith("There is no file *.json, ")
+    assert warning.endswith("tpyo")
 
 
 def test_a_file_that_changes_while_it_is_read_is_left_for_later(
@@ -234,11 +243,11 @@ def test_a_damaged_file_is_one_bad_row(table: Table, landing: Path, tmp_path: Pa
 def test_too_many_bad_rows_stop_the_job_and_leave_nothing(
     table: Table, landing: Path, tmp_path: Path
 ) -> None:
-    put(landing, "a.json", row("a"), "no", "no")
+    put(landing, "a.json", row("a"), *["no"] * 99)
     for job in (
         job_of(table, landing),
-        job_of(table, landing, quarantine=quarantine(tmp_path, rows_max=1)),
-        job_of(table, landing, quarantine=quarantine(tmp_path, share_max=0.5)),
+        job_of(table, landing, quarantine=quarantine(tmp_path, rows_max=98)),
+        job_of(table, landing, quarantine=quarantine(tmp_path, share_max=0.98)),
     ):
         with pytest.raises(InvalidInputError, match="Job job stops") as caught:
             run(job)
@@ -443,6 +452,35 @@ def test_changes_of_another_table(table: Table, tmp_path: Path) -> None:
     source.upsert(pa.table({"id": ["c"], "value": [3]}))
     assert run(job) == [1]
     assert rows_in(table) == {"a": 1, "b": 2, "c": 3}
+
+
+def test_changes_of_a_table_whose_commits_are_archived(table: Table, tmp_path: Path) -> None:
+    keep = {
+        "hoodie.keep.min.commits": 2,
+        "hoodie.keep.max.commits": 3,
+        "hoodie.clean.commits.retained": 1,
+    }
+    source = table_at(tmp_path / "source", SCHEMA).with_options(keep).create()
+    job = table_job(table, source)
+    source.upsert(pa.table({"id": ["a"], "value": [1]}))
+    assert run(job) == [1]
+    for number in range(8):
+        source.upsert(pa.table({"id": [str(number)], "value": [number]}))
+    source.services.clean()
+    assert source.services.archive().archived
+    assert run(job) == [8]
+    assert rows_in(table) == {"a": 1, **{str(number): number for number in range(8)}}
+
+
+def test_jobs_under_non_blocking_control(tmp_path: Path, landing: Path) -> None:
+    table = a_table(tmp_path, SCHEMA, table_type=MOR, ordering="value").create()
+    target = {"mode": ConcurrencyMode.NON_BLOCKING}
+    put(landing, "a.json", row("a", 2), row("b", 1))
+    put(landing, "b.json", row("b", 3))
+    for name in ("one", "two"):
+        job = job_of(table, landing, name=name, target=target, source={"files_max": 1})
+        assert sorted(run(job)) == [1, 2]
+    assert rows_in(table) == {"a": 2, "b": 3}
 
 
 def test_changes_after_a_time(table: Table, tmp_path: Path) -> None:

@@ -92,14 +92,13 @@ class _Totals:
             f"batch {report.number}: {report.source}; {report.written} rows{bad}; "
             f"instant {report.instant}"
         )
-        for warning in report.warnings:
-            self.warn(warning)
 
-    def warn(self, warning: str) -> None:
-        """Say a thing once."""
-        if warning not in self.said:
-            self.said.add(warning)
-            say(f"warning: {warning}")
+    def warn(self, ingestion: Ingestion) -> None:
+        """Say each thing once."""
+        for warning in ingestion.source.warnings:
+            if warning not in self.said:
+                self.said.add(warning)
+                say(f"warning: {warning}")
 
     def show(self, ingestion: Ingestion, output: Output) -> None:
         output.show_fields(
@@ -120,6 +119,7 @@ def _run_all(ingestion: Ingestion, totals: _Totals, stop: _Stop) -> None:
     with shown_while(f"ingesting {ingestion.job.name}"):
         while not stop.is_set:
             report = ingestion.run_batch()
+            totals.warn(ingestion)
             if report is None:
                 return
             totals.add(report)
@@ -141,8 +141,7 @@ def _run_for_ever(ingestion: Ingestion, totals: _Totals, stop: _Stop, pause_ms: 
 
 def _show_outlook(ingestion: Ingestion, output: Output) -> None:
     outlook, job = ingestion.look(), ingestion.job
-    for warning in outlook.warnings:
-        say(f"warning: {warning}")
+    _Totals().warn(ingestion)
     output.show_fields(
         {
             "job": job.name,

@@ -42,6 +42,8 @@ class Reading:
                 f"{', '.join(found.names) or 'none'}"
             )
         for name in names:
+            if found.names.count(name) > 1:
+                raise InvalidInputError(f"Column {name} comes twice")
             check_castable(name, found.field(name).type, self.columns.field(name).type)
         return names
 
