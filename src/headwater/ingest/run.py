@@ -28,6 +28,7 @@ from headwater.engine.arrow_input import opened_arrow_rows
 from headwater.errors import (
     CommitUnknownError,
     ConflictError,
+    ErrorKind,
     FencedError,
     HeadwaterError,
     Retry,
@@ -43,7 +44,8 @@ from headwater.ingest.source import Batch, OpenedSource
 from headwater.ingest.table_changes import TableChanges
 from headwater.ingest.transform import Transform, compile_transform
 from headwater.ingest.writer_options import writer_options
-from headwater.operations.request import WriteRequest
+from headwater.model.operation import Operation
+from headwater.operations.request import WriteRequest, check_deciding_columns
 from headwater.operations.retry import write_with_retries
 from headwater.seams.open_storage import open_storage
 from headwater.table import Table, open_table
@@ -131,14 +133,18 @@ class Ingestion:
         return newest.number, self.source.next_batch(chain([newest], notes))
 
     def _transform(self, schema: pa.Schema) -> Transform:
-        return compile_transform(
+        config = self.target.config
+        transform = compile_transform(
             self.job.select,
             schema,
             self.target.schema,
-            self.target.config,
+            config,
             self.job.zone,
             self.target.context.moment(),
         )
+        if self.job.target.operation is not Operation.DELETE:  # A delete needs the keys alone.
+            check_deciding_columns(config, transform.columns)
+        return transform
 
     def _run(self, number: int, batch: Batch) -> BatchReport | None:
         """Write a batch; None if its source changed meanwhile."""
@@ -230,7 +236,9 @@ def is_passing(error: HeadwaterError) -> bool:
         return error.is_over  # Otherwise it may still land, beside what would be written next.
     if isinstance(error, StorageError):
         return error.retry is not Retry.NEVER
-    return isinstance(error, ConflictError | FencedError)
+    # A commit that somebody rolls back is not there any more when it is to be read.
+    is_gone = error.kind is ErrorKind.INSTANT_NOT_FOUND
+    return is_gone or isinstance(error, ConflictError | FencedError)
 
 
 def _good_rows(

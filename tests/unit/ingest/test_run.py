@@ -23,6 +23,7 @@ from headwater.errors import (
     FencedError,
     HeadwaterError,
     InvalidInputError,
+    NotFoundError,
     Retry,
     StorageError,
 )
@@ -400,6 +401,7 @@ def test_deletes_and_partial_upserts(tmp_path: Path, landing: Path) -> None:
         ("SELECT id, id FROM source", "comes twice"),
         ("SELECT id, value + 1 FROM source", "needs a name"),
         ("SELECT who FROM source", "The column who does not exist"),
+        ("SELECT value FROM source", "Column id is part of the key or partition path"),
         ("DROP TABLE source", "position 1"),
     ],
 )
@@ -550,6 +552,8 @@ def test_bad_rows_of_a_table_have_places_that_last(tmp_path: Path) -> None:
         (FencedError("late"), True),
         (StorageError("busy"), True),
         (StorageError("denied", retry=Retry.NEVER), False),
+        (NotFoundError("rolled back", kind=ErrorKind.INSTANT_NOT_FOUND), True),
+        (NotFoundError("no table", kind=ErrorKind.NOT_A_TABLE), False),
         (CommitUnknownError("who knows"), False),
         (InvalidInputError("bad rows", kind=ErrorKind.BAD_ROWS), False),
     ],
