@@ -1,5 +1,6 @@
 """Jobs of several kinds fill one table, killed at random moments: each row of theirs is there once.
 
+In the long form one of the jobs is run by two processes at once.
 The table has a simple index and rows are inserted, so nobody looks keys up: a file or change that
 went in twice shows as rows that are there twice.
 """
@@ -16,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,9 @@ import headwater as hw
 from headwater.cli.main import main
 
 KINDS = ("json", "csv", "parquet", "changes")
+TWIN = "json again"
+"""A second process that runs the job of the first kind."""
+SIGNS_OF_WORK = ("batch ", "conflict.already_running")
 ROWS = 20
 WAITED_S_MAX = 600
 KILLED_WITHIN_S = 0.4
@@ -111,40 +116,45 @@ class Site:
                 return
         os.replace(unseen, target)
 
-    def start(self, kind: str) -> None:
-        said = self._stack.enter_context(self._said(kind).open("wb"))
-        command = [sys.executable, "-m", "headwater.cli.start", "ingest", str(self.job(kind))]
+    def start(self, process_name: str) -> None:
+        said = self._stack.enter_context(self._said(process_name).open("wb"))
+        job = self.job(kind_of(process_name))
+        command = [sys.executable, "-m", "headwater.cli.start", "ingest", str(job)]
         process = subprocess.Popen(
             [*command, "--every", "20ms"], stdout=subprocess.DEVNULL, stderr=said
         )
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
-        self._running[kind] = process
+        self._running[process_name] = process
 
-    def _said(self, kind: str) -> Path:
-        return self.folder / f"{kind}.txt"
+    def _said(self, process_name: str) -> Path:
+        return self.folder / f"{process_name}.txt"
 
-    def wait_for_batch(self, kind: str) -> None:
-        """Wait until a process has done a batch; it has work to do meanwhile."""
+    def wait_for_work(self, process_name: str) -> None:
+        """Wait until a process has done a batch, or lost it to its twin."""
         gives_up = time.monotonic() + WAITED_S_MAX
-        while "batch " not in self._said(kind).read_text():
-            process = self._running[kind]
-            assert process.poll() is None, self._said(kind).read_text()
-            assert time.monotonic() < gives_up, f"{kind} does nothing"
+        said = self._said(process_name)
+        for look in count(1):
+            if any(sign in said.read_text() for sign in SIGNS_OF_WORK):
+                return
+            assert self._running[process_name].poll() is None, said.read_text()
+            assert time.monotonic() < gives_up, f"{process_name} does nothing"
+            if look % 100 == 0:
+                self.feed(kind_of(process_name))  # Its twin may have taken what there was.
             time.sleep(0.02)
 
-    def kill(self, kind: str) -> None:
-        process = self._running.pop(kind)
+    def kill(self, process_name: str) -> None:
+        process = self._running.pop(process_name)
         process.send_signal(signal.SIGKILL)
         process.wait()
 
     def stop(self) -> None:
         for process in self._running.values():
             process.send_signal(signal.SIGTERM)
-        for kind, process in self._running.items():
+        for name, process in self._running.items():
             code = process.wait()
             # One that is still starting does not know yet how to stop.
-            assert code in (0, -signal.SIGTERM), self._said(kind).read_text()
+            assert code in (0, -signal.SIGTERM), self._said(name).read_text()
         self._running.clear()
 
     def finish(self) -> None:
@@ -164,6 +174,10 @@ class Site:
         return Counter({kind: self._fed[kind] for kind in KINDS})
 
 
+def kind_of(process_name: str) -> str:
+    return process_name.split()[0]
+
+
 def rows_of(kind: str, number: int) -> list[dict[str, Any]]:
     return [
         {"id": f"{kind}-{number}-{step}", "kind": kind, "value": number * ROWS + step}
@@ -181,21 +195,22 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def test_killed_jobs_take_each_row_once(site: Site, kills: int) -> None:
     chance = random.Random(24 + kills)
     # In the short form only the jobs that are killed have processes; all are finished at the end.
-    victims = [chance.choice(KINDS) for _ in range(kills)]
-    at_work = KINDS if kills > len(KINDS) else tuple(dict.fromkeys(victims))
+    is_short = kills < len(KINDS)
+    victims = [chance.choice(KINDS if is_short else (*KINDS, TWIN)) for _ in range(kills)]
+    at_work = tuple(dict.fromkeys(victims)) if is_short else (*KINDS, TWIN)
     for kind in KINDS:
         site.feed(kind)
-    for kind in at_work:
-        site.start(kind)
+    for name in at_work:
+        site.start(name)
     for victim in victims:
-        site.wait_for_batch(victim)
+        site.wait_for_work(victim)
         for _ in range(4):
-            site.feed(victim)
+            site.feed(kind_of(victim))
             site.feed(chance.choice(KINDS))
         time.sleep(KILLED_WITHIN_S * chance.random())
         site.kill(victim)
         site.start(victim)
-        site.feed(victim)
+        site.feed(kind_of(victim))
     site.stop()
     site.finish()
 
