@@ -19,6 +19,7 @@ from headwater.context import TableContext
 from headwater.errors import ConflictError, CorruptTableError, ErrorKind
 from headwater.format.strict_json import load_json
 from headwater.kernel.view.commits import CompletedCommit
+from headwater.model.instant import InstantTime
 from headwater.operations.newest_commits import load_newest_commits
 
 NOTE_KEY = "headwater.ingest"
@@ -32,6 +33,8 @@ class Note:
     number: int
     content: Mapping[str, Any]
     """What the source has to know."""
+    instant: InstantTime | None = None
+    """The commit that says so; None before it is written."""
 
     def value(self, key: str) -> Any:
         """Return a part of the content.
@@ -70,17 +73,21 @@ def load_notes(table: TableContext, job: str) -> Iterator[Note]:
             last = number
 
 
-def check_still_newest(table: TableContext, job: str, number: int) -> None:
-    """Check that nobody has committed for a job since its note of a number (0: before the first).
+def check_still_newest(table: TableContext, job: str, note: Note | None) -> None:
+    """Check that a note is the newest of a job; None stands for no note at all.
+
+    Its commit counts, not its number: after a restore a number comes again.
 
     Raises:
-        ConflictError: kind ALREADY_RUNNING; another process runs the same job.
+        ConflictError: kind ALREADY_RUNNING; another process runs the same job, or has restored the
+            table.
     """
     newest = next(load_notes(table, job), None)
-    if (0 if newest is None else newest.number) != number:
+    if (newest and newest.instant) != (note and note.instant):
+        found = "nothing" if newest is None else f"batch {newest.number} at {newest.instant}"
         raise ConflictError(
-            f"Another process runs the job {job}, and has written its batch {number + 1} to "
-            f"{table.config.name}. This one's write was given up; nothing is there twice",
+            f"Another process runs the job {job}: the newest of it in {table.config.name} is "
+            f"{found}. This process's write was given up; nothing is there twice",
             kind=ErrorKind.ALREADY_RUNNING,
         )
 
@@ -93,7 +100,8 @@ def _note_of(commit: CompletedCommit, job: str) -> Note | None:
         document = load_json(text)
         if document["job"] != job:
             return None
-        return Note(job, int(document["number"]), dict(document["content"]))
+        number, content = int(document["number"]), dict(document["content"])
+        return Note(job, number, content, commit.requested_time)
     except (ValueError, TypeError, LookupError) as error:
         raise CorruptTableError(
             f"The commit {commit.requested_time} has a note of a job in {NOTE_KEY} that cannot be "

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, BinaryIO, cast
 
@@ -28,6 +29,7 @@ from headwater.ingest.job import FileFormat, FolderSource
 from headwater.ingest.rows import SourceRows, reason_of
 from headwater.ingest.source import check_same_source
 from headwater.ingest.taken_files import TakenFiles, taken_in
+from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock
 from headwater.seams.storage import ObjectInfo, Storage
 
@@ -58,8 +60,9 @@ class Folder:
     unsettled: set[str] = field(default_factory=set)
     """Files that changed while they were read."""
     noticed: list[str] = field(default_factory=list)
-    known: dict[int, TakenFiles] = field(default_factory=dict)
-    """What is taken by the number of the last note, so that it is read from the table once."""
+    """What the last look for files found, for people."""
+    known: list[tuple[InstantTime | None, TakenFiles]] = field(default_factory=list)
+    """What was taken as of the newest note, and its commit, so that no note is read twice."""
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -106,10 +109,9 @@ class Folder:
         if newest is None:
             return TakenFiles({})
         check_same_source(newest, _KIND, self.storage.uri)
-        if newest.number not in self.known:
-            self.known.clear()
-            self.known[newest.number] = taken_in(_with_first(newest, notes))
-        return self.known[newest.number]
+        taken = taken_in(chain([newest], notes), self.known[0] if self.known else None)
+        self.known[:] = [(newest.instant, taken)]
+        return taken
 
     def _is_ours(self, info: ObjectInfo) -> bool:
         parts = info.path.split("/")
@@ -201,11 +203,6 @@ def chosen_files(
             break
         chosen.append(info)
     return chosen
-
-
-def _with_first(first: Note, rest: Iterator[Note]) -> Iterator[Note]:
-    yield first
-    yield from rest
 
 
 def _decompressed(opened: BinaryIO, path: str) -> BinaryIO:

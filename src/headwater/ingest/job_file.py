@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
@@ -86,7 +87,7 @@ def parse_job(text: str, path: str) -> Job:
         target=_target(whole),
         select=_select(whole),
         quarantine=_quarantine(whole),
-        zone=whole.text("time_zone", "UTC") or "UTC",
+        zone=whole.parsed("time_zone", _zone, "UTC"),
     )
     whole.finish()
     if problems:
@@ -94,6 +95,14 @@ def parse_job(text: str, path: str) -> Job:
             problem_list(f"Invalid job file {path}", problems), kind=ErrorKind.INVALID_OPTION
         )
     return job
+
+
+def _zone(text: str) -> str:
+    try:
+        ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"there is no time zone {text!r}") from error
+    return text
 
 
 def _needed(whole: Section, key: str) -> Section:
@@ -120,8 +129,8 @@ def _folder(section: Section) -> Source:
         section.problem("format", f"is missing; there are {', '.join(formats)}")
     kind = section.choice("format", formats, None) or FileFormat.PARQUET
     delimiter = section.text("delimiter", ",") or ","
-    if len(delimiter) != 1:
-        section.problem("delimiter", f"must be one character, got {delimiter!r}")
+    if len(delimiter) != 1 or not delimiter.isascii():
+        section.problem("delimiter", f"must be one character of ASCII, got {delimiter!r}")
     source = FolderSource(
         path=path,
         format=kind,

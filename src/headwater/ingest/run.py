@@ -31,6 +31,7 @@ from headwater.errors import (
     ErrorKind,
     FencedError,
     HeadwaterError,
+    InvalidInputError,
     Retry,
     StorageError,
 )
@@ -97,10 +98,10 @@ class Ingestion:
 
         Raises: see `run_batch`.
         """
-        number, batch = self._next()
+        newest, batch = self._next()
         schema = self.source.load_schema() if batch is None else batch.schema
         return Outlook(
-            batches=number,
+            batches=0 if newest is None else newest.number,
             columns=self._transform(schema).columns,
             next="nothing new" if batch is None else batch.summary,
         )
@@ -116,21 +117,21 @@ class Ingestion:
         """
         self.target = self.target.reload()
         while True:
-            number, batch = self._next()
+            newest, batch = self._next()
             if batch is None:
                 return None
-            report = self._run(number + 1, batch)
+            report = self._run_unless_changed(newest, batch)
             if report is not None:
                 return report
             log.info("source changed while it was read job=%s", self.job.name)
 
-    def _next(self) -> tuple[int, Batch | None]:
-        """Return the number of the newest note, and what comes after it."""
+    def _next(self) -> tuple[Note | None, Batch | None]:
+        """Return the newest note, and what comes after it."""
         notes = load_notes(self.target.context, self.job.name)
         newest = next(notes, None)
         if newest is None:
-            return 0, self.source.next_batch(iter(()))
-        return newest.number, self.source.next_batch(chain([newest], notes))
+            return None, self.source.next_batch(iter(()))
+        return newest, self.source.next_batch(chain([newest], notes))
 
     def _transform(self, schema: pa.Schema) -> Transform:
         config = self.target.config
@@ -146,8 +147,17 @@ class Ingestion:
             check_deciding_columns(config, transform.columns)
         return transform
 
-    def _run(self, number: int, batch: Batch) -> BatchReport | None:
-        """Write a batch; None if its source changed meanwhile."""
+    def _run_unless_changed(self, newest: Note | None, batch: Batch) -> BatchReport | None:
+        """Write a batch; None if its source changed meanwhile, which may make good rows bad."""
+        try:
+            return self._run(newest, batch)
+        except InvalidInputError as error:
+            if error.kind is not ErrorKind.BAD_ROWS or batch.is_unchanged():
+                raise
+            return None
+
+    def _run(self, newest: Note | None, batch: Batch) -> BatchReport | None:
+        number = 1 if newest is None else newest.number + 1
         context, target = self.target.context, self.job.target
         bad, counts = BadRows(self.job.name, self.job.quarantine), _Counts()
         transform = self._transform(batch.schema)
@@ -166,7 +176,7 @@ class Ingestion:
                 columns=rows.schema,
                 is_partial=target.is_partial,
                 extra_metadata=note.to_metadata(),
-                precondition=partial(check_still_newest, context, self.job.name, number - 1),
+                precondition=partial(check_still_newest, context, self.job.name, newest),
             )
             commit = write_with_retries(context, request, rows)
         self.target.services.run_after_write()
@@ -184,6 +194,7 @@ class Ingestion:
             return
         if self._quarantine is None:
             self._quarantine = open_quarantine(self.job.quarantine)
+        self._quarantine = self._quarantine.reload()
         now = self.target.context.moment()
         write_bad_rows(self._quarantine, self.job.name, number, bad.rows, now)
 

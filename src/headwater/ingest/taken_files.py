@@ -18,6 +18,7 @@ import numpy as np
 
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.ingest.checkpoint import Note
+from headwater.model.instant import InstantTime
 from headwater.seams.storage import ObjectInfo
 
 _ENTRY = np.dtype([("path", "<u8"), ("version", "<u4")])
@@ -62,8 +63,13 @@ class TakenFiles:
         return TakenFiles(kept), {"all": _encoded(kept)}
 
 
-def taken_in(notes: Iterable[Note]) -> TakenFiles:
+def taken_in(
+    notes: Iterable[Note], known: tuple[InstantTime | None, TakenFiles] | None = None
+) -> TakenFiles:
     """Return what a job has taken by its notes, of which the newest come first.
+
+    Args:
+        known: what was taken as of the note of a commit, if somebody has read that far before.
 
     Raises:
         CorruptTableError: a note cannot be read.
@@ -71,6 +77,13 @@ def taken_in(notes: Iterable[Note]) -> TakenFiles:
     versions: dict[int, int] = {}
     since = count = 0
     for note in notes:
+        if known is not None and note.instant == known[0]:
+            _, before = known
+            return TakenFiles(
+                {**before.versions, **versions},
+                before.since_all + since,
+                before.notes_since_all + count,
+            )
         is_all = "all" in note.content
         entries = _decoded(note.value("all" if is_all else "new"), note)
         versions = {**entries, **versions}

@@ -38,11 +38,23 @@ def test_jobs_keep_notes_beside_each_other(table: Table) -> None:
     assert numbers(table, "one") == list(range(12, 0, -1))
     assert next(load_notes(table.context, "one")).content == {"n": 12}
     assert numbers(table, "none") == []
-    check_still_newest(table.context, "one", 12)
-    check_still_newest(table.context, "none", 0)
-    for job, number in (("one", 11), ("one", 0), ("none", 1)):
+    newest, before, *_ = load_notes(table.context, "one")
+    check_still_newest(table.context, "one", newest)
+    check_still_newest(table.context, "none", None)
+    for job, note in (("one", before), ("one", None), ("none", newest)):
         with pytest.raises(ConflictError, match=f"Another process runs the job {job}"):
-            check_still_newest(table.context, job, number)
+            check_still_newest(table.context, job, note)
+
+
+def test_a_number_that_comes_again_is_another_note(table: Table) -> None:
+    commit(table, Note("one", 1, {}).to_metadata())
+    (before,) = load_notes(table.context, "one")
+    assert before.instant is not None
+    table.services.rollback(before.instant)
+    commit(table, Note("one", 1, {}).to_metadata())
+
+    with pytest.raises(ConflictError, match="the newest of it in trips is batch 1 at"):
+        check_still_newest(table.context, "one", before)
 
 
 def test_a_note_that_lacks_what_its_source_needs_is_damage() -> None:

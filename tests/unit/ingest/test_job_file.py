@@ -104,6 +104,7 @@ def test_other_sources() -> None:
 def test_every_problem_is_in_one_message() -> None:
     text = """
     nam = "t"
+    time_zone = "Mars/Base"
     [source]
     path = 7
     fromat = "json"
@@ -131,12 +132,13 @@ def test_every_problem_is_in_one_message() -> None:
     for problem in (
         "Invalid job file job.toml: name is missing",
         "nam is no key of a job (did you mean name?)",
+        "time_zone is wrong: there is no time zone 'Mars/Base'",
         "source.path must be text, got 7",
         "source.format is missing",
         "source.fromat is no key of a job (did you mean format?)",
         "source.min_age is wrong: expected a time such as",
         "source.columns is wrong: ",
-        "source.delimiter must be one character",
+        "source.delimiter must be one character of ASCII",
         "source.batch_files must be a number >= 1, got 0",
         "transform.sql is missing",
         "transform.sgl is no key of a job (did you mean sql?)",

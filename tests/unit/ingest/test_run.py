@@ -287,11 +287,11 @@ def test_dying_before_the_commit_leaves_quarantine_and_table_in_step(
 def test_of_two_processes_with_one_job_one_commits_each_batch(table: Table, landing: Path) -> None:
     put(landing, "a.json", row("a"))
     with opened_job(job_of(table, landing)) as one:
-        number, batch = one._next()
+        newest, batch = one._next()
         assert batch is not None
         assert run(job_of(table, landing)) == [1]  # The other is faster.
         with pytest.raises(ConflictError, match="Another process runs the job job") as caught:
-            one._run(number + 1, batch)
+            one._run(newest, batch)
         assert caught.value.kind is ErrorKind.ALREADY_RUNNING
         assert one.run_batch() is None
         put(landing, "b.json", row("b"))
@@ -299,6 +299,47 @@ def test_of_two_processes_with_one_job_one_commits_each_batch(table: Table, land
     assert report is not None
     assert report.number == 2
     assert table.history().num_rows == 2
+
+
+def test_a_process_that_was_there_before_a_restore_goes_by_what_is_there_now(
+    table: Table, landing: Path
+) -> None:
+    """What it knew as of a number is not what another process has noted under it since."""
+    job = job_of(table, landing, source={"files_max": 1})
+    put(landing, "a.json", row("a"))
+    with opened_job(job) as daemon:
+        assert _one_file(daemon) == 1
+        assert daemon.run_batch() is None
+        (first,) = table.history()["instant"].to_pylist()
+        table.services.rollback(first)
+        os.utime(landing / "a.json", (2, 2))
+        os.utime(put(landing, "b.json", row("b")), (1, 1))
+        with opened_job(job) as other:
+            assert _one_file(other) == 1
+        assert _one_file(daemon) == 1
+        assert daemon.run_batch() is None
+    assert sorted(table.read_arrow()["id"].to_pylist()) == ["a", "b"]
+
+
+def test_a_line_that_is_still_being_written_is_no_bad_row(
+    table: Table, landing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    growing = landing / "a.json"
+    growing.write_text('{"id": "a", "val')
+    read = FolderBatch.read
+
+    def then_grow(self: FolderBatch, bad: Any) -> Any:
+        try:
+            yield from read(self, bad)
+        finally:
+            monkeypatch.setattr(FolderBatch, "read", read)
+            growing.write_text('{"id": "a", "value": 1}')
+
+    monkeypatch.setattr(FolderBatch, "read", then_grow)
+    with opened_job(job_of(table, landing)) as ingestion:
+        assert ingestion.run_batch() is None
+        assert _one_file(ingestion) == 1
+    assert rows_in(table) == {"a": 1}
 
 
 def test_a_restore_takes_the_notes_back_with_the_rows(table: Table, landing: Path) -> None:

@@ -13,6 +13,7 @@ from headwater.errors import CorruptTableError
 from headwater.ingest.checkpoint import Note
 from headwater.ingest.folder import chosen_files
 from headwater.ingest.taken_files import TakenFiles, taken_in
+from headwater.model.instant import InstantTime
 from headwater.seams.storage import ObjectInfo
 
 
@@ -25,14 +26,18 @@ def file(number: int, *, size: int = 1, modified_ms: int = 0) -> ObjectInfo:
 def test_notes_tell_what_was_taken(sizes: list[int]) -> None:
     """However files are cut into batches: those of the notes, and no others."""
     taken, notes, seen = TakenFiles({}), list[Note](), list[int]()
-    for size in sizes:
+    known = list[tuple[InstantTime | None, TakenFiles]]()
+    for number, size in enumerate(sizes, start=1):
         new = range(len(seen), len(seen) + size)
         seen += new
         taken, content = taken.after([file(n) for n in new], [file(n) for n in seen])
-        notes.append(Note("job", len(notes) + 1, json.loads(json.dumps(content))))
+        instant = InstantTime(f"{number:017}")
+        notes.append(Note("job", number, json.loads(json.dumps(content)), instant))
+        known.append((instant, taken))
 
     read = taken_in(reversed(notes))
     assert read == taken
+    assert all(taken_in(reversed(notes), each) == taken for each in known)
     assert len(read.versions) == len(seen)
     assert all(read.has(file(n)) for n in seen)
     assert not read.has(file(-1))
