@@ -29,6 +29,7 @@ def run(job: Job) -> list[int]:
         return [report.written for report in iter(ingestion.run_batch, None)]
 
 
+@pytest.mark.long
 def test_files_and_changes_in_a_store(options: Options) -> None:
     schema = columns("id string, value long")
     first, second = (
