@@ -54,15 +54,20 @@ class Note:
         return {NOTE_KEY: json.dumps(document, separators=(",", ":"))}
 
 
-def load_notes(table: TableContext, job: str) -> Iterator[Note]:
+def load_notes(
+    table: TableContext, job: str, completed_after: InstantTime | None = None
+) -> Iterator[Note]:
     """Give the notes of a job, the newest first; commits are read as far as notes are taken.
+
+    Args:
+        completed_after: a time up to which no commit has one, if that is known.
 
     Raises:
         CorruptTableError: one of them cannot be read, or is missing between others.
         StorageError: storage failed.
     """
     last: int | None = None
-    for commits in load_newest_commits(table.storage, table.config):
+    for commits in load_newest_commits(table.storage, table.config, completed_after):
         found = {note.number: note for commit in commits if (note := _note_of(commit, job))}
         for number in sorted(found, reverse=True):
             if last is not None and number >= last:
@@ -73,7 +78,9 @@ def load_notes(table: TableContext, job: str) -> Iterator[Note]:
             last = number
 
 
-def check_still_newest(table: TableContext, job: str, note: Note | None) -> None:
+def check_still_newest(
+    table: TableContext, job: str, note: Note | None, completed_after: InstantTime | None = None
+) -> None:
     """Check that a note is the newest of a job; None stands for no note at all.
 
     Its commit counts, not its number: after a restore a number comes again.
@@ -82,7 +89,7 @@ def check_still_newest(table: TableContext, job: str, note: Note | None) -> None
         ConflictError: kind ALREADY_RUNNING; another process runs the same job, or has restored the
             table.
     """
-    newest = next(load_notes(table, job), None)
+    newest = next(load_notes(table, job, completed_after), None)
     if (newest and newest.instant) != (note and note.instant):
         found = "nothing" if newest is None else f"batch {newest.number} at {newest.instant}"
         raise ConflictError(

@@ -45,6 +45,7 @@ from headwater.ingest.source import Batch, OpenedSource
 from headwater.ingest.table_changes import TableChanges
 from headwater.ingest.transform import Transform, compile_transform
 from headwater.ingest.writer_options import writer_options
+from headwater.model.instant import InstantTime
 from headwater.model.operation import Operation
 from headwater.operations.request import WriteRequest, check_deciding_columns
 from headwater.operations.retry import write_with_retries
@@ -92,6 +93,9 @@ class Ingestion:
     target: Table
     source: OpenedSource
     _quarantine: Table | None = field(default=None, repr=False)
+    _without_notes: InstantTime | None = None
+    """A completion time up to which the target has no note of the job, so that a long history is
+    searched once."""
 
     def look(self) -> Outlook:
         """Say what would be done, and do nothing.
@@ -127,9 +131,12 @@ class Ingestion:
 
     def _next(self) -> tuple[Note | None, Batch | None]:
         """Return the newest note, and what comes after it."""
-        notes = load_notes(self.target.context, self.job.name)
+        context = self.target.context
+        done = [i.completion_time for i in context.load_timeline().completed if i.completion_time]
+        notes = load_notes(context, self.job.name, self._without_notes)
         newest = next(notes, None)
         if newest is None:
+            self._without_notes = max(done, default=None)
             return None, self.source.next_batch(iter(()))
         return newest, self.source.next_batch(chain([newest], notes))
 
@@ -176,7 +183,9 @@ class Ingestion:
                 columns=rows.schema,
                 is_partial=target.is_partial,
                 extra_metadata=note.to_metadata(),
-                precondition=partial(check_still_newest, context, self.job.name, newest),
+                precondition=partial(
+                    check_still_newest, context, self.job.name, newest, self._without_notes
+                ),
             )
             commit = write_with_retries(context, request, rows)
         self.target.services.run_after_write()

@@ -10,6 +10,7 @@ from tests.support.tables import a_table
 
 from headwater.errors import ConflictError, CorruptTableError
 from headwater.ingest.checkpoint import NOTE_KEY, Note, check_still_newest, load_notes
+from headwater.model.commit import Commit
 from headwater.model.operation import Operation
 from headwater.table import Table
 
@@ -19,9 +20,9 @@ def table(tmp_path: Path) -> Table:
     return a_table(tmp_path, "id string, value long").create()
 
 
-def commit(table: Table, metadata: dict[str, str]) -> None:
+def commit(table: Table, metadata: dict[str, str]) -> Commit:
     rows = pa.table({"id": ["a"], "value": [1]})
-    table._write(Operation.UPSERT, rows, extra_metadata=metadata)
+    return table._write(Operation.UPSERT, rows, extra_metadata=metadata)
 
 
 def numbers(table: Table, job: str) -> list[int]:
@@ -60,6 +61,14 @@ def test_a_number_that_comes_again_is_another_note(table: Table) -> None:
 def test_a_note_that_lacks_what_its_source_needs_is_damage() -> None:
     with pytest.raises(CorruptTableError, match="Note 3 of the job one does not say until"):
         Note("one", 3, {}).value("until")
+
+
+def test_what_is_known_to_have_no_note_is_not_read(table: Table) -> None:
+    done = commit(table, {NOTE_KEY: "this would be damage"})
+    assert list(load_notes(table.context, "one", done.completion_time)) == []
+    check_still_newest(table.context, "one", None, done.completion_time)
+    commit(table, Note("one", 1, {}).to_metadata())
+    assert [note.number for note in load_notes(table.context, "one", done.completion_time)] == [1]
 
 
 def test_a_note_that_is_missing_is_damage(table: Table) -> None:
