@@ -45,19 +45,37 @@ def made(
     make: Make,
     bad: BadRows,
     raw: Callable[[pa.RecordBatch], str] = row_as_json,
-) -> Iterator[tuple[SourceRows, pa.RecordBatch]]:
-    """Give what `make` makes of rows, beside the rows it is made of; bad ones are left out.
+) -> tuple[SourceRows, pa.RecordBatch] | None:
+    """Return what `make` makes of rows, beside the rows it is made of; bad ones are left out.
 
-    Rows that cannot be made of as a whole are tried in halves, so that a few bad ones among many
-    cost few tries.
+    None stands for no good rows at all.
+
+    Raises:
+        InvalidInputError: kind BAD_ROWS; there are more than the job allows.
     """
+    parts = list(_made_in_parts(given, make, bad, raw))
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    # Together again, so that what follows does not go from a few rows to the next.
+    rows = pa.concat_batches([part.rows for part, _ in parts])
+    positions = pa.concat_arrays([part.positions for part, _ in parts])
+    return (
+        SourceRows(rows, given.origin, positions),
+        pa.concat_batches([result for _, result in parts]),
+    )
+
+
+def _made_in_parts(
+    given: SourceRows, make: Make, bad: BadRows, raw: Callable[[pa.RecordBatch], str]
+) -> Iterator[tuple[SourceRows, pa.RecordBatch]]:
+    """Try rows that cannot be made of as a whole in halves: a few bad ones cost few tries."""
     try:
         result = make(given.rows)
     except _BAD as error:
         count = given.rows.num_rows
         if count > 1:
-            yield from made(given.slice(0, count // 2), make, bad, raw)
-            yield from made(given.slice(count // 2), make, bad, raw)
+            yield from _made_in_parts(given.slice(0, count // 2), make, bad, raw)
+            yield from _made_in_parts(given.slice(count // 2), make, bad, raw)
         else:
             place = given.positions[0].as_py()
             bad.add(BadRow(given.origin, place, reason_of(error), raw(given.rows)))

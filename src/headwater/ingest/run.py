@@ -266,7 +266,9 @@ def _good_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Give the rows of a batch as the target takes them."""
     for rows in batch.read(bad):
-        for part, result in made(rows, transform.run, bad):
+        found = made(rows, transform.run, bad)
+        if found is not None:
+            part, result = found
             counts.good += part.rows.num_rows
             counts.written += result.num_rows
             yield result

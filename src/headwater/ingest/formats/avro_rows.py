@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.format.avro.schema import parse_avro_schema
-from headwater.ingest.formats.reading import Reading, naming_damage, numbered
-from headwater.ingest.rows import SourceRows, made
+from headwater.ingest.formats.reading import Reading, fitted, naming_damage, numbered
+from headwater.ingest.rows import SourceRows
 
 _RECORDS = 8_192
 _DAMAGE = (ValueError, TypeError, LookupError, struct.error, zlib.error)
@@ -36,8 +36,7 @@ def read_avro(file: BinaryIO, reading: Reading) -> Iterator[SourceRows]:
             batch = pa.RecordBatch.from_pylist(some, schema=part)
         rows = numbered(batch, reading.origin, first)
         first += batch.num_rows
-        for given, result in made(rows, reading.as_columns, reading.bad):
-            yield given.replaced_by(result)
+        yield from fitted(rows, reading)
 
 
 def _opened(file: BinaryIO) -> tuple[Iterator[Any], pa.Schema]:

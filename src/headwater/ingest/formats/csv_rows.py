@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.ingest.bad_rows import BadRow
-from headwater.ingest.formats.reading import Reading, naming_damage
-from headwater.ingest.rows import SourceRows, made
+from headwater.ingest.formats.reading import Reading, fitted, naming_damage
+from headwater.ingest.rows import SourceRows
 
 _BLOCK_BYTES = 4 << 20
 
@@ -48,9 +48,7 @@ def read_csv(file: BinaryIO, reading: Reading) -> Iterator[SourceRows]:
             rows = batch.select(names)
             positions = _positions(good, batch.num_rows, refused)
             good += batch.num_rows
-            given = SourceRows(rows, reading.origin, positions)
-            for part, result in made(given, reading.as_columns, reading.bad):
-                yield part.replaced_by(result)
+            yield from fitted(SourceRows(rows, reading.origin, positions), reading)
         say_refused()
 
 

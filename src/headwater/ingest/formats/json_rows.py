@@ -9,12 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
+from headwater.ingest.bad_rows import BadRow
 from headwater.ingest.formats.reading import Reading, naming_damage
 from headwater.ingest.rows import SourceRows, made
 
 _CHUNK_BYTES = 4 << 20
 _LINE_BYTES_MAX = 64 << 20
 _LINE = "line"
+_OBJECT = r"(?s)^\s*\{.*\}\s*$"
+_NO_OBJECT = "The line does not begin with { and end with }"
 
 
 def read_json(file: BinaryIO, reading: Reading) -> Iterator[SourceRows]:
@@ -34,15 +37,22 @@ def read_json(file: BinaryIO, reading: Reading) -> Iterator[SourceRows]:
 def parse_lines(lines: pa.Array, positions: pa.Array, reading: Reading) -> Iterator[SourceRows]:
     """Give the rows of JSON objects; empty lines are none."""
     is_there = pc.greater(pc.binary_length(lines), 0)
+    lines, positions = lines.filter(is_there), positions.filter(is_there)
+    # An object may not go over two lines, or rows and lines would be out of step.
+    is_object = pc.match_substring_regex(lines, _OBJECT)
+    is_none = pc.invert(is_object)
+    for line, place in zip(lines.filter(is_none), positions.filter(is_none), strict=True):
+        reading.bad.add(BadRow(reading.origin, place.as_py(), _NO_OBJECT, _text(line)))
     given = SourceRows(
-        pa.record_batch([lines.filter(is_there)], names=[_LINE]),
+        pa.record_batch([lines.filter(is_object)], names=[_LINE]),
         reading.origin,
-        positions.filter(is_there),
+        positions.filter(is_object),
     )
     if not given.rows.num_rows:
         return
-    parser = _Parser(reading)
-    for part, result in made(given, parser.parse, reading.bad, _raw):
+    found = made(given, _Parser(reading).parse, reading.bad, _raw)
+    if found is not None:
+        part, result = found
         yield part.replaced_by(result)
 
 
@@ -63,10 +73,7 @@ class _Parser:
         """
         import pyarrow.json as pajson
 
-        lines = pc.utf8_trim_whitespace(given.column(_LINE).cast(pa.string()))
-        # An object may not go over two lines, or rows and lines would be out of step.
-        _check_all(pc.starts_with(lines, "{"), "A line does not begin with {")
-        _check_all(pc.ends_with(lines, "}"), "A line does not end with }")
+        lines = given.column(_LINE).cast(pa.string())
         whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
         data = pc.binary_join(whole, "\n")[0].as_buffer()
         try:
@@ -80,7 +87,7 @@ class _Parser:
         except pa.ArrowNotImplementedError as error:
             raise InvalidInputError(str(error)) from error
         if parsed.num_rows != len(lines):
-            raise InvalidInputError("A line has more than one object")
+            raise InvalidInputError("The line has more than one object")
         (rows,) = parsed.combine_chunks().to_batches()
         return self._reading.as_columns(rows)
 
@@ -117,11 +124,10 @@ def _numbers(first: int, count: int) -> pa.Array:
     return pa.array(range(first, first + count), pa.int64())
 
 
-def _check_all(holds: pa.Array, otherwise: str) -> None:
-    if not pc.all(holds, min_count=0).as_py():
-        raise InvalidInputError(otherwise)
-
-
 def _raw(line: pa.RecordBatch) -> str:
-    data: bytes = line.column(_LINE)[0].as_py()
+    return _text(line.column(_LINE)[0])
+
+
+def _text(line: pa.Scalar) -> str:
+    data: bytes = line.as_py()
     return data.decode(errors="replace")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from headwater.ingest.formats.reading import BATCH_ROWS, Reading, naming_damage, numbered
-from headwater.ingest.rows import SourceRows, made
+from headwater.ingest.formats.reading import BATCH_ROWS, Reading, fitted, naming_damage, numbered
+from headwater.ingest.rows import SourceRows
 
 
 def read_parquet(file: BinaryIO, reading: Reading) -> Iterator[SourceRows]:
@@ -24,5 +24,4 @@ def read_parquet(file: BinaryIO, reading: Reading) -> Iterator[SourceRows]:
         for batch in opened.iter_batches(BATCH_ROWS, columns=names):
             rows = numbered(batch, reading.origin, first)
             first += batch.num_rows
-            for given, result in made(rows, reading.as_columns, reading.bad):
-                yield given.replaced_by(result)
+            yield from fitted(rows, reading)

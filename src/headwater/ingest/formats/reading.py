@@ -11,7 +11,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.expressions.casts import can_cast, cast_values
 from headwater.ingest.bad_rows import BadRows
-from headwater.ingest.rows import SourceRows
+from headwater.ingest.rows import SourceRows, made
 
 BATCH_ROWS = 65_536
 """Rows that are in memory at a time."""
@@ -98,6 +98,14 @@ def numbered(rows: pa.RecordBatch, origin: str, first: int) -> SourceRows:
     """Return rows that lie one after the other, the first at a position."""
     positions = pa.array(range(first, first + rows.num_rows), pa.int64())
     return SourceRows(rows, origin, positions)
+
+
+def fitted(rows: SourceRows, reading: Reading) -> Iterator[SourceRows]:
+    """Give rows with the columns that are wanted, in their types; bad ones are left out."""
+    found = made(rows, reading.as_columns, reading.bad)
+    if found is not None:
+        given, result = found
+        yield given.replaced_by(result)
 
 
 @contextmanager
