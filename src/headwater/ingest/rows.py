@@ -68,19 +68,30 @@ def made(
 def _made_in_parts(
     given: SourceRows, make: Make, bad: BadRows, raw: Callable[[pa.RecordBatch], str]
 ) -> Iterator[tuple[SourceRows, pa.RecordBatch]]:
-    """Try rows that cannot be made of as a whole in halves: a few bad ones cost few tries."""
-    try:
-        result = make(given.rows)
-    except _BAD as error:
-        count = given.rows.num_rows
-        if count > 1:
-            yield from _made_in_parts(given.slice(0, count // 2), make, bad, raw)
-            yield from _made_in_parts(given.slice(count // 2), make, bad, raw)
+    """Try rows that cannot be made of as a whole in parts: a few bad ones cost few tries."""
+    untried = [given]
+    while untried:
+        part = untried.pop()
+        try:
+            result = make(part.rows)
+        except _BAD as error:
+            if part.rows.num_rows > 1:
+                untried += reversed(_parts_around(part, error))
+            else:
+                place = part.positions[0].as_py()
+                bad.add(BadRow(part.origin, place, reason_of(error), raw(part.rows)))
         else:
-            place = given.positions[0].as_py()
-            bad.add(BadRow(given.origin, place, reason_of(error), raw(given.rows)))
-    else:
-        yield given, result
+            yield part, result
+
+
+def _parts_around(given: SourceRows, error: Exception) -> list[SourceRows]:
+    """Return rows in parts: the bad one by itself if the error tells it as `row`, or halves."""
+    count = given.rows.num_rows
+    at = error.context.get("row") if isinstance(error, InvalidInputError) else None
+    if at is None or at >= count:
+        return [given.slice(0, count // 2), given.slice(count // 2)]
+    parts = [given.slice(0, at), given.slice(at, 1), given.slice(at + 1)]
+    return [part for part in parts if part.rows.num_rows]
 
 
 def reason_of(error: Exception) -> str:

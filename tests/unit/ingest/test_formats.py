@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -299,3 +300,25 @@ def test_the_share_of_bad_rows() -> None:
     bad.check_share(99)  # Too few to judge by.
     with pytest.raises(InvalidInputError, match="60 bad rows, of 119 rows, more than"):
         bad.check_share(119)
+
+
+def test_many_bad_values_of_json_cost_few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = 0
+    parse = json_rows._Parser.parse
+
+    def counted(self: Any, given: pa.RecordBatch) -> pa.RecordBatch:
+        nonlocal tries
+        tries += 1
+        return parse(self, given)
+
+    monkeypatch.setattr(json_rows._Parser, "parse", counted)
+    bad = set(range(5, 2000, 40))
+    values: dict[int, Any] = {n: str(n) if n in bad else n for n in range(1, 2001)}
+    lines = [json.dumps({"id": str(n), "value": value}) for n, value in values.items()]
+    given = reading()
+
+    rows = rows_of(read_json, "\n".join(lines).encode(), given)
+
+    assert set(bad_of(given)) == bad
+    assert rows == {n: {"id": str(n), "value": n} for n in range(1, 2001) if n not in bad}
+    assert tries <= 3 * len(bad) + 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -16,6 +17,7 @@ from headwater.ingest.rows import SourceRows, made
 _CHUNK_BYTES = 4 << 20
 _LINE_BYTES_MAX = 64 << 20
 _LINE = "line"
+_BAD_ROW = re.compile(r" in row ([0-9]{1,9})$")
 _OBJECT = r"(?s)^\s*\{.*\}\s*$"
 _NO_OBJECT = "The line does not begin with { and end with }"
 
@@ -84,8 +86,10 @@ class _Parser:
                     explicit_schema=self._schema, unexpected_field_behavior="ignore"
                 ),
             )
-        except pa.ArrowNotImplementedError as error:
-            raise InvalidInputError(str(error)) from error
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            told = _BAD_ROW.search(str(error))
+            at = None if told is None else int(told[1])
+            raise InvalidInputError(str(error), row=at) from error
         if parsed.num_rows != len(lines):
             raise InvalidInputError("The line has more than one object")
         (rows,) = parsed.combine_chunks().to_batches()
