@@ -88,6 +88,9 @@ test-writers: install ## eight writer processes, fifty commits each: killed, wit
 test-indexing: install ## indexes of 2,000 files built beside four writers, killed and resumed; minutes
 	@HEADWATER_TEST_INDEXED_FILES=2000 $(RECORDED) $(PYTEST) tests/processes/test_indexing_processes.py
 
+test-ingest: install ## four jobs of headwater ingest into one table, killed twenty times
+	@$(RECORDED) $(PYTEST) -m "" tests/processes/test_ingest_processes.py
+
 chaos: install ## five minutes of ingestion and table services while processes are killed
 	@HEADWATER_CHAOS_SECONDS=300 $(RECORDED) $(PYTEST) tests/processes/test_chaos.py
 
@@ -122,7 +125,7 @@ test: install java ## all that CI runs; some ten minutes on two cores
 	@$(SUITES) beside "$(MAKE)" types unit test-spark
 
 # What is quick and looks everywhere comes first, so that a night that is cut short has said most.
-ALL := test sim sim-long test-cluster test-more test-writers chaos test-indexing test-stores test-console test-hudi
+ALL := test sim sim-long test-cluster test-more test-writers test-ingest chaos test-indexing test-stores test-console test-hudi
 
 test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night
 	@$(SUITES) all "$(MAKE)" $(ALL)

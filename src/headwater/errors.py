@@ -86,6 +86,7 @@ class ErrorKind(StrEnum):
     KEYS_EXIST = "invalid_input.keys_exist"
     STORAGE_BROKEN = "storage.broken"
     LIMIT_REACHED = "unsupported.limit"
+    BAD_ROWS = "invalid_input.bad_rows"
 
 
 class HeadwaterError(Exception):

@@ -259,6 +259,12 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "with its option. No table of people has such files; damaged and hostile ones do.",
         "Look at the file. If it is as it should be, open the table with a larger limit.",
     ),
+    ErrorKind.BAD_ROWS: Explanation(
+        "More rows of a batch of `headwater ingest` are bad than the job allows. Nothing of the "
+        "batch was written, and the job stands where it stood.",
+        "The message has the first of them. Mend the source, or raise `limit_rows` or "
+        "`limit_share` of the job's `[quarantine]`, and start the job again.",
+    ),
     ErrorKind.STORAGE_BROKEN: Explanation(
         "The disk, or what leads to it, fails. Nothing half done is visible.",
         "See the log of the system. Once the disk works, run the job again, and look for damage "

@@ -17,6 +17,7 @@ from headwater.cli.commands import (
     fsck,
     heartbeat,
     index,
+    ingest,
     lock,
     plan,
     service,
@@ -52,6 +53,7 @@ app.command()(explain.explain)
 app.command()(top.top)
 app.command()(console.console)
 app.command()(sql.sql)
+app.command()(ingest.ingest)
 
 
 def _show_version(wanted: bool) -> None:

@@ -77,7 +77,7 @@ def compile_condition(
         text = with_now_said(text, scope.names, zone, now)
     tree = parse_expression(text)
     node = Compiler(text, scope, zone).compile(tree)
-    return _as_condition(node, tree, text)
+    return as_condition(node, tree, text)
 
 
 def compile_conjuncts(text: str, scope: Scope, zone: str) -> list[Node]:
@@ -90,7 +90,7 @@ def compile_conjuncts(text: str, scope: Scope, zone: str) -> list[Node]:
     for conjunct in _conjuncts(tree):
         try:
             node = Compiler(text, scope, zone).compile(conjunct)
-            found.append(_as_condition(node, conjunct, text))
+            found.append(as_condition(node, conjunct, text))
         except (InvalidInputError, RecursionError):
             continue
     return found
@@ -249,7 +249,7 @@ class Compiler:
         return node
 
     def _condition(self, tree: Tree) -> Node:
-        return _as_condition(self.compile(tree), tree, self._text)
+        return as_condition(self.compile(tree), tree, self._text)
 
     def _logic(self, tree: Tree) -> Node:
         function = Function.AND if isinstance(tree, exp.And) else Function.OR
@@ -444,7 +444,12 @@ _COMPILERS: Mapping[type[Tree], Compile] = MappingProxyType(
 )
 
 
-def _as_condition(node: Node, tree: Tree, text: str) -> Node:
+def as_condition(node: Node, tree: Tree, text: str) -> Node:
+    """Return a node of booleans.
+
+    Raises:
+        InvalidInputError: it is something else.
+    """
     if pa.types.is_null(node.type):
         return Literal(None, pa.bool_())
     if not pa.types.is_boolean(node.type):

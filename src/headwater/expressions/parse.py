@@ -48,6 +48,19 @@ def parse_expression(text: str) -> Tree:
     Raises:
         InvalidInputError: the text is no expression; the message has the place.
     """
+    return _parse(text, exp.Condition)
+
+
+def parse_select(text: str) -> Tree:
+    """Return the syntax tree of a SQL query.
+
+    Raises:
+        InvalidInputError: the text is no query; the message has the place.
+    """
+    return _parse(text, exp.Select)
+
+
+def _parse(text: str, kind: type[Tree]) -> Tree:
     if not text.strip():
         raise InvalidInputError(f"The condition is empty. {SUPPORTED}")
     if len(text) > CHARACTERS_MAX.value:
@@ -60,7 +73,7 @@ def parse_expression(text: str) -> Tree:
         )
     _check_digits(text)
     try:
-        tree = sqlglot.parse_one(text, dialect=HeadwaterSpark, into=exp.Condition)
+        tree = sqlglot.parse_one(text, dialect=HeadwaterSpark, into=kind)
     except ParseError as error:
         first: dict[str, Any] = error.errors[0] if error.errors else {}
         what = str(first.get("description") or error).split(" for <class")[0].rstrip(".")

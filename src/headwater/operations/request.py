@@ -47,6 +47,9 @@ class WriteRequest:
     extra_metadata: Mapping[str, str] = field(default_factory=dict)
     reads_table: bool = False
     """Whether the rows are made of rows that the table held: see `RowsOfTable`."""
+    precondition: Callable[[], None] | None = None
+    """Called under the table lock before the commit; what it raises gives the write up. For who
+    writes a thing only if the table does not have it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ def schema_after(view: TableView, request: WriteRequest, files: FileConfig) -> p
     data = pa.schema([column for column in request.columns if column.name not in META_COLUMNS])
     written = stored_schema(data, before)
     after = evolve_schema(before, written, allows_loss=files.allows_lossy_widening)
-    _check_deciding_columns(view.config, data)
+    check_deciding_columns(view.config, data)
     if request.is_partial:
         for column in data:
             _check_whole(column.type, after.field(column.name).type, column.name)
@@ -157,10 +160,13 @@ def _check_whole(written: pa.DataType, stored: pa.DataType, path: str) -> None:
         _check_whole(given[part.name], part.type, inner)
 
 
-def _check_deciding_columns(config: TableConfig, columns: pa.Schema) -> None:
+def check_deciding_columns(config: TableConfig, columns: pa.Schema) -> None:
     """Refuse rows without a column that says where they belong or whether they win.
 
     Null would be a partition of its own, and an ordering value that loses to all others.
+
+    Raises:
+        InvalidInputError
     """
     roles = [("key or partition path", (*config.record_key_fields, *config.partition_columns))]
     if config.merge_mode is MergeMode.EVENT_TIME_ORDERING:

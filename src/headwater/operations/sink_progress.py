@@ -17,17 +17,12 @@ from headwater.config.table import TableConfig
 from headwater.errors import NotFoundError
 from headwater.format.strict_json import load_json
 from headwater.kernel.layout import sink_path
-from headwater.kernel.table_config import table_layout
-from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt, decode_attempt, encode_attempt
-from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader, CompletedCommit
-from headwater.model.instant import Instant
+from headwater.kernel.view.commits import CompletedCommit
+from headwater.operations.newest_commits import load_newest_commits
 from headwater.seams.storage import Storage
 
 SINK_KEY = "_hudi_streaming_sink_checkpoint"
-
-_READ_AT_ONCE = 20
-"""Commits read at once in search of a sink's newest; a running sink finds its own among them."""
 
 
 def encode_progress(sink: str, batch: int) -> dict[str, str]:
@@ -42,16 +37,8 @@ def load_newest_batch(storage: Storage, config: TableConfig, sink: str) -> int |
         CorruptTableError: the timeline breaks the format.
         StorageError: storage failed.
     """
-    layout = table_layout(config)
-    active = [i for i in load_active(storage, layout.timeline).completed if _is_commit(i)]
-    reader = CommitReader(storage, layout)
-    for some in _newest_first(active):
-        found = _newest_in(reader.load(some), sink)
-        if found is not None:
-            return found
-    archived = [i for i in reader.history.instants() if _is_commit(i)]
-    for some in _newest_first(archived):
-        found = _newest_in(reader.load_archived(i.requested_time for i in some), sink)
+    for some in load_newest_commits(storage, config):
+        found = _newest_in(some, sink)
         if found is not None:
             return found
     return None
@@ -71,11 +58,6 @@ def load_saved_attempt(storage: Storage, sink: str) -> Attempt | None:
         return None
 
 
-def _newest_first(instants: list[Instant]) -> Iterable[list[Instant]]:
-    ordered = sorted(instants, key=lambda i: i.completion_time or "", reverse=True)
-    return (ordered[n : n + _READ_AT_ONCE] for n in range(0, len(ordered), _READ_AT_ONCE))
-
-
 def _newest_in(commits: Iterable[CompletedCommit], sink: str) -> int | None:
     batches = (_batch_of(commit, sink) for commit in commits)
     return max((batch for batch in batches if batch is not None), default=None)
@@ -89,7 +71,3 @@ def _batch_of(commit: CompletedCommit, sink: str) -> int | None:
         return int(entries[sink]) if isinstance(entries, dict) and sink in entries else None
     except (ValueError, TypeError):
         return None
-
-
-def _is_commit(instant: Instant) -> bool:
-    return instant.action.completed_name in COMMIT_ACTIONS

@@ -20,8 +20,8 @@ timeline will tell.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import cast
@@ -456,12 +456,24 @@ class RunningWrite:
                 check = self._conflict_check(metadata)
                 update, self._ahead = self._ahead or self._index_update(metadata), None
                 try:
-                    return self._inflight.commit(
-                        encode_record(metadata), check, update, self._markers.forget
-                    )
+                    with self._precondition_held():
+                        return self._inflight.commit(
+                            encode_record(metadata), check, update, self._markers.forget
+                        )
                 except ConflictError as conflict:
                     if conflict.kind is not ErrorKind.KEYS_NOT_COMPARED:
                         raise
+
+    @contextmanager
+    def _precondition_held(self) -> Iterator[None]:
+        """Keep true what the request depends on for as long as the block runs."""
+        precondition = self._planned.request.precondition
+        if precondition is None:
+            yield
+            return
+        with self._table.txn.hold():
+            precondition()
+            yield
 
     def _index_update(self, metadata: CommitMetadata) -> MetadataUpdate:
         action = action_of(self._table.config, self.plan.operation)

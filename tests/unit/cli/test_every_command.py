@@ -41,6 +41,15 @@ class Site:
         pq.write_table(rows({"sf-a": 7}), file)
         return str(file)
 
+    def job(self) -> str:
+        self.data()
+        file = self.folder / "job.toml"
+        file.write_text(
+            f'name = "job"\n[source]\npath = "{self.folder}"\nformat = "parquet"\n'
+            f'pattern = "rows.parquet"\n[target]\npath = "{self.path}"\n'
+        )
+        return str(file)
+
     def compaction(self) -> str:
         return _there(self.table.services.schedule_compaction())
 
@@ -236,6 +245,13 @@ CASES: dict[Words, Case] = {
     ),
     ("console",): case(
         lambda at: [at.path, "--seconds", "0"], "#token=", "url", "tables", "actions"
+    ),
+    ("ingest",): case(
+        lambda at: [at.job()],
+        "rows_written",
+        *("job", "batches", "rows_read", "rows_written", "rows_bad"),
+        wrong=lambda at: [str(at.folder / "nothing.toml")],
+        kind="not_found",
     ),
     ("top",): case(lambda at: [at.path, "--looks", "1"], "newest instants", "newest instants"),
 }
