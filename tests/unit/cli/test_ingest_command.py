@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -144,7 +143,6 @@ def test_it_goes_on_after_an_error_that_passes(
 def test_what_is_said_is_said_once(run: Run, job: Path) -> None:
     folder = job.parent / "landing"
     assert run("ingest", str(job))[0] == 0
-    time.sleep(0.01)
     (folder / "a.csv").write_text("id,city,fare\nla-a,la,6\n")
     for name in ("b.csv", "c.csv"):
         (folder / name).write_text("id,city,fare\nla-c,la,7\n")
