@@ -14,7 +14,7 @@ import pytest
 from tests.unit.cli.conftest import Ask, Run
 
 import headwater as hw
-from headwater.cli.commands import ingest as command
+from headwater.cli.stopping import Stop
 from headwater.errors import StorageError
 from headwater.ingest.run import Ingestion
 
@@ -109,13 +109,13 @@ def test_a_signal_ends_it_after_the_batch(
 
 
 def test_a_signal_ends_the_pause(run: Run, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wait = command._Stop.wait
+    wait = Stop.wait
 
-    def and_a_signal(self: command._Stop, clock: object, pause_ms: int) -> None:
+    def and_a_signal(self: Stop, timeout: float) -> bool:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-        wait(self, clock, pause_ms)  # type: ignore[arg-type]
+        return wait(self, timeout)
 
-    monkeypatch.setattr(command._Stop, "wait", and_a_signal)
+    monkeypatch.setattr(Stop, "wait", and_a_signal)
     code, _, _ = run("ingest", str(job), "--every", "1h")
     assert code == 0
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,13 +11,11 @@ import typer
 from headwater.cli.arguments import OutputFormat
 from headwater.cli.output import Format, Output, output_of, say
 from headwater.cli.progress import shown_while
+from headwater.cli.stopping import Stop, stopped_by_signals
 from headwater.errors import ErrorKind, HeadwaterError, InvalidInputError
 
 if TYPE_CHECKING:
     from headwater.ingest.run import BatchReport, Ingestion
-    from headwater.seams.clock import Clock
-
-_STEP_MS = 200
 
 
 def ingest(
@@ -49,26 +44,14 @@ def ingest(
             _show_outlook(ingestion, output_of(output))
             return
         totals = _Totals()
-        with _stopped_by_signals() as stop:
+        stop = Stop(ingestion.target.context.clock)
+        with stopped_by_signals(stop, "The job ends after this batch."):
             if pause_ms is None:
                 _run_all(ingestion, totals, stop)
             else:
                 say(f"The job {ingestion.job.name} runs until Ctrl-C.")
                 _run_for_ever(ingestion, totals, stop, pause_ms)
         totals.show(ingestion, output_of(output))
-
-
-@dataclass(slots=True)
-class _Stop:
-    """Comes with a signal of the system."""
-
-    is_set: bool = False
-
-    def wait(self, clock: Clock, pause_ms: int) -> None:
-        """Wait in short steps: a signal does not end a sleep."""
-        until_ms = clock.monotonic_ms() + pause_ms
-        while not self.is_set and (left_ms := until_ms - clock.monotonic_ms()) > 0:
-            clock.sleep_ms(min(left_ms, _STEP_MS))
 
 
 @dataclass(slots=True)
@@ -114,10 +97,10 @@ class _Totals:
         )
 
 
-def _run_all(ingestion: Ingestion, totals: _Totals, stop: _Stop) -> None:
+def _run_all(ingestion: Ingestion, totals: _Totals, stop: Stop) -> None:
     """Do batches until nothing is new, or somebody wants an end; the one at work is finished."""
     with shown_while(f"ingesting {ingestion.job.name}"):
-        while not stop.is_set:
+        while not stop.is_set():
             report = ingestion.run_batch()
             totals.warn(ingestion)
             if report is None:
@@ -125,10 +108,10 @@ def _run_all(ingestion: Ingestion, totals: _Totals, stop: _Stop) -> None:
             totals.add(report)
 
 
-def _run_for_ever(ingestion: Ingestion, totals: _Totals, stop: _Stop, pause_ms: int) -> None:
+def _run_for_ever(ingestion: Ingestion, totals: _Totals, stop: Stop, pause_ms: int) -> None:
     from headwater.ingest.run import is_passing
 
-    while not stop.is_set:
+    while not stop.is_set():
         try:
             _run_all(ingestion, totals, stop)
         except HeadwaterError as error:
@@ -136,7 +119,7 @@ def _run_for_ever(ingestion: Ingestion, totals: _Totals, stop: _Stop, pause_ms: 
                 raise
             totals.failed += 1
             say(f"warning ({error.kind}): {error}. The job goes on.")
-        stop.wait(ingestion.target.context.clock, pause_ms)
+        stop.wait(pause_ms / 1000)
 
 
 def _show_outlook(ingestion: Ingestion, output: Output) -> None:
@@ -155,25 +138,6 @@ def _show_outlook(ingestion: Ingestion, output: Output) -> None:
             "next": outlook.next,
         }
     )
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[_Stop]:
-    """Let Ctrl-C and SIGTERM end the work after the batch that is under way; twice, at once."""
-    stop = _Stop()
-
-    def ask(*_: object) -> None:
-        if stop.is_set:
-            raise KeyboardInterrupt
-        stop.is_set = True
-        say("The job ends after this batch.")
-
-    before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def _duration_ms(text: str) -> int:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from enum import StrEnum, unique
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,16 +20,15 @@ from headwater.cli.arguments import (
 from headwater.cli.observing import MetricsPort, observe
 from headwater.cli.output import Format, Output, output_of, say
 from headwater.cli.progress import shown_while, with_progress
+from headwater.cli.stopping import Stop, stopped_by_signals
 from headwater.errors import InvalidInputError
 from headwater.model.summary import summary_of
 
 if TYPE_CHECKING:
-    from headwater.seams.clock import Clock
     from headwater.services.advice.advice import Advice
     from headwater.services.auto.run import AutoReport
     from headwater.services.table_services import TableServicesReport
 
-_STEP_MS = 200
 _USUAL = "compaction,clean,archive"
 
 app = typer.Typer(no_args_is_help=True, help="Services that keep a table in order.")
@@ -276,8 +272,8 @@ def run(
         raise InvalidInputError("--auto chooses services by itself; give either it or --run")
     observe(context, metrics_port=metrics_port)
     with open_given_table(path, options) as table:
-        stop = _StopAfter(table.context.clock, rounds)
-        with _stopped_by_signals(stop):
+        stop = Stop(table.context.clock, rounds)
+        with stopped_by_signals(stop, "Services end after this one."):
             say("Services run until Ctrl-C." if rounds is None else f"{rounds} rounds of services.")
             report: TableServicesReport | AutoReport
             if auto:
@@ -318,44 +314,6 @@ def _advice_row(advice: Advice) -> dict[str, Any]:
         "times_cancelled": advice.times_cancelled,
         "file_groups": len(advice.file_groups),
     }
-
-
-@contextmanager
-def _stopped_by_signals(stop: _StopAfter) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the loop after the service that is running."""
-    before = {
-        each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-class _StopAfter:
-    """Comes with a signal of the system, or after so many rounds."""
-
-    def __init__(self, clock: Clock, rounds: int | None) -> None:
-        self._clock = clock
-        self._left = rounds
-        self._is_set = False
-
-    def set(self) -> None:
-        self._is_set = True
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def wait(self, timeout: float) -> bool:
-        """Wait in short steps: a signal does not end a sleep."""
-        if self._left is not None:
-            self._left -= 1
-            self._is_set = self._is_set or self._left <= 0
-        until_ms = self._clock.monotonic_ms() + int(timeout * 1000)
-        while not self._is_set and self._clock.monotonic_ms() < until_ms:
-            self._clock.sleep_ms(_STEP_MS)
-        return self._is_set
 
 
 def _planned(instant: str | None) -> dict[str, str] | None:

@@ -1,0 +1,58 @@
+"""Ending a loop from outside: Ctrl-C and SIGTERM after what is under way, a second one at once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from headwater.cli.output import say
+
+if TYPE_CHECKING:
+    from headwater.seams.clock import Clock
+
+_STEP_MS = 200
+
+
+class Stop:
+    """Comes with a signal of the system, or after so many pauses."""
+
+    def __init__(self, clock: Clock, pauses_max: int | None = None) -> None:
+        self._clock = clock
+        self._left = pauses_max
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for so many seconds, in short steps: a signal does not end a sleep."""
+        if self._left is not None:
+            self._left -= 1
+            self._is_set = self._is_set or self._left <= 0
+        until_ms = self._clock.monotonic_ms() + int(timeout * 1000)
+        while not self._is_set and (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
+            self._clock.sleep_ms(min(left_ms, _STEP_MS))
+        return self._is_set
+
+
+@contextmanager
+def stopped_by_signals(stop: Stop, saying: str) -> Iterator[None]:
+    """Let signals end the block: the first asks for it and says so, the second does not wait."""
+
+    def ask(*_: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        say(saying)
+
+    before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
