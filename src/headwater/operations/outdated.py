@@ -19,12 +19,14 @@ from headwater.errors import (
 )
 from headwater.metadata.view import view_of
 from headwater.model.files import parse_data_file
+from headwater.model.instant import Action
 
 
 def loss_of(table: TableContext, error: NotFoundError | CorruptTableError) -> ConflictError | None:
     """Return the loss that an error of a write stands for; None if it is what it says.
 
-    A missing data file is one if the table as it is now does not need it.
+    A missing data file is one if the table as it is now does not need it, or if something is just
+    being taken back: its files go before its commit does.
     """
     if not _is_outdated(table, error):
         return None
@@ -42,7 +44,10 @@ def _is_outdated(table: TableContext, error: HeadwaterError) -> bool:
     if error.kind is not ErrorKind.MISSING_DATA_FILE or file is None:
         return False
     try:
-        slices = view_of(table).slices([file.partition])
+        view = view_of(table)
+        if any(i.action in (Action.RESTORE, Action.ROLLBACK) for i in view.timeline.pending):
+            return True
+        slices = view.slices([file.partition])
     except NotFoundError as again:
         return again.retry is Retry.FRESH_VIEW
     return all(file.path != each.path for one in slices for each in one.files())

@@ -11,6 +11,9 @@ from tests.support.tables import COW, MOR, a_table, trips
 from headwater import Table, open_table
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.kernel.txn.changes import load_changes
+from headwater.kernel.txn.restore_steps import RequestRestore
+from headwater.model.instant import parse_instant_time
+from headwater.operations.outdated import loss_of
 from headwater.operations.write import RunningWrite
 
 OPTIONS = {
@@ -93,6 +96,19 @@ def test_n_129_so_is_one_whose_rival_is_taken_back_while_it_is_looked_at(
     before_tasks(come)
     assert table.upsert(trips(("b", "sf", 2))).redone.times == 1
     assert values(table) == {"a": 1, "b": 2}
+
+
+def test_n_129_files_of_what_is_being_taken_back_may_be_missing(tmp_path: Path) -> None:
+    table = a_table(tmp_path, table_type=COW).with_options(OPTIONS).create()
+    table.upsert(trips(("a", "sf", 1)))
+    saved = parse_instant_time(table.services.savepoint().instant)
+    table.upsert(trips(("a", "sf", 2)))
+    (row,) = table.inspect.slices().to_pylist()
+    kind = ErrorKind.MISSING_DATA_FILE
+    missing = CorruptTableError("it does not exist", kind=kind, path=row["base_file"])
+    assert loss_of(table.context, missing) is None
+    table.context.txn.run(RequestRestore(saved, table.context.claim()))
+    assert loss_of(table.context, missing) is not None
 
 
 def test_a_file_that_the_table_needs_is_missing_all_the_same(tmp_path: Path) -> None:
