@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,9 +35,9 @@ class Stop:
         if self._left is not None:
             self._left -= 1
             self._is_set = self._is_set or self._left <= 0
-        until_ms = self._clock.monotonic_ms() + int(timeout * 1000)
+        until_ms = self._clock.monotonic_ms() + timeout * 1000
         while not self._is_set and (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
-            self._clock.sleep_ms(min(left_ms, _STEP_MS))
+            self._clock.sleep_ms(math.ceil(min(left_ms, _STEP_MS)))
         return self._is_set
 
 

@@ -6,8 +6,10 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import pytest
 from tests.support.console_client import ConsoleClient
 from tests.support.tables import a_table
 from tests.unit.cli.conftest import Run
@@ -15,11 +17,16 @@ from tests.unit.cli.conftest import Run
 import headwater as hw
 
 
-def test_it_serves_until_ctrl_c(table: hw.Table, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_a_signal(table: hw.Table, tmp_path: Path, end: signal.Signals) -> None:
+    """Also in the background of a shell, where Ctrl-C's is ignored unless asked for."""
     other = a_table(tmp_path / "other").create()
     arguments = ["console", table.uri, other.uri, "--output", "json"]
     command = [sys.executable, "-m", "headwater.cli.start", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    ignoring = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=ignoring
+    ) as process:
         assert process.stdout is not None
         document = ""
         while not document.endswith("}\n"):
@@ -32,7 +39,7 @@ def test_it_serves_until_ctrl_c(table: hw.Table, tmp_path: Path) -> None:
         assert client.ask("/api/tables", token="x" * 64).status == 401
         answer = client.ask("/api/tables", token=token).json
         assert [one["uri"] for one in answer["tables"]] == told["tables"] == [table.uri, other.uri]
-        process.send_signal(signal.SIGINT)
+        process.send_signal(end)
     assert process.returncode == 0
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+import math
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from headwater.cli.arguments import OutputFormat, TableOptions, open_given_table
 from headwater.cli.output import Format, output_of, say
+from headwater.cli.stopping import Stop, stopped_by_signals
 from headwater.errors import InvalidInputError
 from headwater.seams.network import LOOPBACK
-
-if TYPE_CHECKING:
-    from headwater.seams.clock import Clock
-
-_STEP_MS = 200
 
 
 def console(
@@ -83,8 +80,10 @@ def console(
                 "actions": "allowed" if allow_actions else "off; --allow-actions offers them",
             }
         )
-        with suppress(KeyboardInterrupt):
-            _wait(clock, seconds)
+        # Signals are asked for, since a process in the background of a shell ignores Ctrl-C's.
+        stop = Stop(clock)
+        with stopped_by_signals(stop, "The console ends."):
+            stop.wait(math.inf if seconds is None else seconds)
 
 
 def _read_token(file: Path) -> str:
@@ -92,10 +91,3 @@ def _read_token(file: Path) -> str:
         return file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"The token cannot be read from {file}: {error}") from error
-
-
-def _wait(clock: Clock, seconds: float | None) -> None:
-    """Wait in short steps: a signal does not end a sleep."""
-    began_ms = clock.monotonic_ms()
-    while seconds is None or clock.monotonic_ms() - began_ms < seconds * 1000:
-        clock.sleep_ms(_STEP_MS)
