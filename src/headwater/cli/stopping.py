@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from headwater.cli.output import say
@@ -49,7 +49,8 @@ def stopped_by_signals(stop: Stop, saying: str) -> Iterator[None]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        say(saying)
+        with suppress(RuntimeError):  # The signal came in the middle of writing something else.
+            say(saying)
 
     before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
