@@ -88,7 +88,10 @@ test-writers: install ## eight writer processes, fifty commits each: killed, wit
 test-indexing: install ## indexes of 2,000 files built beside four writers, killed and resumed; minutes
 	@HEADWATER_TEST_INDEXED_FILES=2000 $(RECORDED) $(PYTEST) tests/processes/test_indexing_processes.py
 
-test-ingest: install ## four jobs of headwater ingest into one table, killed twenty times
+kafka: install ## fetch Kafka's broker and Spark's package for it into a cache outside the project
+	-@scripts/get-kafka.sh "$$($(BIN)/python -c 'from importlib.metadata import version; print(version("pyspark"))')"
+
+test-ingest: install java kafka ## jobs of headwater ingest into one table, killed twenty times; Kafka's among them
 	@$(RECORDED) $(PYTEST) -m "" tests/processes/test_ingest_processes.py
 
 chaos: install ## five minutes of ingestion and table services while processes are killed

@@ -24,9 +24,10 @@ import pytest
 from tests.hudi.soak_batches import OWN, SCHEMA, batch
 from tests.support.beside_hudi import YES, shows
 from tests.support.hudi_peer import Bundle, HudiError, HudiPeer, NoHudiError, find_bundle
+from tests.support.java_servers import CannotRunServer
 from tests.support.tables import COW, MOR, a_table
 from tests.support.two_readers import META, TwoReaders, without
-from tests.support.zookeeper_server import CannotRunZookeeper, run_zookeeper
+from tests.support.zookeeper_server import run_zookeeper
 
 from headwater.table import Table
 
@@ -115,7 +116,7 @@ def locks(case: Case, folder: Path) -> Iterator[tuple[dict[str, str], dict[str, 
                     "hoodie.write.lock.zookeeper.url": address,
                 },
             )
-    except CannotRunZookeeper as missing:
+    except CannotRunServer as missing:
         pytest.skip(str(missing))
 
 

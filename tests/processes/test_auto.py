@@ -6,7 +6,6 @@ a quiet machine: nothing here is judged by speed.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -17,9 +16,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tests.support.scripts import load_script
 
 import headwater as hw
 from headwater.metadata.view import view_of
@@ -39,21 +38,12 @@ StartProcess = Callable[[Sequence[str]], subprocess.Popen[bytes]]
 pytestmark = [pytest.mark.long, pytest.mark.timeout(SECONDS * 2 + 1800)]
 
 
-def load_job() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("auto_job", JOB)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 class Site:
     """A table, and the writers at work on it."""
 
     def __init__(self, folder: Path, start_process: StartProcess) -> None:
         folder.mkdir()
-        self.job = load_job()
+        self.job = load_script(JOB)
         self.path = folder / "table"
         self._folder = folder
         self._start_process = start_process

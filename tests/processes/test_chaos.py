@@ -6,7 +6,6 @@ minutes. A process is killed only after it has done something, however long that
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import signal
@@ -22,6 +21,7 @@ import pytest
 from hudi import HudiTableBuilder
 from tests.support.collecting import Ledger, in_ledger
 from tests.support.hudi_rs import location_for_hudi_rs
+from tests.support.scripts import load_script
 
 import headwater as hw
 from headwater.kernel.layout import CANCEL_COUNT, CANCELS
@@ -43,15 +43,6 @@ INSTANTS_MAX = 60
 StartProcess = Callable[[Sequence[str]], subprocess.Popen[bytes]]
 
 pytestmark = pytest.mark.timeout(SECONDS + 1800)
-
-
-def load_job() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("chaos_job", JOB)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Site:
@@ -116,7 +107,7 @@ class Site:
 
 
 def test_services_and_ingestion_survive_kills(tmp_path: Path, start_process: StartProcess) -> None:
-    job = load_job()
+    job = load_script(JOB)
     site = Site(tmp_path, start_process)
     hw.create_table(
         site.path,

@@ -8,7 +8,6 @@ a file.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import random
@@ -22,12 +21,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hudi import HudiTableBuilder
 from tests.support.hudi_rs import location_for_hudi_rs
+from tests.support.scripts import load_script
 
 import headwater as hw
 from headwater.model.instant import State
@@ -56,16 +55,7 @@ FULL_ONLY = pytest.mark.skipif(not IS_FULL, reason="part of make test-indexing")
 pytestmark = pytest.mark.timeout(3_600)
 
 
-def _load_job() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("indexing_job", JOB)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-JOB_MODULE = _load_job()
+JOB_MODULE = load_script(JOB)
 WRITERS = tuple(str(number) for number in range(JOB_MODULE.WRITERS))
 
 

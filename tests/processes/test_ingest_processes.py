@@ -1,8 +1,8 @@
 """Jobs of several kinds fill one table, killed at random moments: each row of theirs is there once.
 
-In the long form one of the jobs is run by two processes at once.
-The table has a simple index and rows are inserted, so nobody looks keys up: a file or change that
-went in twice shows as rows that are there twice.
+In the long form one of the jobs is run by two processes at once, and one reads a topic of Kafka
+where a broker can be had (`make kafka`). The table has a simple index and rows are inserted, so
+nobody looks keys up: a file or change that went in twice shows as rows that are there twice.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.processes.writer import OPTIONS
+from tests.support.java_servers import CannotRunServer
+from tests.support.kafka_server import PARTITIONS, Broker, find_package, run_kafka
 from tests.support.tables import FAST
 
 import headwater as hw
 from headwater.cli.main import main
 
 KINDS = ("json", "csv", "parquet", "changes")
+KAFKA = "kafka"
 TWIN = "json again"
 """A second process that runs the job of the first kind."""
 SIGNS_OF_WORK = ("batch ", "conflict.already_running")
@@ -42,9 +46,16 @@ KILLED_WITHIN_S = 0.4
 class Site:
     """The table, its sources, and the processes that run the jobs."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, broker: Broker | None = None) -> None:
         self.folder = folder
+        self.kinds = KINDS if broker is None else (*KINDS, KAFKA)
         self._stack = stack
+        self._broker = broker
+        self._producing = ExitStack()
+        self._stack.push(self._producing)
+        self._topic: subprocess.Popen[str] | None = None
+        if broker is not None:
+            self._topic = self._producing.enter_context(broker.producer(KAFKA))
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._fed: Counter[str] = Counter()
         self.options = {**OPTIONS, **FAST}
@@ -59,7 +70,7 @@ class Site:
             record_key="id",
             options=FAST,
         )
-        for kind in KINDS:
+        for kind in self.kinds:
             (folder / kind).mkdir()
             self.job(kind).write_text(self._job_text(kind))
 
@@ -73,6 +84,9 @@ class Site:
         if kind == "changes":
             source = f'type = "table"\npath = "{self.folder / "source"}"'
             select = "SELECT id, kind, CAST(value AS bigint) AS value FROM source"
+        elif self._broker is not None and kind == KAFKA:
+            servers = f'servers = "{self._broker.address}"\nbatch_records = 50'
+            source = f'type = "kafka"\ntopic = "{KAFKA}"\npartitions = {PARTITIONS}\n{servers}'
         return f"""
         name = "{kind}"
         [source]
@@ -96,12 +110,19 @@ class Site:
         number = self._fed[kind]
         self._fed[kind] += 1
         rows = rows_of(kind, number)
+        lines = [json.dumps(row) for row in rows]
+        with_bad = "\n".join([*lines[:5], "{bad", *lines[5:]]) + "\n"
+        if kind == KAFKA:
+            assert self._topic is not None
+            assert self._topic.stdin is not None
+            self._topic.stdin.write(with_bad)
+            self._topic.stdin.flush()
+            return
         target = self.folder / kind / f"{number}.{kind}"
         unseen = target.with_name(f".{number}")
         match kind:
             case "json":
-                lines = [json.dumps(row) for row in rows]
-                unseen.write_text("\n".join([*lines[:5], "{bad", *lines[5:]]) + "\n")
+                unseen.write_text(with_bad)
             case "csv":
                 lines = [f"{row['id']},{row['kind']},{row['value']}" for row in rows]
                 lines.insert(5, f"bad-{number},csv,many")
@@ -121,7 +142,10 @@ class Site:
         job = self.job(kind_of(process_name))
         command = [sys.executable, "-m", "headwater.cli.start", "ingest", str(job)]
         process = subprocess.Popen(
-            [*command, "--every", "20ms"], stdout=subprocess.DEVNULL, stderr=said
+            [*command, "--every", "20ms"],
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            env=environment_of(kind_of(process_name)),
         )
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
@@ -159,19 +183,40 @@ class Site:
 
     def finish(self) -> None:
         """Let each job take what is left."""
-        for kind in KINDS:
-            assert main(["ingest", str(self.job(kind)), "--output", "json"]) == 0
+        self._producing.close()
+        for kind in self.kinds:
+            command = ["ingest", str(self.job(kind)), "--output", "json"]
+            if kind == KAFKA:
+                # By itself, because a session of Spark stays with its process.
+                done = subprocess.run(
+                    [sys.executable, "-m", "headwater.cli.start", *command],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    env=environment_of(kind),
+                )
+                assert done.returncode == 0, done.stderr
+            else:
+                assert main(command) == 0
 
     def expected(self) -> Counter[tuple[str, str, int]]:
         return Counter(
             (row["id"], row["kind"], row["value"])
-            for kind in KINDS
+            for kind in self.kinds
             for number in range(self._fed[kind])
             for row in rows_of(kind, number)
         )
 
     def expected_bad(self) -> Counter[str]:
-        return Counter({kind: self._fed[kind] for kind in KINDS})
+        return Counter({kind: self._fed[kind] for kind in self.kinds})
+
+
+def environment_of(kind: str) -> dict[str, str]:
+    """Return what a process is given: to Spark, its package for Kafka."""
+    if kind != KAFKA:
+        return dict(os.environ)
+    jars = ",".join(map(str, find_package(version("pyspark"))))
+    return {**os.environ, "PYSPARK_SUBMIT_ARGS": f"--jars {jars} pyspark-shell"}
 
 
 def kind_of(process_name: str) -> str:
@@ -186,19 +231,43 @@ def rows_of(kind: str, number: int) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def stack() -> Iterator[ExitStack]:
     with ExitStack() as stack:
-        yield Site(tmp_path, stack)
+        yield stack
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
-def test_killed_jobs_take_each_row_once(site: Site, kills: int) -> None:
-    chance = random.Random(24 + kills)
-    # In the short form only the jobs that are killed have processes; all are finished at the end.
-    is_short = kills < len(KINDS)
-    victims = [chance.choice(KINDS if is_short else (*KINDS, TWIN)) for _ in range(kills)]
-    at_work = tuple(dict.fromkeys(victims)) if is_short else (*KINDS, TWIN)
-    for kind in KINDS:
+def test_killed_jobs_take_each_row_once(tmp_path: Path, stack: ExitStack) -> None:
+    chance = random.Random(26)
+    victims = [chance.choice(KINDS) for _ in range(2)]
+    # Only the jobs that are killed have processes; all are finished at the end.
+    check_killed_jobs(Site(tmp_path, stack), chance, victims, at_work=dict.fromkeys(victims))
+
+
+@pytest.mark.long
+def test_many_killed_jobs_take_each_row_once(tmp_path: Path, stack: ExitStack) -> None:
+    chance = random.Random(44)
+    at_work = (*KINDS, TWIN)
+    victims = [chance.choice(at_work) for _ in range(20)]
+    check_killed_jobs(Site(tmp_path, stack), chance, victims, at_work=at_work)
+
+
+@pytest.mark.long
+def test_killed_jobs_take_each_record_of_a_topic_once(tmp_path: Path, stack: ExitStack) -> None:
+    try:
+        find_package(version("pyspark"))
+        broker = stack.enter_context(run_kafka(tmp_path / "broker"))
+    except CannotRunServer as missing:
+        pytest.skip(f"no Kafka: {missing}")
+    chance = random.Random(24)
+    at_work = ("json", "changes", KAFKA)
+    victims = [chance.choice(at_work) for _ in range(20)]
+    check_killed_jobs(Site(tmp_path, stack, broker), chance, victims, at_work=at_work)
+
+
+def check_killed_jobs(
+    site: Site, chance: random.Random, victims: Iterable[str], at_work: Iterable[str]
+) -> None:
+    for kind in site.kinds:
         site.feed(kind)
     for name in at_work:
         site.start(name)
@@ -206,7 +275,7 @@ def test_killed_jobs_take_each_row_once(site: Site, kills: int) -> None:
         site.wait_for_work(victim)
         for _ in range(4):
             site.feed(kind_of(victim))
-            site.feed(chance.choice(KINDS))
+            site.feed(chance.choice(site.kinds))
         time.sleep(KILLED_WITHIN_S * chance.random())
         site.kill(victim)
         site.start(victim)
@@ -220,9 +289,10 @@ def test_killed_jobs_take_each_row_once(site: Site, kills: int) -> None:
     bad = hw.open_table(site.folder / "bad").read_arrow().to_pylist()
     assert Counter(row["job"] for row in bad) == site.expected_bad()
     reasons = {row["job"]: row["reason"] for row in bad}
-    assert "end with }" in reasons["json"]
+    for kind in {"json", KAFKA} & reasons.keys():
+        assert "end with }" in reasons[kind]
     assert "int64" in reasons["csv"]
     assert "id" in reasons["parquet"]
     assert "cannot be cast" in reasons["changes"]
-    places = {row["position"] for row in bad if row["job"] != "changes"}
+    places = {row["position"] for row in bad if row["job"] in ("json", "csv", "parquet")}
     assert places == {"6"}

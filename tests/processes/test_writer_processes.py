@@ -9,7 +9,6 @@ makes; the defaults keep the suite short, and `make test-writers` takes the full
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import signal
@@ -18,12 +17,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hudi import HudiTableBuilder
 from tests.support.hudi_rs import location_for_hudi_rs
+from tests.support.scripts import load_script
 
 import headwater as hw
 from headwater.metadata.view import load_view
@@ -61,16 +60,7 @@ StartProcess = Callable[[Sequence[str]], subprocess.Popen[bytes]]
 pytestmark = pytest.mark.timeout(1800 + 10 * WRITERS * COMMITS)
 
 
-def _load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("writer", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SCRIPT_MODULE = _load_script()
+SCRIPT_MODULE = load_script(SCRIPT)
 
 
 class Fleet:

@@ -6,7 +6,7 @@ is the proof that its checks can fail: a defect is planted in every process, and
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import re
 import subprocess
@@ -17,6 +17,7 @@ from types import ModuleType
 
 import pyarrow as pa
 import pytest
+from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "demo.py"
@@ -29,12 +30,7 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The script as a module; those beside it are its own and are forgotten again."""
     before = set(sys.modules)
     monkeypatch.syspath_prepend(SCRIPT.parent)
-    spec = importlib.util.spec_from_file_location("demo", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
+    yield load_script(SCRIPT)
     for name in [name for name in sys.modules if name.startswith("demo_") and name not in before]:
         del sys.modules[name]
 

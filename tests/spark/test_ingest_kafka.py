@@ -1,12 +1,11 @@
-"""Jobs that read Kafka: their batches from another stream of Spark, and Kafka where it can be had.
+"""Jobs that read Kafka: their batches, from another stream of Spark.
 
-A broker is named by HEADWATER_TEST_KAFKA, such as 127.0.0.1:9092; Spark must have its package.
+Kafka itself is in `tests/processes/test_ingest_processes.py`, where a broker can be had.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from headwater.ingest.job import Job, KafkaSource, QuarantineRule, Target
 from headwater.ingest.run import opened_job
 from headwater.spark import kafka_stream
 from headwater.table import Table
-
-BROKER = os.environ.get("HEADWATER_TEST_KAFKA")
 
 
 def job_of(table: Table, tmp_path: Path, servers: str = "nowhere:9092", **more: Any) -> Job:
@@ -101,23 +98,5 @@ def test_records_go_in_once(
 def test_a_session_without_the_package_says_so(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:
-    if BROKER is not None:
-        pytest.skip("Spark has the package for Kafka")
     with pytest.raises(UnsupportedError, match="Spark has no package for Kafka here"):
         run(job_of(table, tmp_path))
-
-
-@pytest.mark.skipif(BROKER is None, reason="no broker of Kafka: HEADWATER_TEST_KAFKA names none")
-def test_records_of_a_broker_go_in_once(spark: SparkSession, table: Table, tmp_path: Path) -> None:
-    job = job_of(table, tmp_path, servers=str(BROKER))
-    values = [(f'{{"id": "{n}", "value": {n}}}',) for n in range(100)]
-    (
-        spark.createDataFrame(values, "value string")
-        .write.format("kafka")
-        .option("kafka.bootstrap.servers", str(BROKER))
-        .option("topic", "trips")
-        .save()
-    )
-    assert sum(run(job)) >= 100
-    assert run(job) == []
-    assert table.read_arrow().num_rows == 100

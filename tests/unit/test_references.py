@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tests.support.scripts import load_script
 
 import headwater as hw
 from headwater.cli.explanations import EXPLANATIONS
@@ -18,16 +17,7 @@ from headwater.kernel import layout
 ROOT = Path(__file__).parents[2]
 
 
-def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-REFERENCE = load_script()
+REFERENCE = load_script(ROOT / "scripts" / "reference.py")
 
 
 @pytest.mark.parametrize("name", REFERENCE.PAGES)

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
 PASSED = "==== 8234 passed, 7 skipped in 400.63s (0:06:40) ===="
 
 
-def _load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("suites", ROOT / "scripts" / "suites.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-suites = _load_script()
+suites = load_script(ROOT / "scripts" / "suites.py")
 
 
 def a_record(passed: int = 1) -> dict[str, object]:

@@ -51,6 +51,20 @@ def column_text(values: pa.Array, column: str) -> pa.Array:
     )
 
 
+def value_of_text(text: str | None, kind: pa.DataType) -> pa.Array | None:
+    """Return the one value of a column that has a text, the inverse of `column_text`.
+
+    None if the text does not tell, since other writers may have other texts, such as for a date.
+    """
+    values = pa.array([text], pa.string())
+    try:
+        if pa.types.is_timestamp(kind):
+            values = values.cast(pa.int64())
+        return values.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
 def has_text(arrow: pa.DataType) -> bool:
     """Whether values of a type have a text that all writers agree on."""
     return bool(

@@ -45,14 +45,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
 from headwater.seams.http_server import AsgiApp
-from headwater.seams.network import LOOPBACK
+from headwater.seams.network import LOOPBACK_NAMES, host_in_url, is_loopback
 
 API = "/api/"
 BODY_BYTES_MAX = 4_096
 """Every request of the page's fits into some hundred bytes."""
 TOKEN_CHARACTERS_MIN = 32
 
-_LOOPBACKS = (LOOPBACK, "localhost", "[::1]")
 _SCHEMES = ("http", "https")  # The latter through a proxy.
 _ASKED_BY_ITSELF = ("same-origin", "none")
 """What browsers say of a request by the page itself, and of one by the person at the keyboard."""
@@ -127,14 +126,9 @@ def hosts_of(host: str, port: int, names: Iterable[str] = ()) -> frozenset[str]:
 
     A name without a port is taken as it is, as it comes through a proxy on a port of its own.
     """
-    shown = f"[{host}]" if ":" in host else host
-    known = {shown, *_LOOPBACKS} if is_loopback(host) else {shown}
+    shown = host_in_url(host)
+    known = {shown, *LOOPBACK_NAMES} if is_loopback(host) else {shown}
     return frozenset({*(f"{one}:{port}" for one in known), *(name.lower() for name in names)})
-
-
-def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine can reach a server that listens there."""
-    return host.startswith("127.") or host in ("localhost", "::1")
 
 
 def _is_visit(path: str, headers: Headers) -> bool:

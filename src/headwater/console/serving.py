@@ -63,9 +63,7 @@ class Console:
     @property
     def url(self) -> str:
         """The address to open; the token is in its fragment, which browsers keep to themselves."""
-        host = self._server.host
-        shown = f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{self.port}/#token={quote(self._token, safe='')}"
+        return f"{self._server.url}/#token={quote(self._token, safe='')}"
 
     def __enter__(self) -> Self:
         self._server.start()

@@ -198,12 +198,9 @@ def _size_of(row: Row) -> int:
 
 
 def _advice(table: Table) -> Section:
-    """Return what the table's services advise, in their order, where they do."""
-    advise = getattr(table.services, "advise", None)
-    if advise is None:
-        return _NO_ROWS
+    """Return what the table's services advise, in their order."""
     try:
-        given = advise()
+        given = table.services.advise()
     except UnsupportedError:
         return _NO_ROWS  # Nobody can do anything to such a table.
     return {f"{number:03d}": _advice_row(one) for number, one in enumerate(given)}

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.arrow.buckets import bucket_ids
+from headwater.arrow.key_text import value_of_text
 from headwater.arrow.keys import KeyGenerator
 from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.config.table import TableConfig
@@ -144,14 +145,7 @@ def _partition_candidates(text: str | None, kind: pa.DataType) -> pa.Array | Non
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if is_text:
         return pa.array([None, ""] if text is None else [text], kind)
-    values = pa.array([text], pa.string())
-    try:
-        if pa.types.is_timestamp(kind):
-            values = values.cast(pa.int64())
-        return values.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        # Other writers may have other texts for a value, such as a date.
-        return None
+    return value_of_text(text, kind)
 
 
 def _any_matches(values: pa.Array, condition: Condition) -> bool:

@@ -17,7 +17,7 @@ import uvicorn
 
 from headwater.errors import InvalidInputError, check
 from headwater.seams.bounded_http import BACKLOG, REQUEST_S_MAX, BoundedProtocol, connections_max
-from headwater.seams.network import LOOPBACK
+from headwater.seams.network import LOOPBACK, host_in_url
 
 T = TypeVar("T")
 
@@ -81,8 +81,9 @@ class HttpServer:
         self._port = int(self._socket.getsockname()[1])
 
     @property
-    def host(self) -> str:
-        return self._host
+    def url(self) -> str:
+        """Where it answers, without a slash at the end."""
+        return f"http://{host_in_url(self._host)}:{self._port}"
 
     @property
     def port(self) -> int:

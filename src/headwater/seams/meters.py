@@ -118,12 +118,11 @@ def seconds() -> float:
     return time.perf_counter()
 
 
-class Timed:
-    """Measures its block, and ends the labels with what became of it."""
+class Measured:
+    """Tells how long its block took, and by which error it ended if by one."""
 
-    def __init__(self, metric: Histogram, *labels: str) -> None:
-        self._metric = metric
-        self._labels = labels
+    def __init__(self, tell: Callable[[float, BaseException | None], None]) -> None:
+        self._tell = tell
         self._began = 0.0
 
     def __enter__(self) -> None:
@@ -132,12 +131,14 @@ class Timed:
     def __exit__(
         self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
     ) -> None:
-        self._metric.record(seconds() - self._began, *self._labels, outcome_of(error))
+        self._tell(seconds() - self._began, error)
 
 
 def timed(metric: Histogram, *labels: str) -> AbstractContextManager[None]:
     """Measure a block; the last label of the metric is its outcome."""
-    return Timed(metric, *labels) if _listeners else NOTHING
+    if not _listeners:
+        return NOTHING
+    return Measured(lambda taken, error: metric.record(taken, *labels, outcome_of(error)))
 
 
 def outcome_of(error: BaseException | None) -> str:

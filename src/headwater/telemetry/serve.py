@@ -6,7 +6,6 @@ page in a browser here must not read it under a name of its own. Nothing can be 
 
 from __future__ import annotations
 
-import ipaddress
 from types import TracebackType
 from typing import Self
 
@@ -19,14 +18,13 @@ from starlette.routing import Route
 
 from headwater.seams.http_server import HttpServer
 from headwater.seams.meters import listen, stop_listening
-from headwater.seams.network import LOOPBACK
+from headwater.seams.network import LOOPBACK, LOOPBACK_NAMES, is_loopback
 from headwater.telemetry.collected import CONTENT_TYPE, Collected
 
 PORT = 9464
 """The port that OpenTelemetry's exporters for Prometheus have as well."""
 
 _CONNECTIONS_MAX = 16
-_NAMES_OF_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 class MetricsServer:
@@ -45,8 +43,7 @@ class MetricsServer:
     @property
     def url(self) -> str:
         """Where the metrics are."""
-        host = f"[{self._server.host}]" if ":" in self._server.host else self._server.host
-        return f"http://{host}:{self._server.port}/metrics"
+        return f"{self._server.url}/metrics"
 
     def text(self) -> str:
         """Return what is answered just now."""
@@ -87,11 +84,7 @@ def serve_metrics(port: int = PORT, *, host: str = LOOPBACK) -> MetricsServer:
 
 
 def _guards_of(host: str) -> list[Middleware]:
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    if not is_loopback:
+    if not is_loopback(host):
         return []
-    allowed = [*_NAMES_OF_LOOPBACK, host]
+    allowed = [*LOOPBACK_NAMES, host]
     return [Middleware(TrustedHostMiddleware, allowed_hosts=allowed, www_redirect=False)]

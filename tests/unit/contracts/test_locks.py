@@ -19,14 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.java_servers import CannotRunServer, find_java
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
-from tests.support.zookeeper_server import (
-    CannotRunZookeeper,
-    find_java,
-    find_spark_jars,
-    run_zookeeper,
-)
+from tests.support.zookeeper_server import find_spark_jars, run_zookeeper
 
 from headwater.errors import (
     ConflictError,
@@ -148,7 +144,7 @@ def zookeeper_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         with run_zookeeper(tmp_path_factory.mktemp("zookeeper")) as url:
             yield url
-    except CannotRunZookeeper as error:
+    except CannotRunServer as error:
         pytest.skip(f"no ZooKeeper server: {error}")
 
 

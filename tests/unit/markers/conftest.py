@@ -12,6 +12,7 @@ from headwater.markers.client import MarkerServiceAddress
 from headwater.markers.service import MarkerService
 from headwater.model.instant import InstantTime
 from headwater.seams.http_server import HttpServer
+from headwater.seams.network import LOOPBACK
 from headwater.seams.storage import Storage
 
 T = InstantTime("20260101000000000")
@@ -42,6 +43,6 @@ def serve(servers: list[HttpServer]) -> Iterator[Serve]:
             server.start()
             servers.append(server)
             stack.callback(server.stop, waits=False)
-            return MarkerServiceAddress(server.host, server.port, T, TOKEN)
+            return MarkerServiceAddress(LOOPBACK, server.port, T, TOKEN)
 
         yield serve

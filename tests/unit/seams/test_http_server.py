@@ -51,8 +51,8 @@ def test_an_app_is_served_from_a_thread_until_it_is_stopped(
     before = set(threading.enumerate())
     server = HttpServer(say_where)
     server.start()
-    assert server.host == "127.0.0.1"
     assert server.port > 0
+    assert server.url == f"http://127.0.0.1:{server.port}"
     content, headers = get(server.port)
     assert content == b"http-server"
     assert "server" not in headers

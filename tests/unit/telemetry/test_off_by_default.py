@@ -14,7 +14,7 @@ import headwater as hw
 from headwater.seams import log_context, meters, spans
 
 calls = []
-meters.Timed.__enter__ = lambda _: calls.append("timed")
+meters.Measured.__enter__ = lambda _: calls.append("timed")
 meters.seconds = lambda: calls.append("clock") or 0.0
 
 t = hw.create_table(sys.argv[1], schema="id string, v long", record_key="id",

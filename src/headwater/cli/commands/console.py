@@ -52,8 +52,8 @@ def console(
 ) -> None:
     """Serve a web page that shows tables at work. Only who has the address it prints can look."""
     # Servers are loaded by who runs one.
-    from headwater.console.guard import is_loopback
     from headwater.console.serving import Console, new_token
+    from headwater.seams.network import is_loopback
 
     with ExitStack() as stack:
         tables = [stack.enter_context(open_given_table(path, options)) for path in paths]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.key_text import value_of_text
 from headwater.arrow.keys import KeyGenerator
 from headwater.operations.plan import WritePlan
 
@@ -65,12 +66,7 @@ def _set_where(
 ) -> pa.RecordBatch:
     at = rows.schema.get_field_index(column)
     held = rows.column(at)
-    value = pa.scalar(text, pa.string())
-    try:
-        if pa.types.is_timestamp(held.type):
-            value = value.cast(pa.int64())  # The text is the number that is stored.
-        value = value.cast(held.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        # Other writers may have other texts for a value, such as a date.
+    value = value_of_text(text, held.type)
+    if value is None:
         return rows
-    return rows.set_column(at, rows.schema.field(at), pc.if_else(mask, value, held))
+    return rows.set_column(at, rows.schema.field(at), pc.if_else(mask, value[0], held))
