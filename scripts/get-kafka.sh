@@ -36,9 +36,6 @@ fetch_broker() {
     <dependency>
       <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>$kafka</version>
     </dependency>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>$kafka</version>
-    </dependency>
   </dependencies>
 </project>
 POM

@@ -30,7 +30,7 @@ class Broker:
         options = ["--bootstrap-server", self.address, "--topic", topic]
         with self._log.open("wb") as said:
             process = subprocess.Popen(
-                [*_java(), "org.apache.kafka.tools.ConsoleProducer", *options],
+                [*_java(), "kafka.tools.ConsoleProducer", *options],
                 stdin=subprocess.PIPE,
                 stdout=said,
                 stderr=subprocess.STDOUT,
