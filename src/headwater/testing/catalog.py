@@ -62,7 +62,7 @@ from headwater.testing.scenarios.index import (
 from headwater.testing.scenarios.logcompact import logcompact
 from headwater.testing.scenarios.nbcc import REPLACERS, nbcc_columns, nbcc_replace, nbcc_slice
 from headwater.testing.scenarios.occ import occ_3
-from headwater.testing.scenarios.occ_redo import occ_keys, occ_redo
+from headwater.testing.scenarios.occ_redo import occ_append, occ_keys, occ_rebase, occ_redo
 from headwater.testing.scenarios.removable import NEVER_MS, removable
 from headwater.testing.scenarios.rollback import rollback_own, rollback_two
 from headwater.testing.scenarios.unknown import (
@@ -201,6 +201,8 @@ def _short() -> Iterator[Proof]:
     yield _occ_3("occ_3: no fault", preemptions_max=1)
     yield _writers(occ_keys, "no fault", preemptions_max=1)
     yield _writers(occ_redo, "no fault", preemptions_max=2)
+    yield _writers(occ_append, "no fault", preemptions_max=1)
+    yield _writers(occ_rebase, "no fault", preemptions_max=1)
     yield _nbcc_slice("nbcc_slice: no fault", preemptions_max=1)
     for by in REPLACERS:
         yield _nbcc_replace(by, "2 writers", writers=2, preemptions_max=1)
@@ -268,6 +270,8 @@ def _sim() -> Iterator[Proof]:
     yield _occ_3("occ_3: no fault", preemptions_max=1)
     yield _writers(occ_keys, "no fault", preemptions_max=1)
     yield _writers(occ_redo, "no fault", preemptions_max=2)
+    yield _writers(occ_append, "no fault", preemptions_max=2)
+    yield _writers(occ_rebase, "no fault", preemptions_max=2)
     yield _occ_3("occ_3: tick", preemptions_max=0, ticks=1)
     yield _nbcc_slice("nbcc_slice: no fault", preemptions_max=2)
     yield _writers(nbcc_columns, "no fault", preemptions_max=2)
@@ -352,6 +356,8 @@ def _full() -> Iterator[Proof]:
     yield _occ_3("occ_3: tick", preemptions_max=2, ticks=1)
     yield _writers(occ_keys, "crash, tick", preemptions_max=2, crashes=1, ticks=1)
     yield _writers(occ_redo, "crash", preemptions_max=2, crashes=1)
+    yield _writers(occ_append, "crash", preemptions_max=2, crashes=1)
+    yield _writers(occ_rebase, "crash", preemptions_max=2, crashes=1)
     yield _nbcc_slice("nbcc_slice: crash, tick", preemptions_max=3, crashes=1, ticks=1)
     for by in REPLACERS:
         yield _nbcc_replace(by, "2 writers, tick", writers=2, preemptions_max=3, ticks=1)

@@ -100,6 +100,8 @@ class RowChecks:
 
     config: TableConfig
     is_non_blocking: bool = False
+    keeps_order: bool = False
+    """Whether appends to one group complete in the order of their requests."""
     before: tuple[Done, ...] = ()
     # What a world shows is costly to find out and asked again in every state that has it. Kept
     # here and not for good: a mutant changes what the same world shows.
@@ -107,8 +109,10 @@ class RowChecks:
     _moments: list[_Moment] = field(default_factory=list)
 
     def invariants(self) -> tuple[Invariant, ...]:
-        """INV-35, 45, 48, 52, 53, 61 to 65, 81, 82, 85 and 100."""
+        """INV-35, 45, 48, 52, 53, 61 to 65, 81, 82, 85 and 100, and 133 where it holds."""
+        in_order = (self._at_commit("INV-133", _passes_no_later_one),) if self.keeps_order else ()
         return (
+            *in_order,
             *_BASIC.timeline(),
             *_BASIC.guard(),
             *_BASIC.data(),
@@ -262,6 +266,14 @@ def _misses_no_straggler(moment: _Moment) -> Iterator[str]:
             yield f"{done.time} commits without having seen {other.time}, archived since"
         if is_straggler(other, done.saw, moment.commits):
             yield f"{done.time} commits without having seen {other.time}, requested long before"
+
+
+def _passes_no_later_one(moment: _Moment) -> Iterator[str]:
+    done = moment.done
+    for other in moment.commits:
+        if done.is_append and other.is_append and other.time > done.time:
+            for group in sorted(done.groups & other.groups):
+                yield f"{done.time} appends to {group} above {other.time}, requested after it"
 
 
 def is_straggler(other: Done, saw: str, commits: Iterable[Done]) -> bool:

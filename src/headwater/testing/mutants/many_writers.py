@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from headwater.kernel.timeline.active import Timeline, load_active
-from headwater.kernel.txn.changes import Change, concerns_groups
+from headwater.kernel.txn.changes import Change, Touch, concerns_groups
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
 from headwater.kernel.view.slicing import build_slices
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
@@ -19,7 +20,7 @@ from headwater.testing.mutants.mutant import Mutant
 from headwater.testing.mutants.time import early_transaction
 from headwater.testing.scenarios.nbcc import nbcc_columns, nbcc_replace, nbcc_slice
 from headwater.testing.scenarios.occ import occ_3
-from headwater.testing.scenarios.occ_redo import occ_keys, occ_redo
+from headwater.testing.scenarios.occ_redo import occ_append, occ_keys, occ_rebase, occ_redo
 from headwater.testing.table import LAYOUT
 
 CompletionTimeOf = Callable[[InstantTime], InstantTime | None]
@@ -41,6 +42,18 @@ def _lost_to_the_first(
     plan: WritePlan, check: ConflictCheck, others: list[Change], keys: object
 ) -> RedoPart | None:
     return part_to_redo(plan, check, others[:1], ())
+
+
+def _whoever_won(
+    plan: WritePlan, check: ConflictCheck, others: list[Change], keys: object
+) -> RedoPart | None:
+    """Keep the instant also after a loss to one that was requested later."""
+    latest = replace(plan, instant_time=InstantTime("9" * 17))
+    return part_to_redo(latest, check, others, ())
+
+
+def _appends_fit(check: ConflictCheck, mine: Touch, other: Change, theirs: Touch) -> bool:
+    return mine is Touch.APPEND and theirs is Touch.APPEND
 
 
 def _never(*arguments: object) -> bool:
@@ -139,6 +152,30 @@ MUTANTS = (
         scenario=lambda: occ_redo(Faults()),
         patches=(("headwater.testing.scenarios.occ_redo.part_to_redo", _lost_to_the_first),),
         must_violate=("INV-81",),
+        preemptions_max=2,
+    ),
+    Mutant(
+        name="logs are written again under the instant that lost to a later one",
+        scenario=lambda: occ_append(Faults()),
+        patches=(
+            ("headwater.testing.scenarios.occ_redo.part_to_redo", _whoever_won),
+            (f"{_CONFLICTS}.ConflictCheck._keeps_order", property(_never)),
+        ),
+        must_violate=("INV-133",),
+        preemptions_max=2,
+    ),
+    Mutant(
+        name="logs stay above those of a later request",
+        scenario=lambda: occ_rebase(Faults()),
+        patches=((f"{_CONFLICTS}.ConflictCheck._fits", _appends_fit),),
+        must_violate=("INV-133",),
+        preemptions_max=2,
+    ),
+    Mutant(
+        name="an append is checked against nobody that it has seen",
+        scenario=lambda: occ_rebase(Faults()),
+        patches=((f"{_CONFLICTS}.ConflictCheck._keeps_order", property(_never)),),
+        must_violate=("INV-133",),
         preemptions_max=2,
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Optimistic writers that lose and write again: occ_keys and occ_redo.
+"""Optimistic writers that lose and write again: occ_keys, occ_redo, occ_append and occ_rebase.
 
 occ_keys: writers bring the same new key, each to a file group of its own unless it finds the key in
 the table. They meet in no group, so only the comparison of keys keeps it from being there twice
@@ -7,6 +7,9 @@ the table. They meet in no group, so only the comparison of keys keeps it from b
 occ_redo: A changes two buckets; B begins a write of each and commits the one, then the other. A
 writer that loses keeps its instant and writes again what the product tells it to, on a new view;
 what it keeps must not hide what others have written meanwhile (N-70, INV-81).
+
+occ_append, occ_rebase: the same writers append to the buckets, as they do to merge-on-read tables.
+Their logs complete in the order in which they were requested (N-128, INV-133).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from headwater.config.files import FileConfig
+from headwater.config.table import TableConfig
 from headwater.errors import CommitUnknownError, ConflictError, ErrorKind, HeadwaterError
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.timeline.active import Timeline, load_active
@@ -29,7 +33,7 @@ from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import load_view
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
-from headwater.model.files import BaseFile, DataFile, FileGroupId, write_token
+from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile, write_token
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.operations.plan import Operation, TableLocation, WriteColumns, WritePlan, bucket_of
 from headwater.operations.redo import part_to_redo
@@ -66,9 +70,9 @@ from headwater.testing.world import World
 
 KEY = "k"
 TABLE = config_of("COPY_ON_WRITE")
-BUCKETS = config_of(
-    "COPY_ON_WRITE", {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
-)
+_TWO_BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+BUCKETS = config_of("COPY_ON_WRITE", _TWO_BUCKETS)
+LOGS = config_of("MERGE_ON_READ", _TWO_BUCKETS)
 FIRST = FileGroupId(PARTITION, "00000000-fg-0")
 SECOND = FileGroupId(PARTITION, "00000001-fg-0")
 REDONE = "redone"  # What a write had lost in was written again.
@@ -89,10 +93,22 @@ def occ_keys(faults: Faults, *, actors: str = "AB") -> Scenario:
 
 def occ_redo(faults: Faults) -> Scenario:
     """Return the writers of two buckets, that of two writes first: its requests come before."""
-    checks = RowChecks(config=BUCKETS)
-    actors = {"B": _redoing_writer([FIRST], [SECOND]), "A": _redoing_writer([FIRST, SECOND])}
-    built = _scenario("occ_redo", checks, actors, faults)
+    built = _scenario("occ_redo", RowChecks(config=BUCKETS), _redoing_writers(_REWRITES), faults)
     return replace(built, marks={"something was redone": _has_redone})
+
+
+def occ_append(faults: Faults) -> Scenario:
+    """Return the same writers where they append to groups that they have looked at."""
+    checks = RowChecks(config=LOGS, keeps_order=True)
+    built = _scenario("occ_append", checks, _redoing_writers(_APPENDS), faults)
+    return replace(built, marks={"something was redone": _has_redone})
+
+
+def occ_rebase(faults: Faults) -> Scenario:
+    """Return them where a log says the same whatever it lies on, so that it may just stay."""
+    checks = RowChecks(config=LOGS, is_non_blocking=True, keeps_order=True)
+    way = replace(_APPENDS, is_rebased=True)
+    return _scenario("occ_rebase", checks, _redoing_writers(way), faults)
 
 
 def _scenario(name: str, checks: RowChecks, actors: Mapping[str, Body], faults: Faults) -> Scenario:
@@ -158,13 +174,37 @@ def _has_redone(step: Step, simulation: Simulation) -> bool:
     return any(note.name == REDONE for note in step.notes)
 
 
-def _redoing_writer(*writes: Sequence[FileGroupId]) -> Body:
+@dataclass(frozen=True)
+class _Way:
+    """How rows get into file groups."""
+
+    config: TableConfig
+    action: Action
+    is_rebased: bool = False
+
+    @property
+    def appends(self) -> bool:
+        return self.action is Action.DELTA_COMMIT
+
+
+_REWRITES = _Way(BUCKETS, Action.COMMIT)
+_APPENDS = _Way(LOGS, Action.DELTA_COMMIT)
+
+
+def _redoing_writers(way: _Way) -> dict[str, Body]:
+    return {
+        "B": _redoing_writer(way, [FIRST], [SECOND]),
+        "A": _redoing_writer(way, [FIRST, SECOND]),
+    }
+
+
+def _redoing_writer(way: _Way, *writes: Sequence[FileGroupId]) -> Body:
     """Return an actor that begins writes of some groups, then does one after the other."""
 
     def body(process: Process) -> str:
         word = LOST
         process.note(BEGUN)
-        begun = [_Redoing(process, groups) for groups in writes]
+        begun = [_Redoing(process, way, groups) for groups in writes]
         if not all(one.begin() for one in begun):
             return FAILED
         for one in begun:
@@ -180,6 +220,7 @@ class _Redoing:
     """A write as `operations.write` takes it, with one redo."""
 
     process: Process
+    way: _Way
     groups: Sequence[FileGroupId]
     inflight: InflightWrite | None = None
 
@@ -187,7 +228,7 @@ class _Redoing:
         components = components_of(self.process)
         txn, claim = lock_transaction(components), claim_of(self.process)
         try:
-            self.inflight = start_inflight_write(components, txn, Action.COMMIT, claim, b"")
+            self.inflight = start_inflight_write(components, txn, self.way.action, claim, b"")
         except HeadwaterError:
             return False
         return True
@@ -213,7 +254,7 @@ class _Redoing:
         return COMMITTED, time
 
     def _look(self, time: InstantTime) -> TableView:
-        view = load_view(self.process.storage, BUCKETS)
+        view = load_view(self.process.storage, self.way.config)
         self.process.note(PLANNED, time, view.instant or "")
         return view
 
@@ -226,10 +267,10 @@ class _Redoing:
     ) -> None:
         storage, time = self.process.storage, inflight.instant_time
         check = self._check(time, stats.values(), Snapshot.of(before.timeline))
-        view = load_view(storage, BUCKETS)
+        view = load_view(storage, self.way.config)
         unread, vanished = check.unread(view.timeline), check.snapshot.vanished(view.timeline)
         others = check.others(view.timeline, load_changes(storage, LAYOUT, unread, vanished))
-        part = part_to_redo(_plan(time), check, others, ())
+        part = part_to_redo(self._plan(time), check, others, ())
         if part is None:
             raise lost
         self.process.note(PLANNED, time, view.instant or "")
@@ -241,25 +282,32 @@ class _Redoing:
     def _write(
         self, inflight: InflightWrite, view: TableView, groups: Iterable[FileGroupId], redo: int
     ) -> dict[FileGroupId, WriteStat]:
-        """Read groups and write each anew with a row of its own."""
+        """Write a row of its own to each group: with all that it has, or on top of it."""
         storage, time = self.process.storage, inflight.instant_time
         slices = {one.group: one for one in view.slices([PARTITION])}
         token = write_token(0, inflight.attempt.attempt, redo)
         stats = {}
         for group in groups:
-            rows = read_slice(storage, slices[group]) if group in slices else {}
+            is_read = group in slices and not self.way.appends
+            rows = read_slice(storage, slices[group]) if is_read else {}
             key = f"{self.process.name} in {group.file_id}"
             rows[key] = Row(key, 0, time)
-            file = BaseFile(group.partition, group.file_id, token, time)
+            file: DataFile = BaseFile(group.partition, group.file_id, token, time)
+            if self.way.appends:
+                file = LogFile(group.partition, group.file_id, time, 1, token)
             stats[group] = put_rows(storage, file, rows.values())
         return stats
 
     def _check(
         self, time: InstantTime, stats: Iterable[WriteStat], snapshot: Snapshot
     ) -> ConflictCheck:
-        instant = Instant(time, Action.COMMIT, State.INFLIGHT)
-        mine = change_of(CompletedCommit(instant, metadata_of("UPSERT", stats)))
-        return ConflictCheck(mine=mine, snapshot=snapshot, is_bucketed=True)
+        instant = Instant(time, self.way.action, State.INFLIGHT)
+        return ConflictCheck(
+            mine=change_of(CompletedCommit(instant, metadata_of("UPSERT", stats))),
+            snapshot=snapshot,
+            is_bucketed=True,
+            is_rebased=self.way.is_rebased,
+        )
 
     def _commit(
         self, inflight: InflightWrite, stats: Mapping[FileGroupId, WriteStat], snapshot: Snapshot
@@ -270,18 +318,17 @@ class _Redoing:
         check = replace(check, known=load_changes(storage, LAYOUT, done))
         inflight.commit(encode_record(metadata_of("UPSERT", stats.values())), check)
 
+    def _plan(self, time: InstantTime) -> WritePlan:
+        return WritePlan(
+            location=TableLocation("", {}),
+            config=self.way.config,
+            columns=WriteColumns(schema=pa.schema([]), avro_schema="", block_avro_schema=""),
+            instant_time=time,
+            attempt=1,
+            operation=Operation.UPSERT,
+            files=FileConfig(),
+        )
+
 
 def _active(storage: Storage) -> Timeline:
     return load_active(storage, LAYOUT.timeline)
-
-
-def _plan(time: InstantTime) -> WritePlan:
-    return WritePlan(
-        location=TableLocation("", {}),
-        config=BUCKETS,
-        columns=WriteColumns(schema=pa.schema([]), avro_schema="", block_avro_schema=""),
-        instant_time=time,
-        attempt=1,
-        operation=Operation.UPSERT,
-        files=FileConfig(),
-    )
