@@ -1,7 +1,7 @@
 """Which work met other work, and what became of it?
 
-The active timeline and the entries of cancellations say it: plans that gave way to writes, and
-failed writes that were rolled back.
+The active timeline and the entries of cancellations say it: plans that gave way to writes, writes
+that lost to others and were written again, and failed writes that were rolled back.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from headwater.context import TableContext
 from headwater.format.timeline.records import decode_record
 from headwater.inspect.cancels import list_cancels
 from headwater.kernel.timeline.active import instant_path
+from headwater.metadata.view import view_of
+from headwater.model.commit import Redone
 from headwater.model.instant import Action
 from headwater.model.service_metadata import RollbackMetadata
 
@@ -34,7 +36,8 @@ def list_conflicts(table: TableContext) -> pa.Table:
     Raises:
         CorruptTableError: a record of the timeline is unreadable; the error names it.
     """
-    rows = sorted((*_cancelled(table), *_rolled_back(table)), key=lambda row: row["instant"])
+    found = (*_cancelled(table), *_redone(table), *_rolled_back(table))
+    rows = sorted(found, key=lambda row: row["instant"])
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
@@ -46,6 +49,19 @@ def _cancelled(table: TableContext) -> Iterator[dict[str, Any]]:
             "by": row["cancelled_by"],
             "reason": row["reason"],
         }
+
+
+def _redone(table: TableContext) -> Iterator[dict[str, Any]]:
+    for commit in view_of(table).newest_commits():
+        redone = Redone.from_metadata(commit.metadata.extra_metadata)
+        if redone.times:
+            yield {
+                "instant": commit.requested_time,
+                "outcome": "redone",
+                "by": redone.by or None,
+                "reason": f"{redone.files} files with {redone.rows} rows were written again, "
+                f"tried {redone.times + 1} times",
+            }
 
 
 def _rolled_back(table: TableContext) -> Iterator[dict[str, Any]]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from headwater.model.files import FileGroupId
 from headwater.model.instant import InstantTime
+
+
+_REDONE_KEY = "headwater.redone"
+_REDONE = re.compile(r"times=(\d{1,18}) files=(\d{1,18}) rows=(\d{1,18}) by=(\d*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +23,25 @@ class Redone:
     files: int = 0
     """Files that it had written and that were written again."""
     rows: int = 0
+    by: str = field(default="", compare=False)
+    """The instant that it lost to last, if one is known."""
+
+    def to_metadata(self) -> dict[str, str]:
+        """Return what the commit says of it: nothing if it never lost."""
+        if not self.times:
+            return {}
+        said = f"times={self.times} files={self.files} rows={self.rows} by={self.by}"
+        return {_REDONE_KEY: said}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, str] | None) -> Redone:
+        """Return what a commit says; one of another release may say it in words that mean nothing
+        here, and then counts as one that never lost."""
+        found = _REDONE.fullmatch((metadata or {}).get(_REDONE_KEY, ""))
+        if found is None:
+            return cls()
+        times, files, rows, by = found.groups()
+        return cls(times=int(times), files=int(files), rows=int(rows), by=by)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

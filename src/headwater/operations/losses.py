@@ -39,7 +39,8 @@ class Losses:
 
     @property
     def redone(self) -> Redone:
-        return Redone(times=self.count, files=self._files, rows=self._rows)
+        by = "" if self._last is None else self._last.context.get("other", "")
+        return Redone(times=self.count, files=self._files, rows=self._rows, by=str(by))
 
     def note(self, conflict: ConflictError) -> None:
         """Count a loss, once, or raise it if there were enough of them."""

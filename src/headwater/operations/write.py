@@ -173,7 +173,7 @@ def _commit_or_redo(
                     losses.note_discarded(redone.discarded)
                     meter_redone(table, redone.discarded)
                     stats[:] = redone.stats
-                done = running.commit(stats)
+                done = running.commit(stats, losses.redone.to_metadata())
                 return replace(done, redone=losses.redone)
         except ConflictError as conflict:
             if conflict is lost:

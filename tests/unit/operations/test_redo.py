@@ -128,6 +128,17 @@ def test_n_70_only_the_buckets_that_conflicted_are_written_again(
     assert mine.redone.files == 1
     assert 0 < mine.redone.rows < 8
     assert values(table) == {(key, "x"): 2 for key in "abcdefgh"}
+    assert table.inspect.conflicts().to_pylist() == [
+        {
+            "instant": mine.instant,
+            "outcome": "redone",
+            "by": mine.redone.by,
+            "reason": f"1 files with {mine.redone.rows} rows were written again, tried 2 times",
+        }
+    ]
+    assert mine.redone.by in [
+        commit.requested_time for commit in load_view(table.storage, table.config).commits
+    ]
     assert rollbacks(table) == 0
     check_nothing_is_left(table)
 
