@@ -25,6 +25,7 @@ BATCHES_A_DAY = 8
 WRITE_EVERY_S = 0.2
 
 OPTIONS = {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
     "hoodie.write.lock.provider": "filesystem",
     "hoodie.write.lock.wait_time_ms": "1800000",
     "hoodie.parquet.small.file.limit": "0",  # Each insert makes a file of its own.

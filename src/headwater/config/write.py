@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum, unique
 
-from headwater.config.option import NON_BLANK, Option, OptionReader, integer, milliseconds
-from headwater.config.option_config import OptionConfig, inferred, setting
+from headwater.config.option import NON_BLANK, Option, integer, milliseconds
+from headwater.config.option_config import OptionConfig, setting
 
 
 @unique
@@ -26,8 +26,6 @@ class FailedWritesPolicy(StrEnum):
     LAZY = "LAZY"
     NEVER = "NEVER"
 
-
-CONFLICT_RETRIES_AMONG_WRITERS = 3
 
 CONCURRENCY_MODE = Option(
     "hoodie.write.concurrency.mode",
@@ -63,10 +61,9 @@ FAILED_WRITES_POLICY = Option(
 CONFLICT_RETRIES = Option(
     "hoodie.write.num.retries.on.conflict.failures",
     integer(minimum=0),
-    default=None,
-    doc="How often a batch that lost against another writer, or the part of it that lost, is "
-    "planned and written again. Default: "
-    f"{CONFLICT_RETRIES_AMONG_WRITERS} times if other writers are allowed, else never.",
+    default=3,
+    doc="How often a batch that lost against another writer or a table service, or the part of it "
+    "that lost, is planned and written again.",
 )
 CONFLICTS_BEFORE_LOCK = Option(
     "headwater.write.conflicts.before.lock",
@@ -92,18 +89,13 @@ CLOCK_AHEAD_MAX = Option(
 )
 
 
-def _conflict_retries(reader: OptionReader) -> int:
-    is_among_writers = reader.read(CONCURRENCY_MODE).is_multi_writer
-    return CONFLICT_RETRIES_AMONG_WRITERS if is_among_writers else 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteConfig(OptionConfig):
     concurrency_mode: ConcurrencyMode = setting(CONCURRENCY_MODE)
     heartbeat_interval_ms: int = setting(HEARTBEAT_INTERVAL)
     heartbeat_tolerable_misses: int = setting(HEARTBEAT_TOLERABLE_MISSES)
     failed_writes_policy: FailedWritesPolicy | None = setting(FAILED_WRITES_POLICY)
-    conflict_retries: int = inferred(CONFLICT_RETRIES, _conflict_retries)
+    conflict_retries: int = setting(CONFLICT_RETRIES)
     conflicts_before_lock: int = setting(CONFLICTS_BEFORE_LOCK)
     writer_id: str | None = setting(WRITER_ID)
     clock_ahead_ms_max: int = setting(CLOCK_AHEAD_MAX)

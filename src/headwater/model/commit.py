@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from headwater.model.files import FileGroupId
 from headwater.model.instant import InstantTime
 
-
 _REDONE_KEY = "headwater.redone"
 _REDONE = re.compile(r"times=(\d{1,18}) files=(\d{1,18}) rows=(\d{1,18}) by=(\d*)", re.ASCII)
 

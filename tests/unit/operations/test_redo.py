@@ -114,6 +114,25 @@ def rollbacks(table: Table) -> int:
     return sum(instant.action is Action.ROLLBACK for instant in timeline.instants)
 
 
+@pytest.mark.parametrize("table_type", TYPES)
+def test_n_130_a_single_writer_that_lost_to_a_service_writes_again(
+    tmp_path: Path, interfere: Interfere, table_type: str
+) -> None:
+    alone = {
+        **OPTIONS,
+        "hoodie.write.concurrency.mode": "single_writer",
+        "hoodie.parquet.small.file.limit": "0",
+    }
+    table = open_table(new_table(tmp_path, table_type, "simple").uri, alone)
+    table.upsert(rows("ab", 0))
+    table.upsert(rows("cd", 0))
+    interfere(lambda: open_table(table.uri, alone).services.cluster())
+    mine = table.upsert(rows("abcd", 1))
+    assert mine.redone.times == 1
+    assert values(table) == {(key, "x"): 1 for key in "abcd"}
+    check_nothing_is_left(table)
+
+
 def test_n_70_only_the_buckets_that_conflicted_are_written_again(
     tmp_path: Path, interfere: Interfere
 ) -> None:
