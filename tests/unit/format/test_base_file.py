@@ -16,6 +16,7 @@ from headwater.errors import AlreadyExistsError, CorruptTableError, ErrorKind, I
 from headwater.files.base_files import open_base_file
 from headwater.format.avro.schema import encode_avro_schema
 from headwater.format.bloom import BloomFilterBuilder
+from headwater.format.parquet import base_file
 from headwater.format.parquet.base_file import BaseFileStats, write_base_file
 from headwater.model.files import BaseFile
 from headwater.model.instant import InstantTime
@@ -104,6 +105,29 @@ class TestWriting:
         assert group_sizes(storage) == expected
         with open_base_file(storage, FILE) as reader:
             assert reader.read(["value"])["value"].to_pylist() == list(range(sum(counts)))
+
+    def test_wide_rows_are_in_smaller_groups_and_batches(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wide = rows(0, 100).set_column(
+            2, "city", [[f"{number:04d}" * 250 for number in range(100)]]
+        )
+        storage = MemoryStorage()
+        monkeypatch.setattr(base_file, "ROW_GROUP_BYTES", 20_000)
+        write(storage, [wide])
+        assert group_sizes(storage) == [20] * 5
+        write_of_others = MemoryStorage()
+        monkeypatch.setattr(base_file, "ROW_GROUP_BYTES", 1_000_000)
+        write(write_of_others, [wide])
+        assert group_sizes(write_of_others) == [100]
+        monkeypatch.setattr(base_file, "ROW_GROUP_BYTES", 20_000)
+        monkeypatch.setattr(base_file, "BATCH_BYTES", 11_000)
+        with open_base_file(write_of_others, FILE) as reader:
+            batches = list(reader.iter_batches())
+            assert [batch.num_rows for batch in batches[:-1]] == [10] * (len(batches) - 1)
+            assert pa.Table.from_batches(batches).equals(wide)
+            narrow = list(reader.iter_batches(["value"]))
+            assert [batch.num_rows for batch in narrow] == [100]
 
     def test_batches_are_taken_one_at_a_time(self) -> None:
         written: list[int] = []

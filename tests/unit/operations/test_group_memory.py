@@ -61,3 +61,70 @@ def test_a_small_change_of_a_large_group_does_not_hold_it(
     found = json.loads(ran.stdout)
     assert found["rows"] == rows_count + 1
     assert found["peak"] < held.nbytes / 2, f"{found['peak']} of {held.nbytes} bytes"
+
+
+LARGE_ROWS = 3_000_000
+"""Of a kilobyte each that nothing compresses: 3 GB in one file group."""
+LARGE_MB_MAX = 1_000
+STEPS = """
+import resource, sys
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import headwater as hw
+
+path, step, row_count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+WIDTH, BATCH, EVERY = 1_000, 2_000, 20
+schema = pa.schema({"id": pa.string(), "version": pa.int64(), "content": pa.binary()})
+
+def batches(numbers, version):
+    for start in range(0, len(numbers), BATCH):
+        some = numbers[start:start + BATCH]
+        chance = np.random.default_rng([version, start])
+        data = pa.py_buffer(chance.bytes(len(some) * WIDTH))
+        ends = pa.array(np.arange(len(some) + 1, dtype=np.int32) * WIDTH)
+        content = pa.Array.from_buffers(pa.binary(), len(some), [None, ends.buffers()[1], data])
+        ids = pc.binary_join_element_wise("key-", pa.array(some).cast(pa.string()), "")
+        versions = pa.array(np.full(len(some), version))
+        yield pa.record_batch([ids, versions, content], schema=schema)
+
+def reader(numbers, version):
+    return pa.RecordBatchReader.from_batches(schema, batches(numbers, version))
+
+if step == "write":
+    table = hw.create_table(path, schema=schema, record_key="id", table_type="MERGE_ON_READ",
+                            buckets=1)
+    assert table.bulk_insert(reader(np.arange(row_count), 0)).inserted == row_count
+table = hw.open_table(path)
+if step == "update":
+    table.upsert(reader(np.arange(0, row_count, EVERY), 1))
+if step == "compact":
+    assert table.services.compact() is not None
+if step == "read":
+    count = versions = 0
+    for batch in table.scan().to_reader():
+        count += batch.num_rows
+        versions += pc.sum(batch["version"]).as_py()
+    assert count == row_count, count
+    assert versions == len(range(0, row_count, EVERY)), versions
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.long
+def test_a_group_of_three_gigabytes_takes_less_than_one(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    peaks = {}
+    for number, step in enumerate(["write", "update", "read", "compact", "read"]):
+        ran = subprocess.run(
+            [sys.executable, "-c", STEPS, str(path), step, str(LARGE_ROWS)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        peaks[number, step] = int(ran.stdout)
+    print(f"MB at most: {peaks}")
+    sizes = [file.stat().st_size for file in path.rglob("*.parquet") if ".hoodie" not in file.parts]
+    assert max(sizes) > LARGE_ROWS * 1_000
+    assert max(peaks.values()) <= LARGE_MB_MAX, peaks

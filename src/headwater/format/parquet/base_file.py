@@ -52,8 +52,13 @@ from headwater.format.parquet.row_group_copy import without_bounds
 
 ROW_GROUP_ROWS = 262_144
 """Smaller groups cost time (10,000 rows: 1.9 times), larger ones memory."""
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""How much a group takes in memory, about, whatever the width of its rows. To decode texts takes
+three times as much again, because Arrow lets their room grow by doubling it."""
 
 BATCH_ROWS = 262_144
+BATCH_BYTES = 32 * 1024 * 1024
+"""How much a batch takes, about, of a group of somebody else's that is larger than ours."""
 RECORD_KEY = "_hoodie_record_key"
 
 _MIN_KEY = "hoodie_min_record_key"
@@ -243,7 +248,7 @@ class BaseFileReader:
             for group in groups:
                 row_count, described = 0, self.footer.row_group(group)
                 batches = file.iter_batches(
-                    batch_rows,
+                    min(batch_rows, self._batch_rows_max(described, names)),
                     row_groups=[group],
                     columns=names,
                     use_threads=described.total_byte_size >= _BYTES_WORTH_THREADS,
@@ -252,6 +257,14 @@ class BaseFileReader:
                     row_count += batch.num_rows
                     yield batch
                 check_row_count(row_count, described.num_rows)
+
+    def _batch_rows_max(self, group: pq.RowGroupMetaData, names: Collection[str]) -> int:
+        """Return how many rows of a group, with some columns, are about as large as a batch."""
+        if group.total_byte_size <= ROW_GROUP_BYTES:
+            return BATCH_ROWS
+        read = (at for at, path in enumerate(self._columns) if path.split(".")[0] in names)
+        size_bytes = sum(group.column(at).total_uncompressed_size for at in read)
+        return max(1, group.num_rows * BATCH_BYTES // max(size_bytes, BATCH_BYTES))
 
     def read(
         self, columns: Collection[str] | None = None, *, row_groups: Iterable[int] | None = None
@@ -423,27 +436,32 @@ def _row_groups(
     """Gather batches, and cut tables, into row groups."""
     written: pa.Schema | None = None
     gathered: list[pa.Table] = []
-    gathered_rows = 0
+    row_count = size_bytes = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
         rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
         written = written or with_dictionaries(schema, rows)
         gathered.append(encoded_as(rows, written))
-        gathered_rows += rows.num_rows
-        if gathered_rows >= row_group_rows:
-            yield from _cut(gathered, gathered_rows // row_group_rows, row_group_rows)
-            gathered, gathered_rows = [], 0
+        row_count += rows.num_rows
+        size_bytes += rows.nbytes
+        if row_count >= row_group_rows or size_bytes >= ROW_GROUP_BYTES:
+            yield from _cut(gathered, row_count, size_bytes, row_group_rows)
+            gathered, row_count, size_bytes = [], 0, 0
     if gathered:
-        yield from _cut(gathered, 1, row_group_rows)
+        yield from _cut(gathered, row_count, size_bytes, row_group_rows)
 
 
-def _cut(gathered: list[pa.Table], group_count: int, row_group_rows: int) -> Iterator[pa.Table]:
-    """Yield groups, of which the last takes the remainder."""
+def _cut(
+    gathered: list[pa.Table], row_count: int, size_bytes: int, row_group_rows: int
+) -> Iterator[pa.Table]:
+    """Yield groups. The last one takes the remainder, unless the rows are wide."""
     whole = pa.concat_tables(gathered).unify_dictionaries()
+    group_count = max(1, row_count // row_group_rows, round(size_bytes / ROW_GROUP_BYTES))
+    group_rows = min(row_group_rows, -(-row_count // group_count))
     for at in range(group_count):
         is_last = at == group_count - 1
-        yield whole.slice(at * row_group_rows, None if is_last else row_group_rows)
+        yield whole.slice(at * group_rows, None if is_last else group_rows)
 
 
 def _real_columns(
