@@ -39,6 +39,8 @@ from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.arrow.ordering import Mask, Positions, is_not_less, to_numpy
 from headwater.errors import CorruptTableError, check
 
+CHANGED_BYTES = 32 * 1024 * 1024
+"""How much of changed rows is kept before it is given out: a few at a time would be slow."""
 MERGE_BATCH_ROWS = 262_144
 """Rows per batch of a base file: large enough that looking up the keys of the logs, whose hash
 table is built per batch, costs little, and small enough for a task's memory."""
@@ -148,9 +150,15 @@ class _Merge:
             merged = self._merge_batch(batch)
             if merged.num_rows:
                 yield merged
+            if sum(rows.nbytes for rows in self._changed) >= CHANGED_BYTES:
+                yield from self._pieces(self._changed)
+                self._changed.clear()
         new = align_table(self._folded.rows_of(~self._is_met), self._plain)
-        rows = pa.concat_tables([*self._changed, new])
+        yield from self._pieces([*self._changed, new])
         self._changed.clear()
+
+    def _pieces(self, parts: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+        rows = pa.concat_tables(parts)
         for start in range(0, rows.num_rows, MERGE_BATCH_ROWS):
             piece = rows.slice(start, MERGE_BATCH_ROWS).combine_chunks()
             for batch in piece.to_batches():

@@ -167,3 +167,13 @@ def raise_limits(options: Mapping[str, str]) -> None:
         value = getattr(given, name)
         if value > _raised.get(option.key, option.default):
             _raised[option.key] = value
+
+
+def memory_reached(path: str, error: MemoryError) -> UnsupportedError:
+    """Return what to raise where a file takes more memory to decode than there is."""
+    return UnsupportedError(
+        f"To decode {path} takes more memory than this process may have: {error}. Give it more. If "
+        "the file is small it may be damaged: run headwater fsck",
+        kind=ErrorKind.LIMIT_REACHED,
+        path=path,
+    )

@@ -29,7 +29,7 @@ from headwater.context import TableContext
 from headwater.engine.engine import Poll, TaskContext
 from headwater.files.log_files import read_log_parts
 from headwater.format.avro.schema import encode_avro_schema
-from headwater.format.log.blocks import encode_data_block, encode_delete_blocks, log_file_bytes
+from headwater.format.log.blocks import encode_data_blocks, encode_delete_blocks, log_file_bytes
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.steps import Started
@@ -144,7 +144,7 @@ def _fold(job: RewriteJob, rule: MergeRule, parts: Sequence[LogPart]) -> list[Lo
     return [part for part in survivors if len(part.record_keys)]
 
 
-def _blocks(job: RewriteJob, part: LogPart, times: Sequence[InstantTime]) -> list[bytes]:
+def _blocks(job: RewriteJob, part: LogPart, times: Sequence[InstantTime]) -> Iterable[bytes]:
     """Return the blocks of a part, which stand for those of some instants."""
     if isinstance(part, DeletePart):
         return encode_delete_blocks(
@@ -155,7 +155,7 @@ def _blocks(job: RewriteJob, part: LogPart, times: Sequence[InstantTime]) -> lis
             avro_schema_json=job.avro_schema,
             compacted_block_times=times,
         )
-    block = encode_data_block(
+    return encode_data_blocks(
         part.rows,
         instant_time=job.instant_time,
         avro_schema_json=encode_avro_schema(part.rows.schema, table=job.config.name),
@@ -164,7 +164,6 @@ def _blocks(job: RewriteJob, part: LogPart, times: Sequence[InstantTime]) -> lis
         compacted_block_times=times,
         compression=job.files.compression,
     )
-    return [block]
 
 
 def schedule_log_compaction(

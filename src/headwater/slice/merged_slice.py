@@ -28,10 +28,11 @@ class MergedSlice:
 
     batches: MergedBatches
     """They know afterwards what was done, and which deletes still count (INV-50)."""
-    parts: tuple[LogPart, ...]
-    """What lies on top of the base file, in merge order."""
+    log_block_count: int
+    """Of what lies on top of the base file."""
+    log_record_count: int
     key_count: int
-    """How many records the parts name."""
+    """How many different records the logs name."""
     row_count_max: int
 
 
@@ -55,7 +56,9 @@ def open_merged(
     """
     check(reader.keyless is None, "A slice without record keys is not written anew")
     parts = [*reader.log_parts(file_slice, reader.schema.names), *written]
+    block_count, record_count = len(parts), sum(len(part.record_keys) for part in parts)
     folded = fold_logs(parts, reader.rule, reader.schema)
+    del parts  # They may be large, and what counts of them is copied.
     with ExitStack() as stack:
         batches: Iterable[pa.RecordBatch] = ()
         row_count = folded.record_count
@@ -66,7 +69,7 @@ def open_merged(
         merged = merge_batches(
             batches, folded, reader.rule, schema=schema or reader.schema, keep_tombstones=True
         )
-        yield MergedSlice(merged, tuple(parts), folded.key_count, row_count)
+        yield MergedSlice(merged, block_count, record_count, folded.key_count, row_count)
 
 
 def encoded_schema(reader: SliceReader, slices: Collection[FileSlice]) -> pa.Schema:

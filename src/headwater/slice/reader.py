@@ -182,6 +182,7 @@ class SliceReader:
         if keys is not None:
             parts = [part.filter(pc.is_in(part.record_keys, value_set=keys)) for part in parts]
         folded = fold_logs(parts, self.rule, needed)
+        del parts  # They may be large, and what counts of them is copied.
         stored_keys = keys if maker is None else None
         with closing(self._base_rows(file_slice, needed, stored_keys, row_groups)) as stored:
             base: Iterable[pa.RecordBatch] = stored

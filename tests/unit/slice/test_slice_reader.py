@@ -237,7 +237,7 @@ def test_what_lies_on_top_of_a_slice_is_merged_last() -> None:
         assert rows_of(opened.batches, ["id", "a"]) == [("a", 7), ("b", 1), ("d", 8)]
     counts = opened.batches.counts
     assert (counts.inserted, counts.updated, counts.deleted) == (1, 1, 1)
-    assert (opened.key_count, len(opened.parts), opened.row_count_max) == (3, 3, 5)
+    assert (opened.key_count, opened.log_block_count, opened.row_count_max) == (3, 3, 5)
 
 
 def never(old: pa.Table, new: pa.Table) -> pa.Table:

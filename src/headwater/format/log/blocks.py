@@ -6,7 +6,7 @@ Data blocks are Parquet files or Avro records. HFile blocks belong to the metada
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from struct import Struct
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from headwater.arrow.log_parts import DataPart, DeletePart, LogPart
 from headwater.config.files import Compression, LogBlockFormat
+from headwater.config.limits import memory_reached
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, UnsupportedError
 from headwater.format.avro.binary import MalformedAvroError
 from headwater.format.avro.columns import conform, decode_records, encode_records
@@ -61,6 +62,11 @@ _THREADS_FROM_BYTES = 1024 * 1024
 _READABLE_DATA_VERSIONS = (2, 3)
 
 
+BLOCK_BYTES = 64 * 1024 * 1024
+"""About how many bytes of rows are in one data block. To write it takes some times as much, and so
+does to read it, because it is encoded and decoded as a whole."""
+
+
 def encode_data_block(
     table: pa.Table,
     *,
@@ -92,6 +98,31 @@ def encode_data_block(
     rows = encoded_as(table, with_dictionaries(parse_avro_schema(avro_schema_json), table))
     file = _parquet_bytes(rows, compression, _checksum_of(header))
     return encode_block(BlockType.PARQUET_DATA, header, file)
+
+
+def encode_data_blocks(
+    table: pa.Table,
+    *,
+    instant_time: InstantTime,
+    avro_schema_json: str,
+    block_format: LogBlockFormat,
+    compression: Compression,
+    is_partial: bool = False,
+    compacted_block_times: Sequence[InstantTime] = (),
+) -> Iterator[bytes]:
+    """Encode rows as data blocks, of which none is large; for the rest see `encode_data_block`."""
+    count = max(1, round(table.nbytes / BLOCK_BYTES))
+    rows_max = max(1, -(-table.num_rows // count))
+    for start in range(0, table.num_rows, rows_max):
+        yield encode_data_block(
+            table.slice(start, rows_max),
+            instant_time=instant_time,
+            avro_schema_json=avro_schema_json,
+            block_format=block_format,
+            is_partial=is_partial,
+            compacted_block_times=compacted_block_times,
+            compression=compression,
+        )
 
 
 def encode_delete_blocks(
@@ -236,6 +267,8 @@ def decode_rows(block: LogBlock, columns: Collection[str] | None = None, *, path
                     path=path,
                     offset=block.offset,
                 )
+    except MemoryError as error:
+        raise memory_reached(path, error) from error
     except (*DAMAGE, MalformedAvroError, InvalidInputError, OSError) as error:
         raise _malformed(block, path, str(error)) from error
 

@@ -57,8 +57,8 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 three times as much again, because Arrow lets their room grow by doubling it."""
 
 BATCH_ROWS = 262_144
-BATCH_BYTES = 32 * 1024 * 1024
-"""How much a batch takes, about, of a group of somebody else's that is larger than ours."""
+BATCH_BYTES = ROW_GROUP_BYTES
+"""How much a batch takes, about, of a group of somebody else's that is much larger than ours."""
 RECORD_KEY = "_hoodie_record_key"
 
 _MIN_KEY = "hoodie_min_record_key"
@@ -260,11 +260,13 @@ class BaseFileReader:
 
     def _batch_rows_max(self, group: pq.RowGroupMetaData, names: Collection[str]) -> int:
         """Return how many rows of a group, with some columns, are about as large as a batch."""
-        if group.total_byte_size <= ROW_GROUP_BYTES:
+        if group.total_byte_size <= 2 * ROW_GROUP_BYTES:
             return BATCH_ROWS
         read = (at for at, path in enumerate(self._columns) if path.split(".")[0] in names)
-        size_bytes = sum(group.column(at).total_uncompressed_size for at in read)
-        return max(1, group.num_rows * BATCH_BYTES // max(size_bytes, BATCH_BYTES))
+        size_bytes: int = sum(group.column(at).total_uncompressed_size for at in read)
+        batch_count = max(1, round(size_bytes / BATCH_BYTES))
+        row_count: int = group.num_rows
+        return max(1, -(-row_count // batch_count))
 
     def read(
         self, columns: Collection[str] | None = None, *, row_groups: Iterable[int] | None = None

@@ -17,7 +17,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.config.limits import ROWS_MAX
+from headwater.config.limits import ROWS_MAX, memory_reached
 from headwater.errors import CorruptTableError, ErrorKind, StorageError
 
 
@@ -121,10 +121,13 @@ def naming_damage(path: str) -> Iterator[None]:
 
     Raises:
         CorruptTableError: kind CORRUPT_BASE_FILE; the bytes break the format.
+        UnsupportedError: kind LIMIT_REACHED; there is too little memory.
         StorageError: the bytes could not be read.
     """
     try:
         yield
+    except MemoryError as error:  # Arrow's is one of its exceptions, too.
+        raise memory_reached(path, error) from error
     except OSError as error:
         if error.errno is None:  # Arrow's way to say that a Parquet file is malformed.
             raise corrupt_base_file(path, str(error).strip()) from error

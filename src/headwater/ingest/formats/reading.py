@@ -87,6 +87,8 @@ def cast_column(values: pa.Array, field: pa.Field, zone: str) -> pa.Array:
         if pa.types.is_nested(field.type):
             return values.cast(field.type)
         return cast_values(values, field.type, zone)
+    except MemoryError:
+        raise
     except (InvalidInputError, pa.ArrowException) as error:
         cause = error.__cause__ or error
         raise InvalidInputError(
@@ -117,6 +119,8 @@ def naming_damage(kind: str) -> Iterator[None]:
     """
     try:
         yield
+    except MemoryError:
+        raise  # It says nothing of the file.
     except (pa.ArrowException, EOFError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"It cannot be read as {kind}: {error}") from error
     except OSError as error:

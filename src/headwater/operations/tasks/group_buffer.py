@@ -2,8 +2,8 @@
 
 Rows arrive in any order and leave one file group after the other. While they fit, they stay in
 memory as slices of the incoming batches. Beyond the bound everything held is moved to local disk,
-one Arrow file per group and move, and comes back when its group's turn comes: so a task holds at
-most the bound, or the rows of one group if those alone are more.
+one Arrow file per group and move, and is mapped when its group's turn comes: so a task holds about
+the bound, also of a group that alone is more.
 """
 
 from __future__ import annotations
@@ -90,8 +90,10 @@ class GroupBuffer(Generic[K]):
 
     def _read_back(self, group: K) -> Iterator[pa.RecordBatch]:
         for path in self._moved.get(group, ()):
-            with naming_scratch(self._folder), pa.OSFile(path, "rb") as source:
-                reader = pa.ipc.open_file(source)
-                for number in range(reader.num_record_batches):
-                    yield reader.get_batch(number)
-            os.unlink(path)
+            with naming_scratch(self._folder):
+                # Mapped, not read: what is not looked at just now need not be in memory. The file
+                # goes for good once nobody looks at it any more.
+                reader = pa.ipc.open_file(pa.memory_map(path))
+                os.unlink(path)
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number)

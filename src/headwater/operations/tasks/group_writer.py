@@ -42,7 +42,7 @@ from headwater.engine.engine import TaskContext
 from headwater.errors import AlreadyExistsError, check
 from headwater.files.base_files import open_base_file
 from headwater.format.bloom import BloomFilterBuilder
-from headwater.format.log.blocks import encode_data_block, encode_delete_blocks, log_file_bytes
+from headwater.format.log.blocks import encode_data_blocks, encode_delete_blocks
 from headwater.format.parquet.base_file import BaseFileReader, BaseFileStats, write_base_file
 from headwater.format.partition_metadata import (
     encode_partition_metadata,
@@ -305,20 +305,25 @@ class GroupWriter:
         records = rows if deletes.num_rows == 0 else rows.filter(pa.array(~is_deleted))
         updates, whole_records = self._by_need(records, file_slice)
         blocks = [
-            self._data_block(group, block_rows, is_partial=is_partial)
-            for block_rows, is_partial in ((whole_records, False), (updates, True))
-            if block_rows.num_rows
+            self._data_blocks(group, whole_records, is_partial=False),
+            self._data_blocks(group, updates, is_partial=True),
         ]
         if deletes.num_rows:
             paths = repeated_text(group.partition, deletes.num_rows, is_encoded=False)
             keys = whole(self._keys.record_keys(deletes))
-            blocks += self._delete_blocks(keys, paths, self._ordering(deletes))
+            blocks.append(iter(self._delete_blocks(keys, paths, self._ordering(deletes))))
         deleted = deletes.num_rows
         if gone is not None and len(gone):
             paths = repeated_text(group.partition, len(gone), is_encoded=False)
-            blocks += self._delete_blocks(gone, paths, None)
+            blocks.append(iter(self._delete_blocks(gone, paths, None)))
             deleted += len(gone)
-        return self._put_log(group, blocks, file_slice, written=records.num_rows, deleted=deleted)
+        return self._put_log(
+            group,
+            chain.from_iterable(blocks),
+            file_slice,
+            written=records.num_rows,
+            deleted=deleted,
+        )
 
     def _by_need(self, rows: pa.Table, file_slice: FileSlice | None) -> tuple[pa.Table, pa.Table]:
         """Return the rows that complete older records, and those that need all columns."""
@@ -335,9 +340,13 @@ class GroupWriter:
         """Return rows with all columns of the table: a partial write may lack some."""
         return carried_over(rows, project_batch(rows, self._plan.columns.schema))
 
-    def _data_block(self, group: FileGroupId, rows: pa.Table, *, is_partial: bool) -> bytes:
+    def _data_blocks(
+        self, group: FileGroupId, rows: pa.Table, *, is_partial: bool
+    ) -> Iterator[bytes]:
+        if not rows.num_rows:
+            return iter(())
         plan = self._plan
-        return encode_data_block(
+        return encode_data_blocks(
             self._with_meta_columns(rows, group.partition, group.file_id),
             instant_time=plan.instant_time,
             avro_schema_json=plan.columns.block_avro_schema
@@ -381,8 +390,10 @@ class GroupWriter:
         deleted: int = 0,
     ) -> WriteStat:
         log = LogFile(*group, self._plan.instant_time, 1, self._token)
-        data = log_file_bytes(blocks)
-        self._new_files.add(log, MarkerKind.CREATE, data)
+        with self._new_files.open(log, MarkerKind.CREATE) as sink:
+            for block in blocks:
+                sink.write(block)
+            size_bytes = sink.tell()
         return WriteStat(
             file_id=group.file_id,
             path=log.path,
@@ -392,8 +403,8 @@ class GroupWriter:
             num_deletes=deleted,
             num_inserts=written if file_slice is None else 0,
             num_update_writes=0 if file_slice is None else written,
-            total_write_bytes=len(data),
-            file_size_in_bytes=len(data),
+            total_write_bytes=size_bytes,
+            file_size_in_bytes=size_bytes,
             log_version=log.version,
             log_offset=0,
             base_file="",

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headwater.config.limits import memory_reached
 from headwater.errors import CorruptTableError, ErrorKind, check
 from headwater.format.parquet.footer import (
     DAMAGE,
@@ -290,6 +291,8 @@ def _lists(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:
 def _naming_damage(path: str) -> Iterator[None]:
     try:
         yield
+    except MemoryError as error:
+        raise memory_reached(path, error) from error
     except (*DAMAGE, OSError) as error:
         # Arrow reports damage found by the Parquet reader as an OSError; the bytes are in memory.
         raise _corrupt(path, str(error).strip()) from error
