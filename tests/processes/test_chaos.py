@@ -30,7 +30,7 @@ from headwater.model.instant import Action, State
 from headwater.seams.meters import Metric, listen, stop_listening
 from headwater.seams.metrics import COMMITS, CONFLICTS, PLANS, ROLLBACKS
 
-SECONDS = float(os.environ.get("HEADWATER_CHAOS_SECONDS", "10"))
+SECONDS = float(os.environ.get("HEADWATER_CHAOS_SECONDS", "6"))
 KILLED_WITHIN_S = 2.0
 KILLS_MIN = 5
 WAITED_S_MAX = 900.0

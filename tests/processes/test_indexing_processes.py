@@ -56,7 +56,7 @@ pytestmark = pytest.mark.timeout(3_600)
 
 
 JOB_MODULE = load_script(JOB)
-WRITERS = tuple(str(number) for number in range(JOB_MODULE.WRITERS))
+WRITERS = tuple(str(number) for number in range(JOB_MODULE.WRITERS if IS_FULL else 2))
 
 
 class Site:

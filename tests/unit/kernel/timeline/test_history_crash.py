@@ -116,6 +116,12 @@ class CrashingStorage(MemoryStorage):
 
     writes_left: int | None = None
 
+    def copy(self) -> CrashingStorage:
+        again = CrashingStorage()
+        for info in self.list_tree(""):
+            again.put(info.path, self.read(info.path))
+        return again
+
     def put(self, path: str, data: bytes) -> None:
         super().put(path, data)
         self._count_down()
@@ -205,12 +211,13 @@ def archived_one_by_one(
 
 def test_compaction_keeps_every_instant_after_every_write(put_instants: PutInstants) -> None:
     instants = commits(9)
+    archived = CrashingStorage()
+    archived_one_by_one(put_instants, instants, archived)
     writes = 0
     crashed = True
     while crashed:
         writes += 1
-        storage = CrashingStorage()
-        archived_one_by_one(put_instants, instants, storage)
+        storage = archived.copy()
         compact = partial(compact_history, storage, LAYOUT.history, batch_size=2)
         crashed = crash_after(storage, writes, compact)
         check_all(storage, instants)
