@@ -133,7 +133,8 @@ test: install java ## all that CI runs; some ten minutes on two cores
 	@$(SUITES) beside "$(MAKE)" types unit test-spark
 
 # What is quick and looks everywhere comes first, so that a night that is cut short has said most.
-ALL := test sim sim-long test-cluster test-more test-writers test-ingest chaos test-indexing test-stores test-console test-hudi
+ALL := test sim sim-long test-cluster test-more test-writers test-ingest chaos auto test-indexing test-stores test-console test-hudi \
+  chaos-stores soak-hudi
 
 test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night
 	@$(SUITES) all "$(MAKE)" $(ALL)
