@@ -121,8 +121,10 @@ def storage_error(answer: Answer, verb: str, where: str) -> HeadwaterError:
             return NotFoundError(f"There is no object {where}")
         case FileNotFoundError() if verb != "replace":
             return _no_bucket(what)
-        case FileNotFoundError() | exceptions.PreconditionError():
+        case FileNotFoundError():
             return _changed(where)
+        case exceptions.PreconditionError() if verb != "write":
+            return _changed(where)  # A write has no condition but that nothing is there.
         case exceptions.AlreadyExistsError() if verb == "replace":
             return _changed(where)
         case exceptions.AlreadyExistsError() if verb == "write":
