@@ -39,7 +39,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
@@ -220,13 +220,15 @@ class LocalStorage:
             folder = self._open_or_create_folder(os.path.dirname(full))
         except OSError as error:
             raise self._error(error, path, "write") from error
-        try:
-            with stage_empty(folder) as staged:
-                with staged.open_sink(lambda error: self._error(error, path, "write")) as sink:
-                    yield sink
-                self._publish_output(staged, folder, path)
-        finally:
-            os.close(folder)
+        with ExitStack() as stack:
+            stack.callback(os.close, folder)
+            try:
+                staged = stack.enter_context(stage_empty(folder))
+            except OSError as error:
+                raise self._error(error, path, "write") from error
+            with staged.open_sink(lambda error: self._error(error, path, "write")) as sink:
+                yield sink
+            self._publish_output(staged, folder, path)
 
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         def check_version() -> None:

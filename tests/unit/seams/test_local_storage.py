@@ -638,3 +638,17 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def test_a_new_file_that_cannot_be_made_is_an_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: int) -> object:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("headwater.seams.staged_file._create", refuse)
+    storage = LocalStorage(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(StorageError, match="Input/output error"), storage.open_output("a/b"):
+        pass
+    assert len(os.listdir("/proc/self/fd")) == before
