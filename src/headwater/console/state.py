@@ -142,8 +142,11 @@ def changes_between(before: Sections | None, after: Sections) -> dict[str, Any]:
 
 
 def keyed(rows: pa.Table, *keys: str) -> Section:
-    """Return the rows of an answer of `t.inspect` by the values of some columns."""
-    return {" ".join(str(row[key]) for key in keys): row for row in plain_rows(rows)}
+    """Return the rows of an answer of `t.inspect` by the values of some columns.
+
+    A value may be missing: a heartbeat of another engine, or of an attempt that begins, has none.
+    """
+    return {" ".join(str(row.get(key, "")) for key in keys): row for row in plain_rows(rows)}
 
 
 def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:

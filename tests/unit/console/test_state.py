@@ -175,3 +175,13 @@ def test_details_tell_files_rows_and_plans(table: Table) -> None:
     assert {row["partition"] for row in planned["plan"]} == {"city=sf", "city=ny"}
     with pytest.raises(NotFoundError, match="no instant"):
         load_details(table, "20200101000000000")
+
+
+def test_a_heartbeat_of_another_engine_is_shown(tmp_path: Path) -> None:
+    table = a_table(tmp_path, table_type=MOR).create()
+    table.storage.put(".hoodie/.heartbeat/20260101000000000", b"")
+    look = load_look(table)
+    assert look.section("troubles") == {}
+    (beat,) = look.section("heartbeats").values()
+    assert beat["instant"] == "20260101000000000"
+    assert "attempt" not in beat
