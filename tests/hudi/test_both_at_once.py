@@ -24,7 +24,7 @@ import pytest
 from tests.hudi.soak_batches import OWN, SCHEMA, batch
 from tests.support.beside_hudi import YES, shows
 from tests.support.hudi_peer import Bundle, HudiError, HudiPeer, NoHudiError, find_bundle
-from tests.support.java_servers import CannotRunServer
+from tests.support.server_processes import CannotRunServer
 from tests.support.tables import COW, MOR, a_table
 from tests.support.two_readers import META, TwoReaders, without
 from tests.support.zookeeper_server import run_zookeeper

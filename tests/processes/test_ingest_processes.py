@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.processes.writer import OPTIONS
-from tests.support.java_servers import CannotRunServer
 from tests.support.kafka_server import PARTITIONS, Broker, find_package, run_kafka
+from tests.support.server_processes import CannotRunServer
 from tests.support.tables import FAST
 
 import headwater as hw

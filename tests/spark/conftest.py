@@ -10,7 +10,6 @@ import gc
 import importlib.util
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ import pyspark
 import pytest
 from pyspark import StatusTracker, cloudpickle
 from pyspark.sql import SparkSession
+from tests.support.server_processes import free_port
 
 LOCAL_MASTER = "local[2,2]"
 """Two cores, and a task may fail once."""
@@ -106,12 +106,6 @@ def _has_connect() -> bool:
         return False
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _session(master: str, folder: Path) -> SparkSession:
     builder = (
         SparkSession.builder.master(master)
@@ -133,7 +127,7 @@ def _session(master: str, folder: Path) -> SparkSession:
     if _has_connect():
         builder = builder.config(
             "spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin"
-        ).config(CONNECT_PORT, str(_free_port()))
+        ).config(CONNECT_PORT, str(free_port()))
     return builder.getOrCreate()
 
 

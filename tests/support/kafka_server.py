@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from tests.support.java_servers import CannotRunServer, answers, find_java, free_port, running
+from tests.support.server_processes import (
+    CannotRunServer,
+    answers,
+    find_java,
+    free_port,
+    is_open,
+    running,
+)
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwater" / "kafka"
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
@@ -75,7 +81,7 @@ def run_kafka(folder: Path) -> Iterator[Broker]:
     )
     assert formatted.returncode == 0, formatted.stdout + formatted.stderr
     with running([*_java(), "kafka.Kafka", str(config)], folder / "server.log"):
-        if not answers(partial(_is_open, port)):
+        if not answers(partial(is_open, port)):
             raise CannotRunServer(f"the broker did not start; see {folder}")
         yield Broker(f"127.0.0.1:{port}", folder / "producer.log")
 
@@ -103,8 +109,3 @@ def _config(folder: Path, port: int, control_port: int) -> Path:
         "offsets.topic.replication.factor=1\n"
     )
     return config
-
-
-def _is_open(port: int) -> bool:
-    with socket.create_connection(("127.0.0.1", port), timeout=5):
-        return True

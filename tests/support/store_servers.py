@@ -13,13 +13,11 @@ import http.client
 import logging
 import os
 import shutil
-import socket
-import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,11 +27,10 @@ from moto.moto_server.werkzeug_app import (
     MotoRequestHandler,
     create_backend_app,
 )
+from tests.support.server_processes import answers, free_port, is_open, running
 from werkzeug.serving import make_server
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwater" / "stores"
-START_SECONDS_MAX = 120
-STOP_SECONDS_MAX = 60
 
 # The account that Azurite serves without being told; its key is in its documentation.
 AZURITE_ACCOUNT = "devstoreaccount1"
@@ -120,9 +117,9 @@ def versitygw(folder: Path, *buckets: str) -> Iterator[S3Server]:
     program = _program("HEADWATER_VERSITYGW", CACHE / "bin" / "versitygw", "versitygw")
     for bucket in buckets:
         (folder / "data" / bucket).mkdir(parents=True)
-    port = _free_port()
+    port = free_port()
     command = [program, "--access", "test", "--secret", "test", "--port", f"127.0.0.1:{port}"]
-    with _running([*command, "posix", str(folder / "data")], folder, port):
+    with _serving([*command, "posix", str(folder / "data")], folder, port):
         yield S3Server("127.0.0.1", port)
 
 
@@ -133,10 +130,10 @@ def azurite(folder: Path, *containers: str) -> Iterator[AzureServer]:
         "HEADWATER_AZURITE", CACHE / "node_modules" / ".bin" / "azurite-blob", "azurite"
     )
     folder.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     command = [program, "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
     command += ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder)]
-    with _running(command, folder, port):
+    with _serving(command, folder, port):
         server = AzureServer("127.0.0.1", port)
         for container in containers:
             _create_container(server, container)
@@ -183,33 +180,9 @@ def _program(variable: str, cached: Path, name: str) -> str:
 
 
 @contextmanager
-def _running(command: list[str], folder: Path, port: int) -> Iterator[None]:
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
-    try:
-        if not _answers(port):
-            said = (folder / "server.log").read_text(errors="replace")[-2000:]
-            pytest.fail(f"{command[0]} did not start in {START_SECONDS_MAX} s: {said}")
+def _serving(command: list[str], folder: Path, port: int) -> Iterator[None]:
+    log = folder / "server.log"
+    with running(command, log):
+        if not answers(partial(is_open, port)):
+            pytest.fail(f"{command[0]} did not start: {log.read_text(errors='replace')[-2000:]}")
         yield
-    finally:
-        server.terminate()
-        server.wait(STOP_SECONDS_MAX)
-
-
-def _answers(port: int) -> bool:
-    give_up_s = time.monotonic() + START_SECONDS_MAX
-    while time.monotonic() < give_up_s:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return True
-    return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

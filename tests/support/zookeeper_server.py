@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from tests.support.java_servers import CannotRunServer, answers, find_java, free_port, running
+from tests.support.server_processes import CannotRunServer, answers, find_java, free_port, running
 
 START_COUNT_MAX = 3
 TICK_MS = 200  # The shortest session is two ticks.

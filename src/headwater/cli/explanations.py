@@ -22,8 +22,8 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "Call again. If it happens often, see the guide to many writers.",
     ),
     ErrorKind.WRITE_CONFLICT: Explanation(
-        "Under optimistic control another write to the same file groups committed first, and all "
-        "tries are used up.",
+        "Another write to the same file groups, or a table service, committed first, and all tries "
+        "are used up.",
         "Write the batch again, or raise `hoodie.write.num.retries.on.conflict.failures`; with a "
         "bucket index, non-blocking control has no such conflicts.",
     ),

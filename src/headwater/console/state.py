@@ -7,8 +7,8 @@ for whoever shows it to count.
 
 What costs little is looked at each time: the timeline, heartbeats, the lock and plans. What is read
 from more files is taken from the look before, unless the timeline says that it may have changed;
-and what is read from many, file groups and advice, is looked at now and then only, however fast
-others commit.
+and what is read from many, file groups, advice and conflicts, is looked at now and then only,
+however fast others commit.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Look:
     now_ms: int
     sections: Sections
     heavy_ms: int
-    """When file groups and advice were looked at."""
+    """When what is read from many files was looked at."""
     is_stale: bool
-    """Whether they may have changed since."""
+    """Whether that may have changed since."""
 
     def section(self, name: str) -> Section:
         return self.sections.get(name, _NO_ROWS)
@@ -71,9 +71,6 @@ def load_look(
     is_indexing = any(plan["action"] == "indexing" for plan in plans.values())
     loader.load("heartbeats", lambda: _heartbeats(inspect.heartbeats()))
     loader.load("locks", lambda: keyed(inspect.locks(), "key"))
-    loader.load_if(
-        is_changed, "conflicts", lambda: keyed(inspect.conflicts(), "instant", "outcome")
-    )
     loader.load_if(is_changed or is_indexing, "indexes", lambda: keyed(inspect.indexes(), "index"))
     is_stale = before is None or before.is_stale or is_changed
     heavy_ms = 0 if before is None else before.heavy_ms
@@ -81,6 +78,7 @@ def load_look(
     is_due = is_stale and not 0 <= now_ms - heavy_ms < heavy_every_ms
     loader.load_if(is_due, "groups", lambda: _groups(table.reload().inspect.slices()))
     loader.load_if(is_due, "advice", lambda: _advice(table))
+    loader.load_if(is_due, "conflicts", lambda: keyed(inspect.conflicts(), "instant", "outcome"))
     return Look(
         now=str(table.context.now()),
         now_ms=now_ms,

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.java_servers import CannotRunServer, find_java
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
+from tests.support.server_processes import CannotRunServer, find_java
 from tests.support.zookeeper_server import find_spark_jars, run_zookeeper
 
 from headwater.errors import (

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +23,10 @@ import headwater as hw
 from headwater.errors import ErrorKind, UnsupportedError
 from headwater.format.log import blocks
 from headwater.format.log.blocks import decode_rows
-from headwater.format.log.frames import iter_blocks
+from headwater.format.log.frames import BlockType, LogBlock, iter_blocks
 from headwater.format.parquet.footer import naming_damage
+from headwater.ingest.formats.reading import naming_damage as naming_bad_source
+from headwater.kernel.timeline.history import rows as history_rows
 
 PROGRAM = """
 import json, sys
@@ -179,10 +183,29 @@ def test_many_rows_go_into_several_blocks_of_a_log(
     assert {row["id"]: row["a"] for batch in others for row in batch.to_pylist()} == expected
 
 
-def test_too_little_memory_is_not_called_damage() -> None:
+@pytest.mark.parametrize(
+    "naming", [naming_damage, history_rows._naming_damage], ids=["base file", "archived timeline"]
+)
+def test_too_little_memory_is_not_called_damage(
+    naming: Callable[[str], AbstractContextManager[None]],
+) -> None:
     with (
         pytest.raises(UnsupportedError, match=r"decode a\.parquet takes more memory") as caught,
-        naming_damage("a.parquet"),
+        naming("a.parquet"),
     ):
         raise pa.ArrowMemoryError("malloc of size 5 failed")
     assert caught.value.kind is ErrorKind.LIMIT_REACHED
+
+
+def test_too_little_memory_for_a_log_or_a_source_is_not_called_damage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise pa.ArrowMemoryError("malloc of size 5 failed")
+
+    monkeypatch.setattr(blocks, "_decode_parquet", fail)
+    block = LogBlock(BlockType.PARQUET_DATA, {}, memoryview(b""), 0)
+    with pytest.raises(UnsupportedError, match="decode a log takes more memory"):
+        decode_rows(block, path="a log")
+    with pytest.raises(MemoryError), naming_bad_source("CSV"):
+        fail()

@@ -202,3 +202,11 @@ class TestParts:
         with pytest.raises(RuntimeError):
             stop_in_the_middle()
         assert storage.list_tree("") == []
+
+
+def test_a_refusal_of_a_condition_that_nobody_made_is_no_conflict(
+    proxy: Proxy, storage: Storage
+) -> None:
+    proxy.set(Fault(Action.ANSWER, method="PUT", status=412, code="PreconditionFailed", times=100))
+    with pytest.raises(StorageError, match="Try again"):
+        storage.put("file", b"rows")

@@ -3,7 +3,8 @@
 Rows arrive in any order and leave one file group after the other. While they fit, they stay in
 memory as slices of the incoming batches. Beyond the bound everything held is moved to local disk,
 one Arrow file per group and move, and is mapped when its group's turn comes: so a task holds about
-the bound, also of a group that alone is more.
+the bound, also of a group that alone is more. A local disk that fails while it is looked at ends
+the process, as it does with all that is mapped; nothing was committed then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Servers in Java that tests run on loopback, each for as long as its block."""
+"""Servers that tests run on loopback, each in a process of its own for as long as its block."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ def free_port() -> int:
 
 @contextmanager
 def running(command: Sequence[str], log: Path) -> Iterator[None]:
-    """Run a server; what it says goes to a file."""
+    """Run a server in the folder of its log."""
     with log.open("wb") as said:
         server = subprocess.Popen(
             ["sh", "-c", RUN_UNTIL_INPUT_ENDS, "sh", *command],
             stdin=subprocess.PIPE,
             stdout=said,
             stderr=subprocess.STDOUT,
+            cwd=log.parent,
         )
     try:
         yield
@@ -63,3 +64,9 @@ def answers(is_serving: Callable[[], bool]) -> bool:
             pass
         time.sleep(0.05)
     return False
+
+
+def is_open(port: int) -> bool:
+    """Whether something listens there; raises OSError if not."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5):
+        return True
