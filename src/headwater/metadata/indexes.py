@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headwater.context import TableContext
-from headwater.errors import ErrorKind, InvalidInputError
+from headwater.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from headwater.kernel.txn.index_plan import PlannedIndex, pending_indexings
 from headwater.kernel.txn.locks.select import chosen_provider
 from headwater.kernel.txn.metadata_commit import load_planned
@@ -105,9 +105,17 @@ class Indexes:
     ) -> IndexedPlan | None:
         """Plan indexes and build them at once; None if the table has all of them.
 
+        A pending plan for the same indexes is taken up, so that a build that failed is tried again
+        by the same call.
+
         Raises: see `schedule` and `run`.
         """
-        plan = self.schedule(names, columns=columns)
+        try:
+            plan = self.schedule(names, columns=columns)
+        except AlreadyExistsError:
+            plan = self._indexing(progress).pending_plan(self._plan(names, columns))
+            if plan is None:
+                raise
         return None if plan is None else self.run(plan, progress=progress)[0]
 
     @observed_service("cancel_indexing")

@@ -395,6 +395,21 @@ class Indexing:
                 self._publish(held, frozenset(finished), frozenset(finished | left_out))
         return frozenset(finished)
 
+    def pending_plan(self, wanted: Sequence[PlannedIndex]) -> InstantTime | None:
+        """Return the pending plan that builds all of the indexes that the table does not have."""
+        config = load_table_config(self.components.storage, self.components.clock)
+        lacking = {
+            (each.partition, each.definition)
+            for each in wanted
+            if each.partition not in config.metadata_partitions
+        }
+        for plan in pending_indexings(self._load_timeline()):
+            if lacking and lacking <= {
+                (each.partition, each.definition) for each in self.load_plan(plan)
+            }:
+                return plan.requested_time
+        return None
+
     def load_plan(self, instant: Instant) -> tuple[PlannedIndex, ...]:
         """Raises:
         NotFoundError: kind INSTANT_NOT_FOUND; it left the active timeline.

@@ -52,6 +52,18 @@ def rollback_removable_plans(
     return done
 
 
+def give_up(rollbacks: Rollbacks, time: InstantTime) -> None:
+    """Roll back a removable plan that failed, if storage lets us now; otherwise clean does later.
+
+    Any other plan stays: whoever executes it next finishes it.
+    """
+    try:
+        if time in removable_plans(rollbacks):
+            rollbacks.roll_back(time)
+    except HeadwaterError as error:
+        log.warning("failed plan left for clean instant=%s error=%s", time, error)
+
+
 def removable_plans(rollbacks: Rollbacks, timeline: Timeline | None = None) -> list[InstantTime]:
     """Return the pending removable plans by requested time."""
     storage, folder = rollbacks.components.storage, rollbacks.layout.timeline

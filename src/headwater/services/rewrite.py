@@ -56,6 +56,7 @@ from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan
 from headwater.observed import meter_written
 from headwater.seams.storage import Storage
+from headwater.services.removable import give_up
 from headwater.services.rewrite_files import RewriteJob
 
 log = logging.getLogger(__name__)
@@ -292,6 +293,7 @@ def run_next(
     """Execute a given plan, else the oldest pending one that nobody works on, else a new one.
 
     A pending plan goes first: it closes its file groups for every other plan until it has ended.
+    One that failed and is removable is rolled back, be it an old one or the new one of this call.
 
     Raises:
         ConflictError: kind ALREADY_RUNNING; somebody works on the plan that was asked for.
@@ -317,13 +319,21 @@ def run_next(
             if conflict.kind not in _LEFT_ALONE:
                 raise
             log.info("plan left alone instant=%s reason=%s", pending, conflict)
+            if conflict.kind is ErrorKind.PLAN_NOT_EXECUTABLE:
+                give_up(table.rollbacks, pending.requested_time)
         except NotFoundError as gone:
             if gone.kind is not ErrorKind.INSTANT_NOT_FOUND:
                 raise
             # It was cancelled or rolled back since the timeline was listed (N-37).
             log.info("plan passed over instant=%s reason=%s", pending, gone)
     started = plan_new()
-    return None if started is None else execute(started)
+    if started is None:
+        return None
+    try:
+        return execute(started)
+    except Exception:
+        give_up(table.rollbacks, started.attempt.instant)
+        raise
 
 
 def _is_begun_elsewhere(table: TableContext, plan: Instant) -> bool:

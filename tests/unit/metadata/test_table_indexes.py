@@ -417,3 +417,16 @@ def test_n_127_a_table_that_has_lost_all_its_indexes_is_written_all_the_same(
         table.indexes.drop(name)
     table.reload().upsert(trips(("b", "ny", 2)))
     assert "b" in table.read_arrow()["id"].to_pylist()
+
+
+def test_a_pending_plan_for_the_same_indexes_is_taken_up(table: Table) -> None:
+    plan = table.indexes.schedule(["column_stats", "record_index"])
+    with pytest.raises(AlreadyExistsError):
+        table.indexes.create(["column_stats", "bloom_filters"])
+    with pytest.raises(AlreadyExistsError):
+        table.indexes.create("column_stats", columns=["id"])
+    built = table.indexes.create("column_stats")
+    assert built is not None
+    assert built.instant.requested_time == plan
+    assert states(table)["record_index"] == "usable"
+    check_valid(table)

@@ -44,7 +44,7 @@ EXPIRY_MS = 2 * INTERVAL_MS
 SERVICES: dict[str, Callable[[Services], Any]] = {
     "compaction": lambda services: services.compact(),
     "log compaction": lambda services: services.log_compact(),
-    "clustering": lambda services: services.cluster(),
+    "clustering": lambda services: services.cluster(services.schedule_clustering()),
 }
 
 
@@ -244,7 +244,8 @@ def test_h_19_a_stalled_process_neither_commits_nor_deletes_what_its_successor_w
         for file in one.files()
         if service != "log compaction" or file in one.logs
     }
-    assert attempts == {2}
+    # A plan for anybody is the first attempt of its own.
+    assert attempts == {3 if service == "clustering" else 2}
 
 
 class FailingEngine:
@@ -256,9 +257,51 @@ class FailingEngine:
         raise StorageError("the store is away", path="x")
 
 
-def test_a_removable_plan_that_failed_is_passed_over_until_clean_takes_it_away(
+def test_n_131_a_clustering_that_fails_is_in_nobodys_way(table: Table) -> None:
+    clock = ManualClock()
+    with pytest.raises(StorageError):
+        services_of("X", table, clock, engine=FailingEngine()).cluster()
+    assert load_active(table.storage, ".hoodie/timeline").pending == ()
+    services_of("X", table, clock).cluster()
+    check_rewritten(table, "clustering")
+
+
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("is_cleaned", [True, False], ids=["clean", "cluster"])
+@pytest.mark.some(3)
+def test_n_131_wherever_a_clustering_dies_the_next_service_takes_its_plan_away(
     table: Table,
+    dying: Dying,
+    killed: type[BaseException],
+    copies: Copies,
+    is_cleaned: bool,
+    every: int,
 ) -> None:
+    times = [row["completion_time"] for row in table.inspect.timeline().to_pylist()]
+    before = answers_of(table, times)
+    for writes, copy in zip(count(step=every), copies(table), strict=False):
+        clock = ManualClock()
+        try:
+            services_of("X", copy, clock, dying(copy.storage, writes)).cluster()
+            has_died = False
+        except killed:
+            has_died = True
+            clock = _without_timers_of_the_dead(clock)
+            heir = services_of("Y", copy, clock)
+            heir.clean()  # It sees the heartbeat for the first time.
+            clock.advance_ms(EXPIRY_MS)
+            if is_cleaned:
+                heir.clean()
+                assert load_active(copy.storage, ".hoodie/timeline").pending == ()
+            heir.cluster()
+        check_rewritten(copy, "clustering")
+        assert answers_of(copy, times) == before
+        if not has_died:
+            assert writes > WRITES_MIN
+            return
+
+
+def test_a_removable_plan_that_failed_is_rolled_back_by_the_next_execution(table: Table) -> None:
     clock = ManualClock()
     failing = services_of("X", table, clock, engine=FailingEngine())
     plan = failing.schedule_clustering(removable=True)
@@ -266,8 +309,6 @@ def test_a_removable_plan_that_failed_is_passed_over_until_clean_takes_it_away(
     with pytest.raises(StorageError):
         failing.cluster(plan)
     heir = services_of("Y", table, clock)
-    assert heir.cluster() is None  # Its file groups are the failed plan's until then.
-    heir.clean()
     done = heir.cluster()
     assert done is not None
     assert done.instant != plan

@@ -66,6 +66,11 @@ class Attempt:
     def path(self) -> str:
         return attempt_path(self.instant, self.attempt)
 
+    @property
+    def was_begun(self) -> bool:
+        """Whether somebody set to work; the claim of a plan for anybody is released at once."""
+        return self.attempt > 1 or self.beat > 0 or not self.is_released
+
     def next_beat(self) -> Attempt:
         return replace(self, beat=self.beat + 1)
 

@@ -132,9 +132,12 @@ class ScheduleRollback:
         request = prefix.requests.get(self.target)
         if request is None or not decode_flags(target, request, path=str(target)).is_removable:
             return _is_a_plan(target)
-        # The delay protects what was not begun; who began has a heartbeat (H-23).
+        # The delay protects what was not begun; who began has a heartbeat (H-23), and may have
+        # failed before the plan went inflight (N-131).
+        seen = prefix.newest_attempts.get(self.target)
+        is_begun = target.state is State.INFLIGHT or (seen is not None and seen.attempt.was_begun)
         is_due = instant_time_after(self.target, self.delay_ms) <= prefix.next_time
-        if target.state is State.INFLIGHT or is_due:
+        if is_begun or is_due:
             return None
         return ConflictError(
             f"{target} is younger than {self.delay_ms} ms and may still be executed, so it is not "

@@ -111,7 +111,11 @@ def run_clustering(
         table,
         Action.CLUSTERING,
         instant,
-        lambda: schedule_clustering(table, config, PlanFlags(), is_executed_later=False),
+        # Removable, because it keeps writes to its file groups from completing: one that fails is
+        # in nobody's way.
+        lambda: schedule_clustering(
+            table, config, PlanFlags(is_removable=True), is_executed_later=False
+        ),
         partial(_run, table, config),
     )
 
