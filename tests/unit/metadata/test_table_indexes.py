@@ -329,7 +329,7 @@ def test_an_instant_that_a_builder_told_for_is_taken_back(
 
 def test_liv_16_many_commits_are_caught_up_with_by_few_logs(tmp_path: Path) -> None:
     logs = {}
-    for commits in (2, 30):
+    for commits in (2, 12):
         table = new_table(tmp_path / str(commits), table_type="MERGE_ON_READ")
         table.indexes.schedule(["column_stats", "record_index"])
         for number in range(commits):
@@ -337,7 +337,7 @@ def test_liv_16_many_commits_are_caught_up_with_by_few_logs(tmp_path: Path) -> N
         (done,) = table.indexes.run()
         logs[commits] = done.told
         check_valid(table)
-    assert logs[30] == logs[2]
+    assert logs[12] == logs[2]
 
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])

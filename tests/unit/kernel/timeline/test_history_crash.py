@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import count
 
 import greenlet
 import pytest
@@ -298,6 +299,10 @@ def tolerant(run: Callable[[], object]) -> None:
     run()
 
 
+EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+"""Which calls are tried, one by one in the long suites."""
+
+
 @pytest.mark.parametrize(
     ("stalled", "rival"),
     [
@@ -307,13 +312,12 @@ def tolerant(run: Callable[[], object]) -> None:
         pytest.param(slice(3, 4), slice(0, 8), marks=pytest.mark.long),
     ],
 )
+@EVERY
 def test_an_archiver_that_stalls_at_any_call_loses_nothing(
-    put_instants: PutInstants, stalled: slice, rival: slice
+    put_instants: PutInstants, stalled: slice, rival: slice, every: int
 ) -> None:
     instants = commits(9)
-    interrupt_at = 0
-    while True:
-        interrupt_at += 1
+    for interrupt_at in count(1, every):
         storage = InterruptedStorage()
         put_instants(storage, instants)
         storage.calls = 0
@@ -327,11 +331,12 @@ def test_an_archiver_that_stalls_at_any_call_loses_nothing(
     assert interrupt_at > 10
 
 
-def test_a_compaction_that_stalls_at_any_call_loses_nothing(put_instants: PutInstants) -> None:
+@EVERY
+def test_a_compaction_that_stalls_at_any_call_loses_nothing(
+    put_instants: PutInstants, every: int
+) -> None:
     instants = commits(9)
-    interrupt_at = 0
-    while True:
-        interrupt_at += 1
+    for interrupt_at in count(1, every):
         storage = InterruptedStorage()
         archived_one_by_one(put_instants, instants[:5], storage)
         put_instants(storage, instants[5:])
