@@ -1,0 +1,200 @@
+"""What does a request that takes 20 ms do to a table on an object store?
+
+    python benchmarks/stores.py [--delay-ms 20] [--seconds 10] [--writers 8] [--json PATH]
+
+A real S3 server on loopback, and a proxy before it that holds every request back. Two questions:
+
+- How many requests of an operation wait for each other? The time that the delay adds, in delays.
+  Tests count the same at the storage seam; here it is what a user's watch says.
+- How many commits a second does one table take from several writers, each a process of its own?
+  Non-blocking ones all write to the same file groups, optimistic ones each to a partition.
+
+Each figure has its target, and the exit code is 1 if one is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pyarrow as pa
+from tests.support.faulty_proxy import Proxy, faulty_proxy
+from tests.support.store_servers import versitygw
+
+import headwater as hw
+
+BUCKET = "tables"
+ROWS = 100
+TURNS = 3
+MODES = {
+    "non-blocking": "non_blocking_concurrency_control",
+    "optimistic": "optimistic_concurrency_control",
+}
+COMMITS_A_SECOND = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure beside its target."""
+
+    name: str
+    value: float
+    unit: str
+    target: float
+    is_least: bool
+    """Whether the target is the least that is good, and not the most."""
+
+    @property
+    def is_held(self) -> bool:
+        return self.value >= self.target if self.is_least else self.value <= self.target
+
+    def __str__(self) -> str:
+        bound = "at least" if self.is_least else "at most"
+        verdict = "held" if self.is_held else "missed"
+        return f"{self.name:44}{self.value:>8.1f} {self.unit:16}{bound} {self.target:g}: {verdict}"
+
+
+@contextmanager
+def delaying(delay_s: float) -> Iterator[Proxy]:
+    """Serve S3 through a proxy; `delay_s` of it can be set at any time."""
+    with (
+        tempfile.TemporaryDirectory(prefix="headwater-stores-") as folder,
+        versitygw(Path(folder), BUCKET) as server,
+        faulty_proxy(server.port) as proxy,
+    ):
+        proxy.options = {**server.options, "headwater.storage.endpoint": proxy.endpoint}
+        proxy.delay_s = delay_s
+        yield proxy
+
+
+def batch(number: int, count: int = ROWS, *, city: str = "all") -> pa.Table:
+    return pa.table(
+        {
+            "id": [f"key-{(number * count + step) % 10_000}" for step in range(count)],
+            "city": [city] * count,
+            "value": [float(number)] * count,
+            "ts": [number] * count,
+        }
+    )
+
+
+def create(
+    proxy: Proxy, name: str, *, buckets: int, options: dict[str, str] | None = None
+) -> hw.Table:
+    return hw.create_table(
+        f"s3://{BUCKET}/{name}",
+        schema=batch(0).schema,
+        record_key="id",
+        partition_by="city",
+        ordering="ts",
+        table_type="MERGE_ON_READ",
+        buckets=buckets,
+        options={**proxy.options, **(options or {})},
+    )
+
+
+def serial_requests(proxy: Proxy, delay_s: float, run: Callable[[], object]) -> float:
+    """Return how many delays an operation takes, as the median of a few turns."""
+    found = []
+    for _ in range(TURNS):
+        times = []
+        for proxy.delay_s in (0.0, delay_s):
+            began = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - began)
+        found.append((times[1] - times[0]) / delay_s)
+    proxy.delay_s = 0.0
+    return statistics.median(found)
+
+
+def measure_operations(delay_s: float) -> list[Figure]:
+    numbers = iter(range(1, 1_000_000))
+    with delaying(0.0) as proxy:
+        one = create(proxy, "one", buckets=1)
+        many = create(proxy, "many", buckets=64)
+        for table in (one, many):
+            table.upsert(batch(0, 1_000))
+        operations: list[tuple[str, Callable[[], object], float]] = [
+            ("upsert of one row", lambda: one.upsert(batch(next(numbers), 1)), 14),
+            ("upsert into 64 groups", lambda: many.upsert(batch(next(numbers), 1_000)), 22),
+            ("read of 64 groups", lambda: many.read_arrow(), 12),
+        ]
+        found = []
+        for name, run, target in operations:
+            many.services.compact()  # So that a group has one log, as in the tests.
+            many.upsert(batch(next(numbers), 1_000))
+            run()  # What is read once in a process is not what is measured.
+            value = serial_requests(proxy, delay_s, run)
+            found.append(Figure(name, value, "requests", target, is_least=False))
+            print(found[-1], flush=True)
+    return found
+
+
+def run_writer(
+    uri: str, options: dict[str, str], writer: int, seconds: float, start: Barrier
+) -> tuple[int, int]:
+    """Write until the time is over; return the batches that were acknowledged and given up."""
+    city = "all" if options["hoodie.write.concurrency.mode"] == MODES["non-blocking"] else "c"
+    table = hw.open_table(uri, options)
+    place = city if city == "all" else f"{city}{writer}"
+    table.upsert(batch(writer, city=place))
+    start.wait()
+    done = given_up = 0
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        try:
+            table.upsert(batch(writer * 7919 + done, city=place))
+            done += 1
+        except hw.ConflictError:
+            given_up += 1
+    return done, given_up
+
+
+def measure_writers(control: str, writers: int, seconds: float, delay_s: float) -> Figure:
+    with delaying(delay_s) as proxy:
+        mode = {"hoodie.write.concurrency.mode": MODES[control]}
+        table = create(proxy, control, buckets=4, options=mode)
+        context = multiprocessing.get_context("spawn")
+        with context.Manager() as manager, context.Pool(writers) as pool:
+            start = manager.Barrier(writers)
+            options = {**proxy.options, **mode}
+            jobs = [
+                pool.apply_async(run_writer, (table.uri, options, writer, seconds, start))
+                for writer in range(writers)
+            ]
+            tallies = [job.get() for job in jobs]
+    given_up = sum(tally[1] for tally in tallies)
+    commits = sum(tally[0] for tally in tallies) / seconds
+    name = f"{writers} {control} writers, {given_up} given up"
+    return Figure(name, commits, "commits/s", COMMITS_A_SECOND, is_least=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--delay-ms", type=float, default=20)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--writers", type=int, default=8)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    delay_s = arguments.delay_ms / 1000
+    figures = measure_operations(delay_s)
+    for control in MODES:
+        figures.append(measure_writers(control, arguments.writers, arguments.seconds, delay_s))
+        print(figures[-1], flush=True)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps([asdict(one) for one in figures], indent=2) + "\n")
+    return 0 if all(one.is_held for one in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
