@@ -208,7 +208,8 @@ class Services:
     def cluster(self, instant: str | None = None) -> Rewritten | None:
         """Execute a planned clustering, or else plan one by `hoodie.clustering.*` and execute it.
 
-        One that was cancelled is aborted instead: the result says so (`is_cancelled`).
+        One that was cancelled is aborted instead: the result says so (`is_cancelled`). A plan that
+        this call makes is removable: it keeps nobody from writing once the call has failed.
 
         Args:
             instant: the plan to execute. Otherwise the oldest one that is pending and that nobody

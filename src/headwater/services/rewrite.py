@@ -14,6 +14,8 @@ What a crash leaves behind, by the last write that landed:
     inflight    the same; it deletes what the markers of dead attempts announce
     data files  the same
     completed   nothing to repair; clean sweeps markers and heartbeat
+
+A removable plan is not executed again: the next service of its kind, or clean, rolls it back.
 """
 
 from __future__ import annotations
