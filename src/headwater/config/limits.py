@@ -75,6 +75,13 @@ EXPRESSION_LEVELS = Option(
     doc="Operators and functions inside of each other in a condition or an expression; a chain of "
     "AND or of OR is one.",
 )
+EXPRESSION_OPERATIONS = Option(
+    "headwater.limit.expression.operations",
+    integer(minimum=1),
+    default=100_000,
+    doc="Operators and functions that a condition or an expression stands for: BETWEEN and CASE "
+    "look at a value more than once, and inside of each other they multiply.",
+)
 EXPRESSION_CHARACTERS = Option(
     "headwater.limit.expression.characters",
     integer(minimum=1),
@@ -100,6 +107,7 @@ class LimitConfig(OptionConfig):
     object_bytes: int = setting(OBJECT_BYTES)
     expression_brackets: int = setting(EXPRESSION_BRACKETS)
     expression_levels: int = setting(EXPRESSION_LEVELS)
+    expression_operations: int = setting(EXPRESSION_OPERATIONS)
     expression_characters: int = setting(EXPRESSION_CHARACTERS)
     number_digits: int = setting(NUMBER_DIGITS)
 
@@ -143,6 +151,7 @@ ROWS_MAX = Limit("ROWS_MAX", ROW_GROUP_ROWS)
 OBJECT_BYTES_MAX = Limit("OBJECT_BYTES_MAX", OBJECT_BYTES)
 BRACKETS_MAX = Limit("BRACKETS_MAX", EXPRESSION_BRACKETS)
 LEVELS_MAX = Limit("LEVELS_MAX", EXPRESSION_LEVELS)
+OPERATIONS_MAX = Limit("OPERATIONS_MAX", EXPRESSION_OPERATIONS)
 CHARACTERS_MAX = Limit("CHARACTERS_MAX", EXPRESSION_CHARACTERS)
 DIGITS_MAX = Limit("DIGITS_MAX", NUMBER_DIGITS)
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import pyarrow as pa
 from sqlglot import exp
 
+from headwater.config.limits import OPERATIONS_MAX
 from headwater.errors import InvalidInputError
 from headwater.expressions.casts import can_cast
 from headwater.expressions.coercion import (
@@ -126,6 +127,8 @@ class Compiler:
         self._compiled: dict[int, Node] = {}
         self._kept: list[Tree] = []
         """What was compiled, so that no other part gets its id: some are made on the way."""
+        self._weighed: dict[int, tuple[Node, int]] = {}
+        """How many operations nodes stand for, by id; the nodes are kept for the same reason."""
 
     def compile(self, tree: Tree) -> Node:
         """Return the node of a part of the expression; what is constant is evaluated here.
@@ -136,11 +139,21 @@ class Compiler:
         node = self._compiled.get(id(tree))
         if node is None:
             node = self._compile(tree)
+            if self._operations(node) > OPERATIONS_MAX.value:
+                raise self.refused(tree, f"This stands for more operations than {OPERATIONS_MAX}")
             if not isinstance(node, Literal) and not any(columns_of(node)):
                 node = _folded(node)
             self._compiled[id(tree)] = node
             self._kept.append(tree)
         return node
+
+    def _operations(self, node: Node) -> int:
+        """Return how many operations a node stands for; what it holds twice is done twice."""
+        if not node.operands:
+            return 0
+        if id(node) not in self._weighed:
+            self._weighed[id(node)] = node, 1 + sum(map(self._operations, node.operands))
+        return self._weighed[id(node)][1]
 
     def cast(self, node: Node, kind: pa.DataType, tree: Tree) -> Node:
         """Return a node converted without being told to."""

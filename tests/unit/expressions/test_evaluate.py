@@ -181,3 +181,16 @@ def test_zone_of_moments_is_utc_inside() -> None:
     )
     found = evaluate(value, ROWS)[0].as_py()
     assert found == datetime(2024, 6, 30, 15, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "level",
+    ["({}) BETWEEN false AND true", "nullif({}, true)"],
+)
+def test_what_doubles_with_each_level_is_refused(level: str) -> None:
+    """Each level looks at the one inside of it twice: thirty would take a billion operations."""
+    text = "flag"
+    for _ in range(30):
+        text = level.format(text)
+    with pytest.raises(InvalidInputError, match="OPERATIONS_MAX, 100000"):
+        compile_condition(text, Scope(pa.schema({"flag": pa.bool_()})))

@@ -133,8 +133,8 @@ def test_a_time_that_clocks_leave_out_is_that_much_later() -> None:
     [
         " + ".join(["i"] * 60) + " > 0",
         "array_contains(" + "get(" * 30 + "deep" + ", 0)" * 30 + ", 1)",
-        "(" * 40 + "(i > 0)" + " BETWEEN false AND true)" * 40,
-        "nullif(" * 40 + "i" + ", 7)" * 40 + " > 0",
+        "(" * 12 + "(i > 0)" + " BETWEEN false AND true)" * 12,
+        "nullif(" * 12 + "i" + ", 7)" * 12 + " > 0",
     ],
     ids=["sum", "elements", "between", "nullif"],
 )

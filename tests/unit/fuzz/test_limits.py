@@ -31,6 +31,7 @@ from headwater.config.limits import (
     HASHES_MAX,
     LEVELS_MAX,
     OBJECT_BYTES_MAX,
+    OPERATIONS_MAX,
     ROWS_MAX,
     VALUES_MAX,
     Limit,
@@ -38,7 +39,9 @@ from headwater.config.limits import (
     raise_limits,
 )
 from headwater.errors import ErrorKind, HeadwaterError, InvalidInputError, UnsupportedError
+from headwater.expressions.compile import compile_condition
 from headwater.expressions.parse import parse_expression
+from headwater.expressions.scope import Scope
 from headwater.format.avro.schema import parse_avro_schema
 from headwater.format.bloom import MalformedBloomError, parse_bloom_filter
 from headwater.format.hfile.reader import HFile
@@ -89,6 +92,11 @@ def parse_thrift(depth: int) -> None:
     parse_struct(b"\x19" + b"\x19" * (depth - 1) + b"\x05" + b"\x00")
 
 
+def compile_operations(count: int) -> None:
+    one_of_two = " OR ".join(["a > 1"] * (count - 1))
+    compile_condition(one_of_two, Scope(pa.schema({"a": pa.int64()})))
+
+
 CASES: dict[str, tuple[Limit, int, Callable[[int], object]]] = {
     "levels of a schema": (DEPTH_MAX, 60, lambda n: parse_avro_schema(avro([nested(n // 2)]))),
     "levels of a footer": (DEPTH_MAX, 60, parse_thrift),
@@ -112,6 +120,7 @@ CASES: dict[str, tuple[Limit, int, Callable[[int], object]]] = {
         lambda n: parse_expression("- " * (n - 2) + "a > 1"),
     ),
     "open brackets": (BRACKETS_MAX, 30, lambda n: parse_expression("(" * n + "a" + ")" * n)),
+    "operations": (OPERATIONS_MAX, 40, compile_operations),
     "characters": (CHARACTERS_MAX, 100, lambda n: parse_expression("a = 1" + " " * n)),
     "digits": (DIGITS_MAX, 90, lambda n: parse_expression("a = " + "9" * n)),
 }
