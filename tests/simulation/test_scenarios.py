@@ -76,6 +76,10 @@ def test_a_beating_heartbeat_is_not_taken_over_without_a_stall() -> None:
     assert all(FENCED not in ends for ends in words)
 
 
+def test_n_132_a_deletion_of_a_rollback_may_land_after_it_was_taken_over() -> None:
+    assert run_seed(4396).violation is None
+
+
 def test_seeds_of_the_swarm_hold() -> None:
     for seed in range(100):
         assert run_seed(seed).violation is None, f"HEADWATER_SIM_SEEDS={seed} replays it"

@@ -643,10 +643,20 @@ def _heartbeat_before_instant(step: Step, simulation: Simulation) -> Iterator[st
 def _taken_over_writes_no_timeline(step: Step, simulation: Simulation) -> Iterator[str]:
     place = _timeline_place(step)
     newest = None if place is None else _newest_attempt(simulation, _guarding(place, simulation))
-    if _is_archival(step, simulation):
+    if _is_archival(step, simulation) or _is_late_deletion_of_a_rollback(step, simulation):
         return
     if newest is not None and not _is_owner(step.actor, newest, simulation):
         yield f"{step.actor} writes {step.path} although {newest} has taken over"
+
+
+def _is_late_deletion_of_a_rollback(step: Step, simulation: Simulation) -> bool:
+    """Whether a deletion lands that a rollback had given up as failed.
+
+    Whoever took the rollback over deletes the same file, and no name is used twice (N-132).
+    """
+    if step.action.move is not Move.LAND or step.after is not None:
+        return False
+    return rollback_of(simulation.world, place_of(step.path).time) is not None
 
 
 def _lapsed_writes_no_timeline(step: Step, simulation: Simulation) -> Iterator[str]:
