@@ -124,4 +124,5 @@ def _conflict(check: ConflictCheck, other: Change, *, is_announced: bool) -> Ear
         other=other.instant.requested_time,
         owner=other.owner,
         group=group,
+        undone_by=other.instant.requested_time if group is None else None,
     )

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import cached_property
 
 from headwater.context import TableContext
 from headwater.errors import ConflictError, ErrorKind
@@ -121,7 +122,12 @@ class _Undoing:
 
     def __init__(self, table: TableContext, restore: Instant) -> None:
         self._table = table
-        self._plan = _load_plan(table, restore)
+        self._restore = restore
+
+    @cached_property
+    def _plan(self) -> RestorePlan:
+        # Not before the heartbeat beats: who fails to read it must give the attempt up.
+        return _load_plan(self._table, self._restore)
 
     def undo_before(self, attempt: Attempt) -> None:
         """Undo nothing: what an earlier attempt took back is what this one takes back."""

@@ -36,6 +36,7 @@ from headwater.model.plans import RestorePlan, RollbackPlan
 from headwater.model.service_metadata import RestoreMetadata, RollbackMetadata, SavepointMetadata
 from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
+from headwater.operations.retry import write_with_retries
 from headwater.operations.write import RunningWrite, start_write
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
@@ -507,6 +508,27 @@ def _wait_for_restores(table: Table, target: TableContext, clock: ManualClock) -
     clock.advance_ms(10_000)
     finish_restores(target)
     assert not [i for i in active(table).pending if i.action is Action.RESTORE]
+
+
+def test_n_133_a_write_finishes_the_rollback_that_it_would_lose_to_for_ever(
+    make_table: Callable[..., Table],
+    dying: Callable[..., Any],
+    killed: type[BaseException],
+) -> None:
+    table = make_table(**MANY_WRITERS)
+    last = commits(table)[-1]
+    clock = ManualClock(table.context.clock.now_ms())
+    dead = as_process(table, "C", clock, dying(table.storage, 4))
+    with pytest.raises(killed):
+        rollback_commit(dead, last)
+    next_one = as_process(table, "D", ManualClock(clock.now_ms()))
+    request = WriteRequest(operation=Operation.UPSERT, columns=TRIPS)
+    # The commit is withdrawn at once; the files go when the heartbeat of the dead has run out.
+    write_with_retries(next_one, request, InlineRows(rows(("q", "la", 7))))
+    assert active(table).find(last) is None
+    assert values(table)["q"] == 7
+    rollback_failed_writes(next_one.rollbacks, next_one.txn.watch, wait=True)
+    assert active(table).pending == ()
 
 
 def test_a_pending_rollback_of_a_commit_voids_what_was_planned_on_it(

@@ -312,6 +312,7 @@ def _conflict(mine: Change, other: Change, groups: list[FileGroupId]) -> Conflic
             kind=ErrorKind.WRITE_CONFLICT,
             instant=time,
             other=other.instant.requested_time,
+            undone_by=other.instant.requested_time,
         )
     named = ", ".join(map(str, groups[:_NAMED_MAX]))
     more = f" and {len(groups) - _NAMED_MAX} more" if len(groups) > _NAMED_MAX else ""

@@ -62,7 +62,14 @@ from headwater.testing.scenarios.plan import (
 )
 from headwater.testing.scenarios.rollback import IDLE, ROLLED_BACK, is_plain_heartbeat
 from headwater.testing.simulation import Invariant, Scenario, Simulation, Violation
-from headwater.testing.table import LAYOUT, TIMELINE, current_state, place_of, rollbacks_in
+from headwater.testing.table import (
+    LAYOUT,
+    TIMELINE,
+    attempts_in,
+    current_state,
+    place_of,
+    rollbacks_in,
+)
 from headwater.testing.world import World
 
 CHECKS = Checks(files_of=files_of, attempt_of=attempt_of)
@@ -230,7 +237,11 @@ def _young_plan_stays(delay_ms: int) -> Callable[[Step, Simulation], Iterator[st
             return
         now = instant_time_at(simulation.world.now_ms)
         is_due = instant_time_after(PLAN, delay_ms) <= now
-        if current_state(simulation.world, PLAN) is State.REQUESTED and not is_due:
+        # Whoever set to work on it has left an attempt beside the one of its schedule (N-131).
+        attempts = [one for _, _, one in attempts_in(simulation.world) if one.instant == PLAN]
+        is_begun = any(one.purpose is Purpose.EXECUTE and one.attempt > 1 for one in attempts)
+        is_requested = current_state(simulation.world, PLAN) is State.REQUESTED
+        if is_requested and not is_begun and not is_due:
             yield f"a rollback of {PLAN} is scheduled, which is too young and not begun"
 
     return check
