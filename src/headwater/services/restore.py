@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import cached_property
 
 from headwater.context import TableContext
 from headwater.errors import ConflictError, ErrorKind
@@ -31,7 +30,7 @@ from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt
-from headwater.kernel.txn.guard import Executed, Returned, run_guarded, run_started
+from headwater.kernel.txn.guard import Executed, Returned, claimed, run_guarded, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.restore_steps import RequestRestore
 from headwater.kernel.txn.schedule import run_claiming
@@ -71,7 +70,8 @@ def run_restore(table: TableContext, time: InstantTime) -> RestoreResult:
         if _load_plan(table, restore).savepoint_to_restore_timestamp == time:
             return _resume(table, restore)
     started = run_claiming(table.txn, lambda: RequestRestore(time, table.claim()))
-    work = _Undoing(table, started.instant)
+    with claimed(table.components, started):
+        work = _Undoing(table, started.instant)
     return work.result(run_started(table.components, table.txn, started, work))
 
 
@@ -122,12 +122,7 @@ class _Undoing:
 
     def __init__(self, table: TableContext, restore: Instant) -> None:
         self._table = table
-        self._restore = restore
-
-    @cached_property
-    def _plan(self) -> RestorePlan:
-        # Not before the heartbeat beats: who fails to read it must give the attempt up.
-        return _load_plan(self._table, self._restore)
+        self._plan = _load_plan(table, restore)
 
     def undo_before(self, attempt: Attempt) -> None:
         """Undo nothing: what an earlier attempt took back is what this one takes back."""

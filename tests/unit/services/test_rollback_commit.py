@@ -24,6 +24,7 @@ from headwater.errors import (
     HeadwaterError,
     InvalidInputError,
     NotFoundError,
+    StorageError,
 )
 from headwater.format.timeline.records import decode_record
 from headwater.kernel.layout import ATTEMPTS
@@ -31,6 +32,7 @@ from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.history.write import archive_instants
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
+from headwater.kernel.txn.rollback import Rollbacks
 from headwater.model.instant import Action, InstantTime
 from headwater.model.plans import RestorePlan, RollbackPlan
 from headwater.model.service_metadata import RestoreMetadata, RollbackMetadata, SavepointMetadata
@@ -42,6 +44,7 @@ from headwater.seams.clock import Clock
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.storage import Storage
+from headwater.services import restore
 from headwater.services.restore import finish_restores, run_restore
 from headwater.services.rollback import rollback_failed_writes
 from headwater.services.undo import rollback_commit
@@ -528,6 +531,27 @@ def test_n_133_a_write_finishes_the_rollback_that_it_would_lose_to_for_ever(
     assert active(table).find(last) is None
     assert values(table)["q"] == 7
     rollback_failed_writes(next_one.rollbacks, next_one.txn.watch, wait=True)
+    assert active(table).pending == ()
+
+
+@pytest.mark.parametrize("place", ["restore", "rollback"])
+def test_n_133_who_fails_before_the_first_beat_does_not_wait_for_itself(
+    make_table: Callable[..., Table], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(**MANY_WRITERS)
+    savepoint = table.services.savepoint(commits(table)[0]).instant
+
+    def fail(*_: object) -> None:
+        raise StorageError("too many open files", path="plan")
+
+    with monkeypatch.context() as failing:
+        if place == "restore":
+            failing.setattr(restore, "_load_plan", fail)
+        else:
+            failing.setattr(Rollbacks, "load_plan", fail)
+        with pytest.raises(StorageError):
+            table.services.restore(savepoint)
+    table.services.restore(savepoint)
     assert active(table).pending == ()
 
 

@@ -189,6 +189,16 @@ def beating(components: Components, started: Started) -> Iterator[Heartbeat]:
     heartbeat.finish()
 
 
+@contextmanager
+def claimed(components: Components, started: Started) -> Iterator[None]:
+    """Give a claimed attempt up if what is read before its heartbeat beats cannot be (N-133)."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, SystemExit):
+        heartbeat_of(components, started.attempt, started.claimed_ms).release()
+        raise
+
+
 def undo_dead_attempts(
     txn: Transaction,
     started: Started,

@@ -48,7 +48,7 @@ from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt, load_newest_number
 from headwater.kernel.txn.foreign import ForeignRule
-from headwater.kernel.txn.guard import Executed, Returned, run_guarded, run_started
+from headwater.kernel.txn.guard import Executed, Returned, claimed, run_guarded, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.markers import LoadMarkers, Marker, delete_markers, files_by_name
 from headwater.kernel.txn.metadata_commit import delete_metadata_logs
@@ -144,7 +144,8 @@ class Rollbacks:
 
         Raises: see `roll_back`.
         """
-        plan = self.load_plan(scheduled.instant)
+        with claimed(self.components, scheduled):
+            plan = self.load_plan(scheduled.instant)
         return self._finish(plan, self._execute(scheduled, plan))
 
     def resume(self, rollback: Instant) -> RolledBackWrite:
