@@ -9,7 +9,8 @@ A real S3 server on loopback, and a proxy before it that holds every request bac
 - How many commits a second does one table take from several writers, each a process of its own?
   Non-blocking ones all write to the same file groups, optimistic ones each to a partition.
 
-Each figure has its target, and the exit code is 1 if one is missed.
+Each figure has its target, and says whether it is held. Without the server (`make stores`) nothing
+is measured.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import argparse
 import json
 import multiprocessing
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +28,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from tests.support.faulty_proxy import Proxy, faulty_proxy
 from tests.support.store_servers import versitygw
 
@@ -179,7 +180,7 @@ def measure_writers(control: str, writers: int, seconds: float, delay_s: float) 
     return Figure(name, commits, "commits/s", COMMITS_A_SECOND, is_least=True)
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--delay-ms", type=float, default=20)
     parser.add_argument("--seconds", type=float, default=10)
@@ -187,14 +188,17 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     delay_s = arguments.delay_ms / 1000
-    figures = measure_operations(delay_s)
+    try:
+        figures = measure_operations(delay_s)
+    except pytest.skip.Exception as skipped:
+        print(skipped)
+        return
     for control in MODES:
         figures.append(measure_writers(control, arguments.writers, arguments.seconds, delay_s))
         print(figures[-1], flush=True)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([asdict(one) for one in figures], indent=2) + "\n")
-    return 0 if all(one.is_held for one in figures) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
