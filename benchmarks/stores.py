@@ -57,7 +57,7 @@ class Figure:
 
     @property
     def is_held(self) -> bool:
-        return self.value >= self.target if self.is_least else self.value <= self.target
+        return self.value >= self.target if self.is_least else round(self.value) <= self.target
 
     def __str__(self) -> str:
         bound = "at least" if self.is_least else "at most"
