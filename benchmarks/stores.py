@@ -57,7 +57,7 @@ class Figure:
 
     @property
     def is_held(self) -> bool:
-        return self.value >= self.target if self.is_least else round(self.value) <= self.target
+        return self.value >= self.target if self.is_least else self.value <= self.target
 
     def __str__(self) -> str:
         bound = "at least" if self.is_least else "at most"
@@ -145,16 +145,16 @@ def run_writer(
     uri: str, options: dict[str, str], writer: int, seconds: float, start: Barrier
 ) -> tuple[int, int]:
     """Write until the time is over; return the batches that were acknowledged and given up."""
-    city = "all" if options["hoodie.write.concurrency.mode"] == MODES["non-blocking"] else "c"
+    is_shared = options["hoodie.write.concurrency.mode"] == MODES["non-blocking"]
+    city = "all" if is_shared else f"of writer {writer}"
     table = hw.open_table(uri, options)
-    place = city if city == "all" else f"{city}{writer}"
-    table.upsert(batch(writer, city=place))
+    table.upsert(batch(writer, city=city))
     start.wait()
     done = given_up = 0
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         try:
-            table.upsert(batch(writer * 7919 + done, city=place))
+            table.upsert(batch(writer * 7919 + done, city=city))
             done += 1
         except hw.ConflictError:
             given_up += 1

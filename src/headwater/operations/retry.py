@@ -17,7 +17,13 @@ import logging
 
 from headwater.context import TableContext
 from headwater.engine.engine import Rows
-from headwater.errors import ConflictError, CorruptTableError, HeadwaterError, NotFoundError
+from headwater.errors import (
+    ConflictError,
+    CorruptTableError,
+    ErrorKind,
+    HeadwaterError,
+    NotFoundError,
+)
 from headwater.kernel.txn.rollback_plan import target_of
 from headwater.model.commit import Commit
 from headwater.model.instant import Action
@@ -65,4 +71,6 @@ def _finish_rollback(table: TableContext, conflict: ConflictError) -> None:
         if table.rollbacks.is_ours(rollback):
             table.rollbacks.roll_back(target_of(table.rollbacks.load_plan(rollback)))
     except HeadwaterError as error:
-        log.info("rollback left to others instant=%s reason=%s", rollback, error)
+        # The write is tried anyway, and tells what it loses to; this must not take its place.
+        level = logging.INFO if error.kind is ErrorKind.ALREADY_RUNNING else logging.WARNING
+        log.log(level, "rollback not finished instant=%s error=%s", rollback, error)

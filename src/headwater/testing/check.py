@@ -654,7 +654,9 @@ def _is_late_deletion_of_a_rollback(step: Step, simulation: Simulation) -> bool:
 
     Whoever took the rollback over deletes the same file, and no name is used twice (N-132).
     """
-    if step.action.move is not Move.LAND or step.after is not None:
+    file = place_of(step.path).file if step.path else None
+    is_deletion = step.action.move is Move.LAND and step.after is None
+    if not is_deletion or file is None or file.state is not State.REQUESTED:
         return False
     return rollback_of(simulation.world, place_of(step.path).time) is not None
 
