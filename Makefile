@@ -57,8 +57,9 @@ types: install ## mypy, strict
 layers: install ## imports point down only
 	@$(BIN)/lint-imports
 
+# Some of these wait more than they compute, so three share two cores.
 unit: install java ## the tests that need no session of Spark, the short simulation among them
-	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores
+	@$(RECORDED) $(PYTEST) -n 3 --dist worksteal --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores
 
 test-spark: install java ## the tests that share one session of Spark, in one process
 	@$(RECORDED) $(PYTEST) tests/spark

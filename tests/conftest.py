@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 # How long an example takes says nothing of the code: a slow machine is no failure.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Tests of which one example takes long ask for a share of what the profile says.
-settings.register_profile("same", PATIENT, derandomize=True, max_examples=50)
+settings.register_profile("same", PATIENT, derandomize=True, max_examples=25)
 settings.register_profile("long", PATIENT, max_examples=500)
 settings.load_profile("same")
 
