@@ -15,7 +15,7 @@ from headwater.kernel.txn.cancel_records import (
     decode_count,
     decode_entry,
 )
-from headwater.kernel.txn.transaction import load_cancelled
+from headwater.kernel.txn.prefix import load_cancelled
 from headwater.model.instant import State
 from headwater.seams.storage import Storage
 

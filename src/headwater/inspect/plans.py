@@ -13,8 +13,8 @@ from headwater.inspect.heartbeats import list_heartbeats
 from headwater.kernel.timeline.active import instant_path
 from headwater.kernel.txn.index_plan import decode_index_plan
 from headwater.kernel.txn.plan_flags import decode_flags
+from headwater.kernel.txn.prefix import load_cancelled
 from headwater.kernel.txn.rollback_plan import decode_rollback_plan
-from headwater.kernel.txn.transaction import load_cancelled
 from headwater.kernel.view.commits import CommitReader
 from headwater.model.instant import Action, Instant, InstantTime, State, parse_instant_time
 

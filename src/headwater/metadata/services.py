@@ -51,8 +51,9 @@ from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.index_plan import pending_indexings
 from headwater.kernel.txn.leftovers import forget_instant
 from headwater.kernel.txn.metadata_commit import delete_metadata_logs
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.steps import Claim, Started
-from headwater.kernel.txn.transaction import Decision, LockTransaction, Needs, Prefix
+from headwater.kernel.txn.transaction import Decision, LockTransaction
 from headwater.metadata.compaction import (
     commits_ahead_of_hudi,
     commits_since_compaction,

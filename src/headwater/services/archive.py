@@ -51,7 +51,8 @@ from headwater.kernel.timeline.history.write import (
 )
 from headwater.kernel.txn.events import Archived
 from headwater.kernel.txn.leftovers import forget_instant
-from headwater.kernel.txn.transaction import Decision, Needs, Prefix
+from headwater.kernel.txn.prefix import Needs, Prefix
+from headwater.kernel.txn.transaction import Decision
 from headwater.kernel.view.commits import CommitReader
 from headwater.kernel.view.file_index import ListingFileIndex
 from headwater.kernel.view.retention import completed_commits, earliest_to_retain, load_floors

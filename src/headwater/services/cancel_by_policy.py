@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from headwater.errors import ErrorKind, HeadwaterError
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.cancel import AbortedPlan, Cancellations
-from headwater.kernel.txn.transaction import load_cancelled
+from headwater.kernel.txn.prefix import load_cancelled
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_at
 
 log = logging.getLogger(__name__)

@@ -37,6 +37,7 @@ from headwater.kernel.txn.events import (
 from headwater.kernel.txn.guard import Overtaken
 from headwater.kernel.txn.metadata_commit import MetadataCommit
 from headwater.kernel.txn.plan_flags import decode_flags
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.steps import (
     Claim,
     Ended,
@@ -48,7 +49,7 @@ from headwater.kernel.txn.steps import (
     pending_instant_of,
     plan_cancelled,
 )
-from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
+from headwater.kernel.txn.transaction import Decision, Refusal
 from headwater.model.files import FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import RequestedReplace

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from headwater.config.table_options import INDEXES_TO_REBUILD
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.events import ConfigChanged
-from headwater.kernel.txn.transaction import Decision, Needs, Prefix
+from headwater.kernel.txn.prefix import Needs, Prefix
+from headwater.kernel.txn.transaction import Decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,9 @@ from headwater.kernel.txn.index_plan import (
     encode_index_result,
     pending_indexings,
 )
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.steps import Claim, metadata_withdrawn, pending_instant_of
-from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
+from headwater.kernel.txn.transaction import Decision, Refusal
 from headwater.model.instant import Action, Instant, InstantTime, State
 
 

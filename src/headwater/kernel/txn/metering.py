@@ -27,7 +27,7 @@ from headwater.seams.metrics import FENCED, PLANS, TAKEN_OVER
 
 if TYPE_CHECKING:
     from headwater.kernel.txn.attempts import Attempt
-    from headwater.kernel.txn.transaction import Prefix
+    from headwater.kernel.txn.prefix import Prefix
 
 
 def meter_decision(table: str, prefix: Prefix, events: Sequence[Event], seen: Timeline) -> None:

@@ -25,10 +25,11 @@ from headwater.errors import (
 )
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.savepoint_steps import find_savepoint, no_such_savepoint
 from headwater.kernel.txn.schedule import requested_plan
 from headwater.kernel.txn.steps import Claim, Started
-from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
+from headwater.kernel.txn.transaction import Decision, Refusal
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.kernel.view.retention import completed_commits
 from headwater.model.instant import Action, Instant, InstantTime

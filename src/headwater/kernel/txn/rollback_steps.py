@@ -35,6 +35,7 @@ from headwater.kernel.txn.events import AttemptStarted, Completed, Event, Reques
 from headwater.kernel.txn.foreign import ForeignRule
 from headwater.kernel.txn.metadata_commit import MetadataCommit
 from headwater.kernel.txn.plan_flags import FLAGGED, decode_flags, flagged_plan
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.rollback_plan import (
     decode_rollback_plan,
     pending_rollbacks,
@@ -50,7 +51,7 @@ from headwater.kernel.txn.steps import (
     pending_ingestion,
     pending_instant_of,
 )
-from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
+from headwater.kernel.txn.transaction import Decision, Refusal
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after
 from headwater.model.plans import RollbackRequest
 

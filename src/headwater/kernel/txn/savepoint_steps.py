@@ -30,9 +30,10 @@ from headwater.errors import (
 from headwater.format.timeline.records import decode_record
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.events import Completed, SavepointDeleted, WentInflight
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.rollback_plan import pending_undoing
 from headwater.kernel.txn.steps import no_such_instant
-from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
+from headwater.kernel.txn.transaction import Decision, Refusal
 from headwater.kernel.txn.withdrawal import why_being_undone
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.model.instant import Action, Instant, InstantTime

@@ -25,17 +25,10 @@ from headwater.errors import ConflictError, ErrorKind
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Purpose
 from headwater.kernel.txn.events import AttemptStarted, Requested
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.rollback_plan import decode_rollback_plan, pending_rollbacks, target_of
 from headwater.kernel.txn.steps import Claim, Started
-from headwater.kernel.txn.transaction import (
-    Decision,
-    LockTransaction,
-    Needs,
-    Prefix,
-    Refusal,
-    Step,
-    Transaction,
-)
+from headwater.kernel.txn.transaction import Decision, LockTransaction, Refusal, Step, Transaction
 from headwater.model.instant import Action, Instant, InstantTime, State
 
 R = TypeVar("R")

@@ -54,8 +54,9 @@ from headwater.kernel.txn.events import (
 )
 from headwater.kernel.txn.metadata_commit import MetadataCommit, indexes_changed
 from headwater.kernel.txn.plan_flags import decode_flags, flagged_plan
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.rollback_plan import decode_rollback_plan, pending_rollbacks, target_of
-from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
+from headwater.kernel.txn.transaction import Decision, Refusal
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.ids import Ids, Owner
 

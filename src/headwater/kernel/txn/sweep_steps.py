@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.events import AttemptsForgotten
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.rollback_plan import pending_undoing
-from headwater.kernel.txn.transaction import Decision, Needs, Prefix
+from headwater.kernel.txn.transaction import Decision
 from headwater.model.instant import InstantTime
 
 

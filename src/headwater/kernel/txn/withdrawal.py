@@ -59,6 +59,7 @@ from headwater.kernel.txn.events import (
     RolledBack,
     Withdrawn,
 )
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.rollback_plan import (
     decode_rollback_plan,
     pending_rollbacks,
@@ -70,7 +71,7 @@ from headwater.kernel.txn.rollback_plan import (
 )
 from headwater.kernel.txn.rollback_steps import AlreadyScheduled
 from headwater.kernel.txn.steps import Claim, Started, no_such_instant, pending_instant_of
-from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal, Transaction
+from headwater.kernel.txn.transaction import Decision, Refusal, Transaction
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.kernel.view.retention import completed_commits
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after

@@ -20,7 +20,7 @@ from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.kernel.layout import METADATA
 from headwater.kernel.txn.attempts import load_attempt, load_newest_number
 from headwater.kernel.txn.index_plan import load_pending_plans
-from headwater.kernel.txn.transaction import load_cancelled
+from headwater.kernel.txn.prefix import load_cancelled
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.metadata.compaction import commits_ahead_of_hudi, commits_since_compaction
 from headwater.metadata.initialize import wanted_indexes

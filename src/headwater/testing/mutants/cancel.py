@@ -20,9 +20,10 @@ from headwater.kernel.txn.events import (
     Write,
     writes_of,
 )
+from headwater.kernel.txn.prefix import Prefix
 from headwater.kernel.txn.rollback_steps import ScheduleRollback
 from headwater.kernel.txn.steps import Complete, StartExecution
-from headwater.kernel.txn.transaction import Decision, Prefix, Refusal
+from headwater.kernel.txn.transaction import Decision, Refusal
 from headwater.kernel.txn.writes import InflightWrite
 from headwater.model.files import FileGroupId
 from headwater.model.instant import Instant, InstantTime, State

@@ -11,14 +11,13 @@ from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, encode_attempt
 from headwater.kernel.txn.events import Event, Put, Together, Write, writes_of
 from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.steps import Complete, StartExecution
 from headwater.kernel.txn.transaction import (
     Beside,
     Decided,
     Decision,
     LockTransaction,
-    Needs,
-    Prefix,
     Refusal,
     Step,
     Transaction,
@@ -68,7 +67,7 @@ class DecidedEarlier:
 class _GuardOutsideLock(LockTransaction):
     def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
         if isinstance(step, StartExecution):
-            return super().run(DecidedEarlier(step, self._load_prefix(step)), beside)
+            return super().run(DecidedEarlier(step, self._prefixes.load(step.needs)), beside)
         return super().run(step, beside)
 
 

@@ -12,6 +12,7 @@ from headwater.kernel.txn.events import Event, RolledBack, Write, writes_of
 from headwater.kernel.txn.guard import Work
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.markers import delete_markers
+from headwater.kernel.txn.prefix import Prefix
 from headwater.kernel.txn.rollback import Rollbacks
 from headwater.kernel.txn.rollback_steps import CompleteRollback, ScheduleRollback
 from headwater.kernel.txn.steps import Complete
@@ -20,7 +21,6 @@ from headwater.kernel.txn.transaction import (
     Decided,
     Decision,
     LockTransaction,
-    Prefix,
     Refusal,
     Step,
 )
@@ -108,7 +108,7 @@ class _NoAttemptCheck(LockTransaction):
 class _ScheduledOutsideLock(LockTransaction):
     def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
         if isinstance(step, ScheduleRollback):
-            return super().run(DecidedEarlier(step, self._load_prefix(step)), beside)
+            return super().run(DecidedEarlier(step, self._prefixes.load(step.needs)), beside)
         return super().run(step, beside)
 
 

@@ -7,14 +7,13 @@ from typing import TypeVar
 
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.events import Completed
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.steps import Complete
 from headwater.kernel.txn.transaction import (
     Beside,
     Decided,
     Decision,
     LockTransaction,
-    Needs,
-    Prefix,
     Refusal,
     Step,
     Transaction,

@@ -7,9 +7,10 @@ from typing import Any
 
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.events import Archived, AttemptsForgotten, SavepointDeleted
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.savepoint_steps import CreateSavepoint, find_savepoint
 from headwater.kernel.txn.schedule import RequestClean, requested_plan
-from headwater.kernel.txn.transaction import Decision, Needs, Prefix, Refusal
+from headwater.kernel.txn.transaction import Decision, Refusal
 from headwater.kernel.txn.withdrawal import TakeBackCommit
 from headwater.model.instant import Action
 from headwater.testing.faults import Fate, Faults

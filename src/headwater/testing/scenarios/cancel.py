@@ -44,7 +44,8 @@ from headwater.kernel.txn.markers import (
     load_markers,
     marker_path,
 )
-from headwater.kernel.txn.transaction import LockTransaction, load_cancelled
+from headwater.kernel.txn.prefix import load_cancelled
+from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.table_view import TableView

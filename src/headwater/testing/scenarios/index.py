@@ -50,9 +50,10 @@ from headwater.kernel.txn.metadata_commit import (
     MetadataCommit,
     load_index_partitions,
 )
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.rollback import Rollbacks
 from headwater.kernel.txn.schedule import schedule_plan
-from headwater.kernel.txn.transaction import Decision, LockTransaction, Needs, Prefix
+from headwater.kernel.txn.transaction import Decision, LockTransaction
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
 from headwater.kernel.view.commits import CommitReader
 from headwater.kernel.view.retention import earliest_to_retain

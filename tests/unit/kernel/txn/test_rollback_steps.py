@@ -28,6 +28,7 @@ from headwater.kernel.txn.events import (
     writes_of,
 )
 from headwater.kernel.txn.markers import Marker, MarkerKind
+from headwater.kernel.txn.prefix import Prefix, SeenAttempt
 from headwater.kernel.txn.rollback_plan import (
     decode_rollback_plan,
     listed_paths,
@@ -42,7 +43,7 @@ from headwater.kernel.txn.rollback_steps import (
     ScheduleRollback,
 )
 from headwater.kernel.txn.steps import Claim, Ended, Started
-from headwater.kernel.txn.transaction import Decision, Prefix, Refusal, SeenAttempt, Step
+from headwater.kernel.txn.transaction import Decision, Refusal, Step
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.ids import Owner
 

@@ -20,6 +20,7 @@ from headwater.kernel.txn.events import (
     WentInflight,
     writes_of,
 )
+from headwater.kernel.txn.prefix import Prefix, SeenAttempt
 from headwater.kernel.txn.steps import (
     Claim,
     Complete,
@@ -30,7 +31,7 @@ from headwater.kernel.txn.steps import (
     StartExecution,
     StartWrite,
 )
-from headwater.kernel.txn.transaction import Decision, Prefix, Refusal, SeenAttempt, Step
+from headwater.kernel.txn.transaction import Decision, Refusal, Step
 from headwater.model.instant import Action, InstantTime, State
 from headwater.seams.ids import Owner
 

@@ -23,12 +23,13 @@ from headwater.kernel.txn.events import (
     RevertedToRequested,
     SavepointDeleted,
 )
+from headwater.kernel.txn.prefix import Prefix, SeenAttempt
 from headwater.kernel.txn.rollback_plan import rollback_plan
 from headwater.kernel.txn.rollback_steps import AlreadyScheduled
 from headwater.kernel.txn.savepoint_steps import DeleteSavepoint
 from headwater.kernel.txn.steps import Claim, RevertToRequested
 from headwater.kernel.txn.sweep_steps import FindGone, ForgetAttempts
-from headwater.kernel.txn.transaction import Decision, Prefix, Refusal, SeenAttempt
+from headwater.kernel.txn.transaction import Decision, Refusal
 from headwater.kernel.txn.withdrawal import TakeBackForRestore, Withdrawal
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import InstantInfo, RestorePlan
