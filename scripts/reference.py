@@ -89,6 +89,11 @@ FILES: dict[str, tuple[str, str, str]] = {
         "its commit or rollback",
     ),
     f"{LOCKS}/*.json": ("Hudi, with fields of ours", "locks of the storage-based provider", "-"),
+    f"{layout.JOURNAL}/NUMBER.slot": (
+        "ours",
+        "one decision of a fenced table (ADR 14); no table is made so yet",
+        "a later checkpoint",
+    ),
     f"{layout.ATTEMPTS}/INSTANT/NUMBER.json": (
         "ours",
         "one execution of an instant: its owner, its number, since when (ADR 2)",

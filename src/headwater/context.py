@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from headwater.kernel.txn.foreign import ForeignRule
     from headwater.kernel.txn.rollback import Rollbacks
     from headwater.kernel.txn.steps import Claim
-    from headwater.kernel.txn.transaction import LockTransaction
+    from headwater.kernel.txn.transaction import Transaction
     from headwater.kernel.view.commits import CommitReader
 
 # The protocol is imported by the properties that take part in it: whoever only looks at a table
@@ -180,17 +180,17 @@ class TableContext:
             self.components.locks.close()
 
     @cached_property
-    def txn(self) -> LockTransaction:
+    def txn(self) -> Transaction:
         """Transactions on the table's timeline.
 
         One for all that the process does: of two calls the second knows more about who is dead,
         because the first has seen their heartbeats.
         """
         from headwater.files.record_keys import load_record_keys
-        from headwater.kernel.txn.transaction import LockTransaction
+        from headwater.kernel.txn.fenced import transaction_on
         from headwater.markers.batches import load_every_marker
 
-        return LockTransaction(
+        return transaction_on(
             self.components,
             self.layout,
             lock_timeout_ms=self.lock_config.acquire_timeout_ms,

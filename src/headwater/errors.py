@@ -50,6 +50,7 @@ class ErrorKind(StrEnum):
     CORRUPT_CHECKSUM = "corrupt.checksum"
     CORRUPT_AVRO = "corrupt.avro"
     CORRUPT_TIMELINE = "corrupt.timeline"
+    CORRUPT_JOURNAL = "corrupt.journal"
     STORAGE = "storage"
     STORAGE_DENIED = "storage.denied"
     STORAGE_FULL = "storage.full"

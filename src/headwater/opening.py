@@ -15,6 +15,9 @@ from headwater.config.write import WriteConfig
 from headwater.context import TableContext
 from headwater.engine.inline import EngineFor, inline_engine
 from headwater.errors import ErrorKind, UnsupportedError
+from headwater.kernel.journal.journal import Journal
+from headwater.kernel.journal.state import Areas
+from headwater.kernel.journal.storage import JournaledStorage
 from headwater.kernel.layout import PROPERTIES
 from headwater.kernel.table_config import (
     check_no_table,
@@ -129,8 +132,12 @@ def delete_table(storage: Storage) -> int:
 
 
 def _context(place: Place, config: TableConfig, defaults: Mapping[str, str] | None) -> TableContext:
+    storage = place.storage
+    if config.is_fenced:
+        areas = Areas(table_layout(config).timeline)
+        storage = JournaledStorage(Journal(storage, place.clock, place.ids, areas))
     return TableContext(
-        storage=place.storage,
+        storage=storage,
         clock=place.clock,
         ids=place.ids,
         stored_config=config,

@@ -24,6 +24,8 @@ from pyspark import StatusTracker, cloudpickle
 from pyspark.sql import SparkSession
 from tests.support.server_processes import free_port
 
+ROOT = Path(__file__).resolve().parents[2]
+
 LOCAL_MASTER = "local[2,2]"
 """Two cores, and a task may fail once."""
 
@@ -120,6 +122,8 @@ def _session(master: str, folder: Path) -> SparkSession:
         .config("spark.task.maxFailures", "2")
         .config("spark.executor.memory", "512m")
         .config("spark.executor.cores", "1")
+        # A merge function goes to workers by its name, as a module of users that is installed.
+        .config("spark.executorEnv.PYTHONPATH", str(ROOT))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")

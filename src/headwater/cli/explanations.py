@@ -216,6 +216,10 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "The timeline contradicts itself, or an archived part of it is unreadable.",
         "`headwater fsck` names the files; bring them back from a copy.",
     ),
+    ErrorKind.CORRUPT_JOURNAL: Explanation(
+        "A slot or checkpoint of the journal is damaged or does not follow the one before.",
+        "Bring it back from a copy; the files on the timeline are whole without it.",
+    ),
     ErrorKind.CORRUPT_LOG: Explanation(
         "A log file is damaged or was cut off.",
         "Bring it back from a copy, or restore to a savepoint before it.",

@@ -26,6 +26,7 @@ from headwater.config.table_options import (
     CREATE_SCHEMA,
     DATABASE,
     DROP_PARTITION_COLUMNS,
+    FENCED,
     HIVE_STYLE_PARTITIONING,
     INDEX_DEFS_PATH,
     INDEX_TYPE,
@@ -103,6 +104,7 @@ class TableConfig:
     is_url_encoded: bool = field(metadata=stored(URL_ENCODE_PARTITIONING))
     base_file_format: BaseFileFormat = field(metadata=stored(BASE_FILE_FORMAT))
     has_meta_fields: bool = field(metadata=stored(POPULATE_META_FIELDS))
+    is_fenced: bool = field(metadata=stored(FENCED))
     metadata_partitions: tuple[str, ...] = field(metadata=stored(METADATA_PARTITIONS))
     metadata_partitions_inflight: tuple[str, ...] = field(
         metadata=stored(METADATA_PARTITIONS_INFLIGHT)

@@ -247,6 +247,14 @@ POPULATE_META_FIELDS = Option(
     default=True,
     doc="Whether the five meta columns are filled.",
 )
+FENCED = Option(
+    "headwater.timeline.fenced",
+    bool,
+    default=False,
+    is_managed=True,
+    doc="Whether decisions are put into a journal in the table's own folder, so that writers and "
+    "services need no lock. In the making (ADR 14): no table gets it yet.",
+)
 METADATA_PARTITIONS = Option(
     "hoodie.table.metadata.partitions",
     TEXT_LIST,

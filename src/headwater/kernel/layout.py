@@ -1,8 +1,8 @@
 """Where things are inside a table: one place for every path the protocol uses.
 
 All paths are relative to the table's base. Folders that stock Hudi knows keep its names;
-`.attempts`, `.cancel`, `.cancel_count.json`, `.detection`, `.sinks` and `.upgrade.json` are ours,
-and other engines ignore them.
+`.attempts`, `.cancel`, `.cancel_count.json`, `.detection`, `.journal`, `.sinks` and `.upgrade.json`
+are ours, and other engines ignore them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ SCHEMAS = f"{HOODIE}/.schema"
 """Hudi's schemas of a table that evolves on read."""
 BUCKET_INDEX = f"{HOODIE}/.bucket_index"
 """Hudi's own: which hashes each bucket has, if not all of them have as many."""
+JOURNAL = f"{HOODIE}/.journal"
 UPGRADE = f"{HOODIE}/.upgrade.json"
 CLOCK = f"{HOODIE}/.clock"
 """Written to learn the time of the store's own clock."""

@@ -251,15 +251,35 @@ def update_table_config_in_lock(
     Raises:
         HeadwaterError: as `update_table_config`.
     """
-    for option in _NEVER_CHANGED:
-        if option.key in changes:
-            raise InvalidInputError(f"{option.key} never changes", table=storage.uri)
+    _check_changeable(storage, changes)
 
     def change(config: TableConfig) -> dict[str, str]:
         config.check_writable(storage.uri)
         return _changed(config.to_properties(), changes)
 
     return change_table_config_in_lock(storage, held, clock, change)
+
+
+def changed_table_config(
+    storage: Storage, clock: Clock, changes: Mapping[str, str | None]
+) -> bytes:
+    """Return what the stored config becomes by an update, as bytes to be stored.
+
+    Raises:
+        HeadwaterError: as `update_table_config`.
+    """
+    _check_changeable(storage, changes)
+    config = load_table_config(storage, clock)
+    config.check_writable(storage.uri)
+    updated = _encode(_changed(config.to_properties(), changes), f"Updated at {_now(clock)}")
+    _check_readable(updated, storage)
+    return updated
+
+
+def _check_changeable(storage: Storage, changes: Mapping[str, str | None]) -> None:
+    for option in _NEVER_CHANGED:
+        if option.key in changes:
+            raise InvalidInputError(f"{option.key} never changes", table=storage.uri)
 
 
 def change_table_config_in_lock(

@@ -48,12 +48,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
-from typing import Protocol
+from functools import partial
+from itertools import count
+from typing import Protocol, TypeVar
 
-from headwater.config.table_options import (
-    METADATA_PARTITIONS,
-    METADATA_PARTITIONS_INFLIGHT,
-)
 from headwater.errors import (
     CommitUnknownError,
     ConflictError,
@@ -65,10 +63,11 @@ from headwater.errors import (
     NotFoundError,
 )
 from headwater.kernel.layout import METADATA, TableLayout, attempt_folder, heartbeat_path
-from headwater.kernel.table_config import load_table_config, update_table_config_in_lock
+from headwater.kernel.table_config import load_table_config
 from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt, Purpose, load_attempt, load_newest_number
+from headwater.kernel.txn.config_steps import ChangeIndexes
 from headwater.kernel.txn.guard import beating, undo_dead_attempts
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.index_plan import (
@@ -93,16 +92,17 @@ from headwater.kernel.txn.indexing_steps import (
 )
 from headwater.kernel.txn.metadata_commit import load_index_partitions, load_planned
 from headwater.kernel.txn.steps import Claim, Ended, EnterInflight, Started, StartExecution
-from headwater.kernel.txn.transaction import LockTransaction
+from headwater.kernel.txn.transaction import Transaction
 from headwater.metadata.coverage import load_covered
 from headwater.metadata.definitions import INDEX_DEFINITIONS
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.components import Components
-from headwater.seams.lock import HeldLock
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 LOOK_EVERY_MS = 1_000
 """How often the builder looks whether what it waits for has ended."""
@@ -239,7 +239,7 @@ class Indexing:
     """Index plans of one table, as this process makes and runs them."""
 
     components: Components
-    txn: LockTransaction
+    txn: Transaction
     layout: TableLayout
     content: IndexContent
     roll_back: Callable[[InstantTime], object]
@@ -261,33 +261,35 @@ class Indexing:
             CommitUnknownError: the timeline will tell whether the plan was requested.
         """
         self.finish()
-        # Held, because the file groups are made between the claim of a time and the request.
-        with self.txn.hold():
-            storage, clock = self.components.storage, self.components.clock
-            in_use = load_table_config(storage, clock).metadata_partitions
-            planned = tuple(each for each in wanted if each.partition not in in_use)
-            if not planned:
-                return None
-            timeline = self._load_timeline()
-            names = frozenset(each.partition for each in planned)
-            taken = names & {
-                *load_index_partitions(storage, clock, self.layout, timeline),
-                *load_planned(storage, self.layout, timeline),
-            }
-            if taken:
-                raise index_exists(frozenset(taken))
-            time = self._claim_time()
-            try:
-                for each in planned:
-                    self.content.initialise(each, time)
-                step = RequestIndexing(time, planned, base_instant(timeline))
-                return self.txn.run(step).result
-            except (CommitUnknownError, FencedError):
-                raise
-            except Exception:
-                # Nobody knows of the plan, so what it made is in nobody's way; but why leave it.
-                self._remove_quietly(names)
-                raise
+        # Alone, because the file groups are made between the claim of a time and the request.
+        return self._alone(partial(self._schedule, tuple(wanted)))
+
+    def _schedule(self, wanted: Sequence[PlannedIndex]) -> Instant | None:
+        storage, clock = self.components.storage, self.components.clock
+        in_use = load_table_config(storage, clock).metadata_partitions
+        planned = tuple(each for each in wanted if each.partition not in in_use)
+        if not planned:
+            return None
+        timeline = self._load_timeline()
+        names = frozenset(each.partition for each in planned)
+        taken = names & {
+            *load_index_partitions(storage, clock, self.layout, timeline),
+            *load_planned(storage, self.layout, timeline),
+        }
+        if taken:
+            raise index_exists(frozenset(taken))
+        time = self._claim_time()
+        try:
+            for each in planned:
+                self.content.initialise(each, time)
+            step = RequestIndexing(time, planned, base_instant(timeline))
+            return self.txn.run(step).result
+        except (CommitUnknownError, FencedError):
+            raise
+        except Exception:
+            # Nobody knows of the plan, so what it made is in nobody's way; but why leave it.
+            self._remove_quietly(names)
+            raise
 
     def run(self, time: InstantTime) -> IndexedPlan:
         """Build what a plan names, or return what became of it.
@@ -348,27 +350,27 @@ class Indexing:
             ConflictError: a pending plan builds it.
         """
         self.finish()
-        storage, clock = self.components.storage, self.components.clock
-        # Held, because the files of a partition are wiped by its name: see `indexing_steps`.
-        with self.txn.hold() as held:
-            config = load_table_config(storage, clock)
-            timeline = self._load_timeline()
-            planned = self._planned_by(pending_indexings(timeline))
-            if partition in planned:
-                raise ConflictError(
-                    f"The index {partition} is being built by plan {planned[partition]}. Cancel "
-                    f"that one: t.indexes.cancel({str(planned[partition])!r})",
-                    instant=planned[partition],
-                )
-            known = {*config.metadata_partitions, *config.metadata_partitions_inflight}
-            is_left_over = any(True for _ in storage.list_names(f"{METADATA}/{partition}"))
-            if partition not in known and not is_left_over:
-                raise NotFoundError(
-                    f"The table has no index {partition}; it has {', '.join(sorted(known))}",
-                    kind=ErrorKind.INDEX_NOT_FOUND,
-                )
-            self._change_config(held, remove=frozenset({partition}))
-            self.content.remove([partition])
+        self._alone(partial(self._drop, partition))
+
+    def _drop(self, partition: str) -> None:
+        storage = self.components.storage
+        config = load_table_config(storage, self.components.clock)
+        planned = self._planned_by(pending_indexings(self._load_timeline()))
+        if partition in planned:
+            raise ConflictError(
+                f"The index {partition} is being built by plan {planned[partition]}. Cancel "
+                f"that one: t.indexes.cancel({str(planned[partition])!r})",
+                instant=planned[partition],
+            )
+        known = {*config.metadata_partitions, *config.metadata_partitions_inflight}
+        is_left_over = any(True for _ in storage.list_names(f"{METADATA}/{partition}"))
+        if partition not in known and not is_left_over:
+            raise NotFoundError(
+                f"The table has no index {partition}; it has {', '.join(sorted(known))}",
+                kind=ErrorKind.INDEX_NOT_FOUND,
+            )
+        self.txn.run(ChangeIndexes(removed=frozenset({partition})))
+        self.content.remove([partition])
 
     def finish(self) -> frozenset[str]:
         """Bring table config up to plans that completed just before their process died (INV-77).
@@ -378,21 +380,24 @@ class Indexing:
         storage, clock = self.components.storage, self.components.clock
         if not load_table_config(storage, clock).metadata_partitions_inflight:
             return frozenset()
-        with self.txn.hold() as held:
-            open_names = set(load_table_config(storage, clock).metadata_partitions_inflight)
-            timeline = self._load_timeline()
-            open_names -= self._planned_by(pending_indexings(timeline)).keys()
-            finished: set[str] = set()
-            left_out: set[str] = set()
-            done = [i for i in timeline.completed if i.action is Action.INDEXING]
-            for instant in reversed(done):
-                named = {each.partition for each in self.load_plan(instant)} & open_names
-                built = named & self._result_of(instant)
-                finished |= built
-                left_out |= named - built
-                open_names -= named  # The latest plan for a partition is the one that counts.
-            if finished or left_out:
-                self._publish(held, frozenset(finished), frozenset(finished | left_out))
+        return self._alone(self._finish)
+
+    def _finish(self) -> frozenset[str]:
+        config = load_table_config(self.components.storage, self.components.clock)
+        open_names = set(config.metadata_partitions_inflight)
+        timeline = self._load_timeline()
+        open_names -= self._planned_by(pending_indexings(timeline)).keys()
+        finished: set[str] = set()
+        left_out: set[str] = set()
+        done = [i for i in timeline.completed if i.action is Action.INDEXING]
+        for instant in reversed(done):
+            named = {each.partition for each in self.load_plan(instant)} & open_names
+            built = named & self._result_of(instant)
+            finished |= built
+            left_out |= named - built
+            open_names -= named  # The latest plan for a partition is the one that counts.
+        if finished or left_out:
+            self._publish(frozenset(finished), frozenset(finished | left_out))
         return frozenset(finished)
 
     def pending_plan(self, wanted: Sequence[PlannedIndex]) -> InstantTime | None:
@@ -607,86 +612,78 @@ class Indexing:
         return count
 
     def _complete(self, build: _Build) -> IndexedPlan:
-        names = frozenset(build.stats)
-        tried = 0
-        while True:
+        for tried in count(1):
             build.heartbeat.check()
             content = self._commit_content(build)
-            with self.txn.hold() as held:
-                tried += 1
-                if tried > _PUBLISHED_BEFORE_LOCK and self._cover(build, self._load_timeline()):
-                    content = self._commit_content(build)
-                step = CompleteIndexing(
-                    attempt=build.attempt,
-                    finished=build.finished,
-                    content=content,
-                    covered=frozenset(build.covered),
-                    built_on=build.built_on | build.caught_up,
-                )
+            with self.txn.hold():
                 try:
-                    done = self.txn.run(step).result
+                    done = self.txn.undisturbed(partial(self._complete_once, build, content, tried))
                 except ConflictError as conflict:
                     if conflict.kind is not ErrorKind.INDEX_UNCOVERED:
                         raise
                 else:
-                    self._publish_quietly(held, names, build.names)
-                    return IndexedPlan(
-                        instant=done,
-                        finished=names,
-                        left_out=build.left_out,
-                        told=len(build.told),
-                    )
+                    # A decision of its own: if it is not made, `finish` makes it.
+                    self._publish_quietly(done.finished, build.names)
+                    return done
             self._cover(build, self._load_timeline())
+        raise AssertionError("It is tried until it is done")
+
+    def _complete_once(self, build: _Build, content: bytes, tried: int) -> IndexedPlan:
+        if tried > _PUBLISHED_BEFORE_LOCK and self._cover(build, self._load_timeline()):
+            content = self._commit_content(build)
+        step = CompleteIndexing(
+            attempt=build.attempt,
+            finished=build.finished,
+            content=content,
+            covered=frozenset(build.covered),
+            built_on=build.built_on | build.caught_up,
+        )
+        return IndexedPlan(
+            instant=self.txn.run(step).result,
+            finished=frozenset(build.stats),
+            left_out=build.left_out,
+            told=len(build.told),
+        )
 
     def _commit_content(self, build: _Build) -> bytes:
         written = [stat for each in build.finished for stat in build.stats[each.partition]]
         return self.content.encode_commit([*written, *build.told], frozenset(build.stats))
 
-    def _publish_quietly(
-        self, held: HeldLock, finished: frozenset[str], named: frozenset[str]
-    ) -> None:
+    def _publish_quietly(self, finished: frozenset[str], named: frozenset[str]) -> None:
         """Publish; the plan is completed whatever becomes of that, and `finish` repairs it."""
         try:
-            self._publish(held, finished, named)
+            self._publish(finished, named)
         except HeadwaterError as error:
             log.warning("index is complete but not published yet: %s", error)
 
-    def _publish(self, held: HeldLock, finished: frozenset[str], named: frozenset[str]) -> None:
-        self._change_config(held, add=finished, end=named)
+    def _publish(self, finished: frozenset[str], named: frozenset[str]) -> None:
+        self.txn.run(ChangeIndexes(usable=finished, ended=named))
         self.content.remove(sorted(named - finished))
         for name in sorted(finished):
             log.info("index can be used index=%s", name)
 
     def _abort(self, attempt: Attempt, planned: Sequence[PlannedIndex]) -> None:
         names = frozenset(each.partition for each in planned)
-        # Held, because the files of a partition are wiped by its name: see `indexing_steps`.
-        with self.txn.hold() as held:
+
+        def abort() -> None:
             self.txn.run(ProveIndexing(attempt))
-            self._change_config(held, end=names)
+            self.txn.run(ChangeIndexes(ended=names))
             self.txn.run(AbortIndexing(attempt))
             self.content.remove(sorted(names))
+
+        self._alone(abort)
         log.warning("index plan aborted instant=%s indexes=%s", attempt.instant, sorted(names))
 
     # What they share.
 
-    def _change_config(
-        self,
-        held: HeldLock,
-        *,
-        add: frozenset[str] = frozenset(),
-        remove: frozenset[str] = frozenset(),
-        end: frozenset[str] = frozenset(),
-    ) -> None:
-        """Change which partitions table config names as usable and as being built."""
-        storage, clock = self.components.storage, self.components.clock
-        config = load_table_config(storage, clock)
-        in_use = (set(config.metadata_partitions) | add) - remove
-        inflight = set(config.metadata_partitions_inflight) - end - remove
-        changes = {
-            METADATA_PARTITIONS.key: ",".join(sorted(in_use)),
-            METADATA_PARTITIONS_INFLIGHT.key: ",".join(sorted(inflight)),
-        }
-        update_table_config_in_lock(storage, held, clock, changes)
+    def _alone(self, block: Callable[[], R]) -> R:
+        """Run a block beside which nobody else plans, publishes or drops an index.
+
+        The files of a partition are wiped by its name (see `indexing_steps`), so those who may do
+        that wait for each other by the table lock, on every table.
+        """
+        with self.txn.hold():
+            return self.txn.undisturbed(block)
 
     def _planned_by(self, plans: Iterable[Instant]) -> dict[str, InstantTime]:
         return {

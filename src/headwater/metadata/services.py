@@ -46,6 +46,7 @@ from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.write import archive_instants
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.events import AttemptStarted, Requested
+from headwater.kernel.txn.fenced import transaction_on
 from headwater.kernel.txn.guard import Executed, run_guarded, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.index_plan import pending_indexings
@@ -53,7 +54,7 @@ from headwater.kernel.txn.leftovers import forget_instant
 from headwater.kernel.txn.metadata_commit import delete_metadata_logs
 from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.steps import Claim, Started
-from headwater.kernel.txn.transaction import Decision, LockTransaction
+from headwater.kernel.txn.transaction import Decision, Transaction
 from headwater.metadata.compaction import (
     commits_ahead_of_hudi,
     commits_since_compaction,
@@ -119,9 +120,9 @@ class MetadataServices:
     def layout(self) -> TableLayout:
         return replace(METADATA_LAYOUT, is_utc=self.config.is_utc)
 
-    def transaction(self) -> LockTransaction:
-        """Return transactions on the metadata table's timeline, under the data table's lock."""
-        return LockTransaction(self.own, self.layout, lock_timeout_ms=self.lock_timeout_ms)
+    def transaction(self) -> Transaction:
+        """Return transactions on the metadata table's timeline, one with the data table's."""
+        return transaction_on(self.own, self.layout, lock_timeout_ms=self.lock_timeout_ms)
 
 
 def metadata_services(table: TableContext) -> MetadataServices:
@@ -201,7 +202,7 @@ def _run(upkeep: MetadataServices) -> Instant | None:
 
 
 def execute_plan(
-    upkeep: MetadataServices, txn: LockTransaction, plan: Started | InstantTime
+    upkeep: MetadataServices, txn: Transaction, plan: Started | InstantTime
 ) -> Instant | None:
     """Execute a compaction, and delete and archive what is not needed any more.
 
@@ -246,12 +247,11 @@ class RequestAt:
         )
 
 
-def _schedule(upkeep: MetadataServices, txn: LockTransaction) -> Started | None:
-    """Plan a compaction under the table lock; None if it has to wait, or there is nothing to do."""
+def _schedule(upkeep: MetadataServices, txn: Transaction) -> Started | None:
+    """Plan a compaction; None if it has to wait, or there is nothing to do."""
     storage = upkeep.components.storage
-    # Held, because the plan is made of both timelines and of the slices of every index, at one
-    # moment: its time is that of the last completion on the data table (N-38).
-    with txn.hold():
+
+    def plan_it() -> Started | None:
         config = load_table_config(storage, upkeep.components.clock)
         layout = table_layout(config)
         timeline = load_active(storage, layout.timeline)
@@ -277,6 +277,10 @@ def _schedule(upkeep: MetadataServices, txn: LockTransaction) -> Started | None:
         if plan is None:
             return None
         return txn.run(RequestAt(time, encode_record(plan), upkeep.claim())).result
+
+    # The plan is made of both timelines and of the slices of every index, at one moment: its time
+    # is that of the last completion on the data table (N-38).
+    return txn.undisturbed(plan_it)
 
 
 def load_held_back(

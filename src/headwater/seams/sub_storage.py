@@ -25,6 +25,15 @@ class SubStorage:
         self._folder = folder
 
     @property
+    def whole(self) -> Storage:
+        """The storage that this is a folder of."""
+        return self._storage
+
+    @property
+    def folder(self) -> str:
+        return self._folder
+
+    @property
     def uri(self) -> str:
         return f"{self._storage.uri.rstrip('/')}/{self._folder}"
 

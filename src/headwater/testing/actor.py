@@ -18,6 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from headwater.kernel.journal.journal import Journal
+from headwater.kernel.journal.state import Areas
+from headwater.kernel.journal.storage import JournaledStorage
+from headwater.kernel.layout import TableLayout
 from headwater.seams.clock import Clock, Timer
 from headwater.seams.ids import Ids
 from headwater.seams.lock import LockProvider
@@ -75,6 +79,8 @@ class ProcessRules:
     page_size: int = 1000
     has_tickers: bool = False  # False: timers never fire, which is a ticker that failed (F8).
     baton: BatonFactory = GreenletBaton
+    checkpoint_every: int | None = None
+    """On a fenced table: after how many slots a checkpoint comes."""
 
 
 class _Live:
@@ -91,11 +97,17 @@ class _Live:
         self._batons: dict[int, Baton] = {}
         self._thread = MAIN
         self._thread_count = 1
+        storage: Storage = SimStorage(self.call, page_size=rules.page_size)
+        clock, ids = SimClock(self.call, self.start_timer), SimIds(name, incarnation)
+        if rules.checkpoint_every is not None:
+            areas = Areas(TableLayout().timeline)
+            journal = Journal(storage, clock, ids, areas, every=rules.checkpoint_every)
+            storage = JournaledStorage(journal)
         process = Process(
             name=name,
-            storage=SimStorage(self.call, page_size=rules.page_size),
-            clock=SimClock(self.call, self.start_timer),
-            ids=SimIds(name, incarnation),
+            storage=storage,
+            clock=clock,
+            ids=ids,
             lock=SimLock(self.call),
             note=self._take_note,
         )

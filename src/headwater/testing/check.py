@@ -469,9 +469,9 @@ def _learn_from_call(step: Step, simulation: Simulation) -> None:
         overdue = _overdue(actor, step.answer, simulation)
         _learn_or_forget(facts, ("overdue", _thread(step)), overdue)
     elif op.kind is Kind.READ and isinstance(step.answer, bytes):
-        if place_of(op.target).area is Area.ATTEMPT:
-            modified_ms = simulation.world.objects[op.target].modified_ms
-            facts.learn(("saw", actor), (op.target, modified_ms))
+        found = simulation.world.objects.get(op.target)
+        if found is not None and place_of(op.target).area is Area.ATTEMPT:
+            facts.learn(("saw", actor), (op.target, found.modified_ms))
     elif op.kind is Kind.DELETE and place_of(op.target).area is Area.DATA:
         if any(op.target in rollback.paths for rollback in rollbacks_in(simulation.world)):
             facts.learn(("swept", op.target))  # Also if there was nothing to delete.

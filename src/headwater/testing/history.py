@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from headwater.testing.actor import Note, Outcome
 from headwater.testing.operation import Failure, Op, show_answer
+from headwater.testing.world import Change
 
 _DIGEST_MASK = (1 << 128) - 1
 
@@ -50,17 +51,38 @@ class Action(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One action and what it did. `path` is set if an object was created, changed or deleted."""
+    """One action and what it did.
+
+    A decision of a fenced table changes several objects at once; checkers take the step apart with
+    `by_change` and look at each.
+    """
 
     action: Action
     actor: str = ""
     op: Op | None = None
     answer: Any = None
-    path: str = ""
-    before: bytes | None = None
-    after: bytes | None = None
+    changes: tuple[Change, ...] = ()
     notes: tuple[Note, ...] = ()
     outcome: Outcome | None = None
+
+    @property
+    def path(self) -> str:
+        """The object that was created, changed or deleted, if there is one."""
+        return self.changes[0].path if self.changes else ""
+
+    @property
+    def before(self) -> bytes | None:
+        return self.changes[0].before if self.changes else None
+
+    @property
+    def after(self) -> bytes | None:
+        return self.changes[0].after if self.changes else None
+
+    def by_change(self) -> list[Step]:
+        """Return the step once for each object that it changed; once as well if there is none."""
+        if len(self.changes) < 2:
+            return [self]
+        return [self._replace(changes=(change,)) for change in self.changes]
 
     def describe(self) -> str:
         """Return what the step did, without the actor's name."""

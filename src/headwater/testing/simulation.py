@@ -36,7 +36,7 @@ from headwater.testing.operation import (
     Kind,
     Op,
 )
-from headwater.testing.world import World, WorldRules
+from headwater.testing.world import Change, World, WorldRules
 
 _TIMED = frozenset({Kind.SLEEP, Kind.WAIT, Kind.ACQUIRE})
 
@@ -164,6 +164,8 @@ class Simulation:
         self.world = World(scenario.world)
         self.world.offsets_ms = dict(scenario.offsets_ms)
         scenario.set_up(self.world)
+        if scenario.world.make is not None:
+            self.world = scenario.world.make(self.world)
         self.budgets: Budgets = scenario.faults.budgets()
         self.facts = Facts()
         self.limbo: tuple[tuple[str, Op], ...] = ()
@@ -401,7 +403,7 @@ class Simulation:
         actor, op = self.limbo[index]
         self.limbo = self.limbo[:index] + self.limbo[index + 1 :]
         effect = self._apply(actor, op)
-        return Step(action, actor, op, effect.answer, *effect.change)
+        return Step(action, actor, op, effect.answer, effect.changes)
 
     def _crash(self, action: Action) -> Step:
         local, op = self._call_of(action)
@@ -417,7 +419,7 @@ class Simulation:
         self.seats = {**self.seats, action.actor: Seat(program, None)}
         self._forget_wakes(action.actor)
         self.world.bury(action.actor)
-        return Step(action, action.actor, op, None, *effect.change)
+        return Step(action, action.actor, op, None, effect.changes)
 
     def _pass_time(self, action: Action) -> Step:
         if action.move is Move.IDLE:
@@ -444,18 +446,11 @@ class Simulation:
         return Step(action, action.actor, notes=program.root.notes, outcome=program.root.outcome)
 
     def _apply(self, actor: str, op: Op) -> _Effect:
-        path = op.target if op.kind in STORAGE_WRITES else ""
-        old = self.world.objects.get(path) if path else None
-        answer: Any
         try:
-            answer = self.world.apply(actor, op)
+            answer, changes = self.world.act(actor, op)
         except HeadwaterError as error:
-            answer = Failure.of(error)
-        new = self.world.objects.get(path) if path else None
-        if new is old:
-            return _Effect(answer)
-        before, after = None if old is None else old.data, None if new is None else new.data
-        return _Effect(answer, (path, before, after))
+            return _Effect(Failure.of(error))
+        return _Effect(answer, tuple(changes))
 
     def _answer(self, action: Action, op: Op, effect: _Effect, answer: Any) -> Step:
         name = action.actor
@@ -467,7 +462,7 @@ class Simulation:
         if after.outcome is not None:
             self.world.bury(name)
         return Step(
-            action, name, op, answer, *effect.change, notes=after.notes, outcome=after.outcome
+            action, name, op, answer, effect.changes, notes=after.notes, outcome=after.outcome
         )
 
     def _sit(self, name: str, program: Program, local: Local, answered: int | None) -> None:
@@ -500,12 +495,14 @@ class Simulation:
         """Return what the step just performed broke."""
         if step.outcome is not None and step.outcome.error is not None:
             yield Violation("SIM-ERROR", f"{step.actor} failed: {step.outcome.error}")
-        if step.path:
-            for invariant in self.scenario.invariants:
-                if invariant.under is not None and step.path.startswith(invariant.under):
-                    for message in invariant.check(step, self):
-                        yield Violation(invariant.id, message)
-        self.scenario.learn(step, self)
+        for place, each in enumerate(step.by_change()):
+            moment = self._without(step.changes[place + 1 :])
+            if each.path:
+                for invariant in self.scenario.invariants:
+                    if invariant.under is not None and each.path.startswith(invariant.under):
+                        for message in invariant.check(each, moment):
+                            yield Violation(invariant.id, message)
+            self.scenario.learn(each, moment)
         if step.notes or step.outcome is not None:
             for invariant in self.scenario.invariants:
                 if invariant.under is None:
@@ -513,12 +510,22 @@ class Simulation:
                         yield Violation(invariant.id, message)
             self.scenario.hear(step, self)
 
+    def _without(self, later: tuple[Change, ...]) -> Simulation:
+        """Return this state as it was between two changes of one step; checkers share its facts."""
+        if not later:
+            return self
+        moment = self.fork()
+        moment.facts = self.facts
+        for change in reversed(later):
+            moment.world.undo(change)
+        return moment
+
 
 class _Effect(NamedTuple):
-    """What an operation returned, and the one object it changed: path, before, after."""
+    """What an operation returned, and what it changed."""
 
     answer: Any = None
-    change: tuple[str, bytes | None, bytes | None] = ("", None, None)
+    changes: tuple[Change, ...] = ()
 
 
 def _result_of(seat: Seat) -> str:

@@ -8,6 +8,7 @@ back to an earlier state without running anything again.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
@@ -22,7 +23,7 @@ from headwater.errors import (
 )
 from headwater.seams.lock import LockInfo
 from headwater.seams.storage import ObjectInfo, StoredObject
-from headwater.testing.operation import Kind, Op
+from headwater.testing.operation import STORAGE_WRITES, Kind, Op
 from headwater.testing.seams import SimStorage
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z; any fixed moment would do.
@@ -43,6 +44,14 @@ class SimHold(NamedTuple):
     token: int
     acquired_ms: int
     expires_ms: int | None = None
+
+
+class Change(NamedTuple):
+    """An object that a call created, changed or deleted."""
+
+    path: str
+    before: bytes | None
+    after: bytes | None
 
 
 class Page(NamedTuple):
@@ -71,6 +80,8 @@ class WorldRules:
     start_ms: int = START_MS
     counts: bool = True
     timed: tuple[str, ...] = ("",)
+    make: Callable[[World], World] | None = None
+    """Makes the world that a scenario runs in of the one that it set up."""
 
 
 class World:
@@ -106,7 +117,7 @@ class World:
 
     def fork(self) -> World:
         """Return a twin; the two share their dicts until either writes."""
-        twin = World.__new__(World)
+        twin = type(self).__new__(type(self))
         twin.rules = self.rules
         twin.objects = self.objects
         twin.paths = self.paths
@@ -181,6 +192,28 @@ class World:
             case _:
                 raise_internal("The simulated world does not know an operation", op=op.kind)
         return None
+
+    def act(self, actor: str, op: Op) -> tuple[Any, list[Change]]:
+        """Perform one seam call of a process; return its answer, and what it changed.
+
+        Raises:
+            HeadwaterError: as the seam's protocol says.
+        """
+        path = op.target if op.kind in STORAGE_WRITES else ""
+        old = self.objects.get(path) if path else None
+        answer = self.apply(actor, op)
+        new = self.objects.get(path) if path else None
+        if new is old:
+            return answer, []
+        change = Change(path, None if old is None else old.data, None if new is None else new.data)
+        return answer, [change]
+
+    def undo(self, change: Change) -> None:
+        """Take back what a call changed last."""
+        if change.before is None:
+            self._delete(change.path)
+        else:
+            self._write(change.path, change.before)
 
     # What the scheduler does, never a process.
 

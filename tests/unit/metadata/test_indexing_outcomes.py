@@ -623,10 +623,8 @@ def test_h_50_a_build_that_died_before_table_config_is_rolled_forward(site: Site
 
     @dataclass(frozen=True)
     class Dying(Indexing):
-        def _change_config(self, *arguments: Any, **names: Any) -> None:
-            if "add" in names:
-                raise Killed
-            super()._change_config(*arguments, **names)
+        def _publish(self, finished: frozenset[str], named: frozenset[str]) -> None:
+            raise Killed
 
     whole = site.indexing()
     dying = Dying(**{name: getattr(whole, name) for name in whole.__dataclass_fields__})

@@ -174,7 +174,8 @@ class PrefixLoader:
         self._seen = _without(timeline, ended)
         return self._seen
 
-    def load(self, needs_of: NeedsOf) -> Prefix:
+    def load(self, needs_of: NeedsOf, issued: InstantTime | None = None) -> Prefix:
+        """Read one moment; `issued` is a time that is given out, if the timeline does not tell."""
         storage = self._components.storage
         timeline, ahead = self._load_ahead(needs_of)
         needs = needs_of(timeline)
@@ -194,7 +195,7 @@ class PrefixLoader:
         changes = load_changes(storage, self._layout, needs.changes, needs.archived)
         keys = self._keys_of([] if needs.key_files is None else needs.key_files(timeline, changes))
         now_ms = self._components.clock.now_ms()
-        known = self._largest_known(timeline)
+        known = self._largest_known(timeline, issued)
         self._check_clock(now_ms, known)
         self._last_issued = issue_time(now_ms, known, is_utc=self._layout.is_utc)
         return Prefix(
@@ -294,8 +295,8 @@ class PrefixLoader:
         times = (instant.requested_time for instant in instants)
         return dict(zip(times, contents, strict=True))
 
-    def _largest_known(self, timeline: Timeline) -> InstantTime | None:
-        known = (timeline.largest_time, self._last_issued)
+    def _largest_known(self, timeline: Timeline, issued: InstantTime | None) -> InstantTime | None:
+        known = (timeline.largest_time, self._last_issued, issued)
         return max((time for time in known if time is not None), default=None)
 
 

@@ -28,7 +28,7 @@ from headwater.kernel.txn.events import AttemptStarted, Requested
 from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.rollback_plan import decode_rollback_plan, pending_rollbacks, target_of
 from headwater.kernel.txn.steps import Claim, Started
-from headwater.kernel.txn.transaction import Decision, LockTransaction, Refusal, Step, Transaction
+from headwater.kernel.txn.transaction import Decision, Refusal, Step, Transaction
 from headwater.model.instant import Action, Instant, InstantTime, State
 
 R = TypeVar("R")
@@ -133,7 +133,7 @@ def _undoing(prefix: Prefix) -> Instant | None:
 
 
 def schedule_plan(
-    txn: LockTransaction,
+    txn: Transaction,
     action: Action,
     make: Callable[[], bytes | None],
     claim: Callable[[], Claim],
@@ -151,14 +151,17 @@ def schedule_plan(
             taken back.
         HeadwaterError: whatever `make` raised; nothing was written.
     """
-    # A plan is made of the whole view, which is more than a prefix: the planner reads what it asks
-    # for as it goes. Made before the lock it would be outdated by every commit (INV-45), and a busy
-    # table would never be compacted. So this block stays; what it may not overlook, the step asks.
-    with txn.hold():
+
+    def plan() -> Started | None:
         content = make()
         if content is None:
             return None
         return run_claiming(txn, lambda: RequestPlan(action, content, claim(), is_executed_later))
+
+    # A plan is made of the whole view, which is more than a prefix: the planner reads what it asks
+    # for as it goes. Made before the lock it would be outdated by every commit (INV-45), and a busy
+    # table would never be compacted. What it may not overlook, the step asks.
+    return txn.undisturbed(plan)
 
 
 def run_claiming(txn: Transaction, step: Callable[[], Step[R]]) -> R:

@@ -55,6 +55,7 @@ from headwater.kernel.txn.metering import meter_decision, meter_ensured, meter_r
 from headwater.kernel.txn.prefix import LoadingWays, Needs, Prefix, PrefixLoader
 from headwater.kernel.write_once import put_if_missing, put_once, put_surely
 from headwater.seams.components import Components
+from headwater.seams.ids import Ids
 from headwater.seams.lock import HeldLock
 from headwater.seams.metered_lock import acquire_metered
 from headwater.seams.mutex import PerThread
@@ -105,8 +106,24 @@ Beside = Callable[[Decided[R]], object]
 
 
 class Transaction(Protocol):
-    def hold(self) -> AbstractContextManager[HeldLock]:
-        """Keep others from committing for the whole block."""
+    @property
+    def watch(self) -> HeartbeatWatch:
+        """What this process has seen of other processes' heartbeats."""
+        ...
+
+    def hold(self) -> AbstractContextManager[object]:
+        """Keep others from committing for the whole block, or at least behind this process."""
+        ...
+
+    def undisturbed(self, block: Callable[[], R]) -> R:
+        """Run a block that no decision of others comes between.
+
+        It may be run several times, so whatever it writes without a decision must be nobody's but
+        its own, and do no harm if it stays. `run` is part of the block.
+
+        Raises:
+            HeadwaterError: as `run`, and what the block raises.
+        """
         ...
 
     def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
@@ -151,24 +168,17 @@ class LockTransaction:
             try:
                 decided = self._decide(step, held)
             except (StorageError, CommitUnknownError) as error:
-                self._give_up_claim(step, error)
+                give_up_claim(step, error, self._components.ids)
                 raise
             if beside is not None:
                 afterwards: list[Callable[[], object]] = [partial(beside, decided)]
                 if not is_kept:
-                    afterwards.insert(0, partial(_release, held))
+                    afterwards.insert(0, partial(release_quietly, held))
                 self._components.storage.at_once(lambda call: call(), afterwards)
         finally:
             if not is_kept:
-                _release(held)  # Which does nothing if it is released.
+                release_quietly(held)  # Which does nothing if it is released.
         return decided
-
-    def _give_up_claim(self, step: Step[R], error: StorageError | CommitUnknownError) -> None:
-        """Note that nobody beats for the attempt that a step claimed, if nothing lands later."""
-        claim = getattr(step, "claim", None)
-        is_over = error.is_final if isinstance(error, StorageError) else error.is_over
-        if claim is not None and is_over:
-            self._components.ids.given_up.note(claim.token)
 
     def _decide(self, step: Step[R], held: HeldLock) -> Decided[R]:
         clock = self._components.clock
@@ -201,7 +211,11 @@ class LockTransaction:
             yield held
         finally:
             self._held.value = None
-            _release(held)
+            release_quietly(held)
+
+    def undisturbed(self, block: Callable[[], R]) -> R:
+        with self.hold():
+            return block()
 
     def _acquire(self) -> HeldLock:
         acquire = partial(self._components.locks.acquire, timeout_ms=self._lock_timeout_ms)
@@ -235,7 +249,15 @@ class LockTransaction:
             put_once(storage, clock, write.path, write.data)
 
 
-def _release(held: HeldLock) -> None:
+def give_up_claim(step: object, error: StorageError | CommitUnknownError, ids: Ids) -> None:
+    """Note that nobody beats for the attempt that a step claimed, if nothing lands later."""
+    claim = getattr(step, "claim", None)
+    is_over = error.is_final if isinstance(error, StorageError) else error.is_over
+    if claim is not None and is_over:
+        ids.given_up.note(claim.token)
+
+
+def release_quietly(held: HeldLock) -> None:
     try:
         held.release()
     except HeadwaterError as error:

@@ -9,6 +9,7 @@ from headwater.config.table import TableConfig
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn import steps
 from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.config_steps import ChangeIndexes
 from headwater.kernel.txn.events import Completed, MetadataCommitted
 from headwater.kernel.txn.index_plan import (
     PlannedIndex,
@@ -26,7 +27,6 @@ from headwater.metadata.indexing import IndexedPlan, Indexing
 from headwater.metadata.partition_kinds import FILES
 from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.model.instant import Instant, InstantTime
-from headwater.seams.lock import HeldLock
 from headwater.seams.storage import Storage
 from headwater.testing.faults import Fate, Faults
 from headwater.testing.mutants.mutant import Mutant
@@ -43,8 +43,6 @@ from headwater.testing.scenarios.index import (
 from headwater.testing.toy_index import INDEX
 
 _INDEXING = "headwater.metadata.indexing"
-
-_change_config = Indexing._change_config
 
 
 def _crash(restarts: int = 0) -> Faults:
@@ -74,8 +72,8 @@ def _complete_after_config(self: Indexing, build: Any) -> IndexedPlan:
     """Say in table config that an index can be used, and complete the plan after that."""
     names = frozenset(build.stats)
     stats = [stat for each in build.finished for stat in build.stats[each.partition]]
-    with self.txn.hold() as held:
-        self._publish(held, names, build.names)
+    with self.txn.hold():
+        self._publish(names, build.names)
         step = CompleteIndexing(
             attempt=build.attempt,
             finished=build.finished,
@@ -121,19 +119,19 @@ def _before_the_plan_only(
     return pending_before(timeline, plan)
 
 
-def _config_without_others(self: Indexing, held: HeldLock, **names: frozenset[str]) -> None:
+def _config_without_others(**names: frozenset[str]) -> ChangeIndexes:
     """Take away all indexes with the one that is given up."""
-    if names.keys() == {"end"}:
-        names["remove"] = frozenset({FILES})
-    _change_config(self, held, **names)
+    if names.keys() == {"ended"}:
+        names["removed"] = frozenset({FILES})
+    return ChangeIndexes(**names)
 
 
 def _abort_with_config_last(self: Indexing, attempt: Attempt, planned: Any) -> None:
     """Take a plan off the timeline, and its indexes out of table config after that."""
     names = frozenset(each.partition for each in planned)
-    with self.txn.hold() as held:
+    with self.txn.hold():
         self.txn.run(AbortIndexing(attempt))
-        self._change_config(held, end=names)
+        self.txn.run(ChangeIndexes(ended=names))
         self.content.remove(sorted(names))
 
 
@@ -260,7 +258,7 @@ MUTANTS = (
     Mutant(
         name="aborted index takes the others away",
         scenario=lambda: index_again(Faults()),
-        patches=((f"{_INDEXING}.Indexing._change_config", _config_without_others),),
+        patches=((f"{_INDEXING}.ChangeIndexes", _config_without_others),),
         must_violate=("INV-79",),
         preemptions_max=1,
     ),

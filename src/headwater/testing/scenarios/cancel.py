@@ -34,6 +34,7 @@ from headwater.kernel.txn.cancel_overlapped import cancel_overlapped
 from headwater.kernel.txn.cancel_records import CancelEntry, encode_entry
 from headwater.kernel.txn.changes import change_of, load_changes
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
+from headwater.kernel.txn.fenced import transaction_on
 from headwater.kernel.txn.guard import Executed
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.markers import (
@@ -45,7 +46,6 @@ from headwater.kernel.txn.markers import (
     marker_path,
 )
 from headwater.kernel.txn.prefix import load_cancelled
-from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.table_view import TableView
@@ -351,7 +351,7 @@ def cancellations_of(process: Process, make: MakeCancellations = Cancellations) 
     components = components_of(process)
     return make(
         components=components,
-        txn=LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS),
+        txn=transaction_on(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS),
         layout=LAYOUT,
         load_markers=load_markers,
         interval_ms=INTERVAL_MS,
@@ -452,7 +452,7 @@ def ingestion(
 
 def _ingest(process: Process, publish: MakeCheck) -> tuple[str, InstantTime]:
     components, storage = components_of(process), process.storage
-    txn = LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
+    txn = transaction_on(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
     try:
         write = start_inflight_write(components, txn, Action.COMMIT, claim_of(process), b"")
     except HeadwaterError as error:

@@ -36,6 +36,7 @@ from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.events import Completed, MetadataCommitted, Requested, WentInflight
+from headwater.kernel.txn.fenced import transaction_on
 from headwater.kernel.txn.guard import run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.index_plan import (
@@ -53,7 +54,7 @@ from headwater.kernel.txn.metadata_commit import (
 from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.rollback import Rollbacks
 from headwater.kernel.txn.schedule import schedule_plan
-from headwater.kernel.txn.transaction import Decision, LockTransaction
+from headwater.kernel.txn.transaction import Decision
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
 from headwater.kernel.view.commits import CommitReader
 from headwater.kernel.view.retention import earliest_to_retain
@@ -412,7 +413,7 @@ def commit_before_and_build(world: World) -> None:
 
 def indexing_of(process: Process) -> Indexing:
     components = components_of(process)
-    txn = LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
+    txn = transaction_on(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
     rollbacks = Rollbacks(
         components=components,
         txn=txn,
@@ -556,7 +557,7 @@ def busy_writer(process: Process) -> str:
 
 def _write(process: Process) -> tuple[str, InstantTime]:
     components = components_of(process)
-    txn = LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
+    txn = transaction_on(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
     time = InstantTime("")
     write: InflightWrite | None = None
     try:
@@ -580,7 +581,7 @@ def early_writer(process: Process) -> str:
     """Commit one new file as another engine does: it looks for indexes when it begins (H-49)."""
     process.note(BEGUN)
     components = components_of(process)
-    txn = LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
+    txn = transaction_on(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
 
     def write() -> str:
         time = txn.run(_StartForeign()).result
@@ -610,7 +611,7 @@ def _update(process: Process, time: InstantTime, attempt: int) -> ToyUpdate:
 def cleaner(process: Process) -> str:
     """Plan a clean as the product does, and execute it."""
     components = components_of(process)
-    txn = LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
+    txn = transaction_on(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
 
     def clean() -> str:
         process.note(BEGUN)

@@ -14,10 +14,10 @@ from headwater.errors import CommitUnknownError, FencedError, HeadwaterError
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.fenced import transaction_on
 from headwater.kernel.txn.guard import Work, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.schedule import schedule_plan
-from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import load_view
 from headwater.model.files import FileGroupId, LogFile
@@ -187,7 +187,7 @@ def _run_plan(
     work: Callable[[Storage], Work],
 ) -> str:
     components = components_of(process)
-    txn = LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
+    txn = transaction_on(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
 
     def make() -> bytes | None:
         made = plan(load_view(process.storage, CONFIG))

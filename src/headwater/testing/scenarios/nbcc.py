@@ -21,10 +21,10 @@ from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.layout import ATTEMPTS, HEARTBEATS
 from headwater.kernel.timeline.names import TimelineFile, file_name
 from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.fenced import transaction_on
 from headwater.kernel.txn.guard import Work, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.schedule import schedule_plan
-from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import InflightWrite
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import load_view
@@ -298,7 +298,7 @@ def _run_plan(
     work: Callable[[Storage], Work],
 ) -> str:
     components = components_of(process)
-    txn = LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
+    txn = transaction_on(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
 
     def make() -> bytes | None:
         slices = load_view(process.storage, CONFIG).slices([PARTITION])

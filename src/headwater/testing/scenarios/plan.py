@@ -21,10 +21,11 @@ from headwater.errors import (
 )
 from headwater.kernel.layout import attempt_path
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
+from headwater.kernel.txn.fenced import transaction_on
 from headwater.kernel.txn.guard import Executed, run_guarded
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.steps import Claim
-from headwater.kernel.txn.transaction import LockTransaction, Transaction
+from headwater.kernel.txn.transaction import Transaction
 from headwater.model.instant import InstantTime
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner
@@ -58,7 +59,7 @@ MakeTransaction = Callable[[Components], Transaction]
 
 
 def lock_transaction(components: Components) -> Transaction:
-    return LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
+    return transaction_on(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
 
 
 def components_of(process: Process) -> Components:

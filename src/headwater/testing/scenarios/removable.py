@@ -21,11 +21,11 @@ from headwater.errors import (
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
 from headwater.kernel.txn.cancel import undo_announced
+from headwater.kernel.txn.fenced import transaction_on
 from headwater.kernel.txn.guard import Executed, run_guarded
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, load_markers
 from headwater.kernel.txn.rollback import Rollbacks
-from headwater.kernel.txn.transaction import LockTransaction
 from headwater.model.instant import Action, InstantTime, State, instant_time_after, instant_time_at
 from headwater.model.plan_flags import PlanFlags
 from headwater.seams.ids import Owner
@@ -149,7 +149,7 @@ def executor(*, rounds: int = 2) -> Body:
 
     def body(process: Process) -> str:
         components = components_of(process)
-        txn = LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
+        txn = transaction_on(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
         word = REFUSED
         for tried in range(rounds):
             if tried:
@@ -177,7 +177,7 @@ def cleaner(delay_ms: int, *, rounds: int = 2) -> Body:
         components = components_of(process)
         rollbacks = Rollbacks(
             components=components,
-            txn=LockTransaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS),
+            txn=transaction_on(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS),
             layout=LAYOUT,
             load_markers=load_markers,
             interval_ms=INTERVAL_MS,

@@ -22,6 +22,7 @@ from headwater.errors import (
 from headwater.kernel.layout import HOODIE, attempt_path
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
+from headwater.kernel.txn.fenced import transaction_on
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.markers import (
     Marker,
@@ -31,7 +32,7 @@ from headwater.kernel.txn.markers import (
     load_markers,
 )
 from headwater.kernel.txn.rollback import Rollbacks, RolledBackWrite, rollback_own_write
-from headwater.kernel.txn.transaction import LockTransaction
+from headwater.kernel.txn.transaction import Transaction
 from headwater.kernel.txn.writes import InflightWrite
 from headwater.model.instant import Action, InstantTime, State
 from headwater.seams.ids import Owner
@@ -97,16 +98,16 @@ WRITER = Attempt(
     tolerable_misses=TOLERABLE_MISSES,
 )
 
-MakeLockTransaction = Callable[..., LockTransaction]
+MakeTableTransaction = Callable[..., Transaction]
 MakeRollbacks = Callable[..., Rollbacks]
-Clean = Callable[[Rollbacks, LockTransaction], str]
+Clean = Callable[[Rollbacks, Transaction], str]
 
 
 def rollback_two(
     faults: Faults,
     *,
     cleaners: int = 2,
-    transaction: MakeLockTransaction = LockTransaction,
+    transaction: MakeTableTransaction = transaction_on,
     make: MakeRollbacks = Rollbacks,
 ) -> Scenario:
     """A stalled writer that goes on, and two cleaners."""
@@ -168,7 +169,7 @@ def set_up(world: World) -> None:
 
 
 def writer(
-    *, transaction: MakeLockTransaction = LockTransaction, has_bad_rows: bool = False
+    *, transaction: MakeTableTransaction = transaction_on, has_bad_rows: bool = False
 ) -> Body:
     """Return the owner of the inflight write; with bad rows it fails after it wrote its file."""
 
@@ -181,7 +182,7 @@ def writer(
     return body
 
 
-def _write(process: Process, transaction: MakeLockTransaction, has_bad_rows: bool) -> str:
+def _write(process: Process, transaction: MakeTableTransaction, has_bad_rows: bool) -> str:
     components, storage = components_of(process), process.storage
     txn = transaction(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
     heartbeat = Heartbeat(storage, process.clock, WRITER, claimed_ms=START_MS)
@@ -202,7 +203,7 @@ def _write(process: Process, transaction: MakeLockTransaction, has_bad_rows: boo
     return COMMITTED
 
 
-def roll_back_the_write(rollbacks: Rollbacks, txn: LockTransaction) -> str:
+def roll_back_the_write(rollbacks: Rollbacks, txn: Transaction) -> str:
     """Roll back the one write there is."""
     try:
         done = rollbacks.roll_back(WRITE)
@@ -211,7 +212,7 @@ def roll_back_the_write(rollbacks: Rollbacks, txn: LockTransaction) -> str:
     return ROLLED_BACK if isinstance(done, RolledBackWrite) else IDLE
 
 
-def run_the_service(rollbacks: Rollbacks, txn: LockTransaction) -> str:
+def run_the_service(rollbacks: Rollbacks, txn: Transaction) -> str:
     """Find failed writes and roll them back; more calls, and so more states, than needed."""
     if rollback_failed_writes(rollbacks, txn.watch):
         return ROLLED_BACK
@@ -222,7 +223,7 @@ def run_the_service(rollbacks: Rollbacks, txn: LockTransaction) -> str:
 def cleaner(
     *,
     rounds: int = 2,
-    transaction: MakeLockTransaction = LockTransaction,
+    transaction: MakeTableTransaction = transaction_on,
     make: MakeRollbacks = Rollbacks,
     clean: Clean = roll_back_the_write,
 ) -> Body:

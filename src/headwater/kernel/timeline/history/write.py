@@ -46,6 +46,7 @@ from headwater.errors import (
     NotFoundError,
     Retry,
 )
+from headwater.kernel.journal.storage import erase_files
 from headwater.kernel.layout import CANCELS, TableLayout
 from headwater.kernel.timeline.active import (
     Timeline,
@@ -205,9 +206,8 @@ def delete_archived(
     for instant in instants:
         if files[instant.requested_time] and instant.requested_time not in ended:
             raise _not_archivable(instant, "is not archived, so its files must stay")
-    for time in sorted(files):
-        for _, name in sorted(files[time]):
-            storage.delete(f"{layout.timeline}/{name}")
+    names = (name for time in sorted(files) for _, name in sorted(files[time]))
+    erase_files(storage, [f"{layout.timeline}/{name}" for name in names])
 
 
 def _load_rows(

@@ -25,6 +25,7 @@ import logging
 
 from headwater.config.lock import LockConfig
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
+from headwater.kernel.journal.storage import JournaledStorage
 from headwater.kernel.txn.locks.file_system import FileSystemLockProvider
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
 from headwater.kernel.txn.locks.lease import OnLost
@@ -123,8 +124,8 @@ def chosen_provider(config: LockConfig, storage: Storage) -> str | None:
         UnsupportedError: kind UNSUPPORTED_OPTION; Hudi has this provider, this release has not.
     """
     if config.provider is None:
-        if is_object_store(storage.uri):
-            return "storage"
+        if is_object_store(storage.uri) or isinstance(storage, JournaledStorage):
+            return "storage"  # On a fenced table it is no more than a queue.
         if config.is_multi_writer:
             raise InvalidInputError(
                 f"hoodie.write.concurrency.mode {config.concurrency_mode} needs a lock that all "

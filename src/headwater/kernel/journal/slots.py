@@ -1,0 +1,171 @@
+"""Slots: one object for all events of one decision.
+
+    .hoodie/.journal/<number>.slot         dense numbers from 1; created with put-if-absent
+    .hoodie/.journal/<number>.checkpoint   what the slots up to that number add up to
+
+A slot names what it puts and erases in waves: what is in one wave counts for nothing alone and may
+be written in any order (see `events.Together`). It also says which slot it follows, by a digest of
+that slot's bytes, and carries the id of the operation, so that its author knows it again after a
+lost reply (M4): two slots never have the same bytes.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from headwater.errors import CorruptTableError, ErrorKind
+from headwater.format.own_json import decode_own, encode_own
+from headwater.kernel.layout import JOURNAL
+from headwater.model.instant import InstantTime
+
+_SLOT, _CHECKPOINT = ".slot", ".checkpoint"
+_DIGITS = 12
+FIRST = 1
+
+
+@unique
+class Verb(StrEnum):
+    CREATE = "create"
+    """The path is new; nobody else ever puts it."""
+    SET = "set"
+    """The path may be there, and holds this from now on."""
+    ERASE = "erase"
+    ADOPT = "adopt"
+    """The path was there before the journal, or is another engine's; its file has the content."""
+
+
+class Entry(NamedTuple):
+    """One path that a slot changes."""
+
+    verb: Verb
+    path: str
+    data: bytes = b""
+
+
+Wave = tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One decision."""
+
+    number: int
+    follows: str
+    """The digest of the slot before; empty for the first."""
+    operation: str
+    owner: str
+    issued: InstantTime | None
+    """The time that the decision may have given out; none at or below it is given out again."""
+    waves: tuple[Wave, ...]
+
+    def entries(self) -> Iterable[Entry]:
+        return (entry for wave in self.waves for entry in wave)
+
+
+def slot_path(number: int) -> str:
+    return f"{JOURNAL}/{number:0{_DIGITS}d}{_SLOT}"
+
+
+def checkpoint_path(number: int) -> str:
+    return f"{JOURNAL}/{number:0{_DIGITS}d}{_CHECKPOINT}"
+
+
+class Listing(NamedTuple):
+    """The numbers of the journal's objects."""
+
+    slots: frozenset[int]
+    checkpoints: frozenset[int]
+
+    @property
+    def floor(self) -> int:
+        """The newest checkpoint: a slot at or below it means nothing any more (M5)."""
+        return max(self.checkpoints, default=0)
+
+    @property
+    def tail(self) -> int:
+        return max(self.slots, default=self.floor)
+
+
+def parse_listing(names: Iterable[str]) -> Listing:
+    slots, checkpoints = set(), set()
+    for name in names:
+        number, dot, kind = name.partition(".")
+        if number.isdecimal() and len(number) == _DIGITS:
+            if f"{dot}{kind}" == _SLOT:
+                slots.add(int(number))
+            elif f"{dot}{kind}" == _CHECKPOINT:
+                checkpoints.add(int(number))
+    return Listing(frozenset(slots), frozenset(checkpoints))
+
+
+def digest_of(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def encode_slot(slot: Slot) -> bytes:
+    return encode_own(
+        {
+            "slot": slot.number,
+            "follows": slot.follows,
+            "operation": slot.operation,
+            "owner": slot.owner,
+            "issued": slot.issued,
+            "waves": [[_encode_entry(entry) for entry in wave] for wave in slot.waves],
+        }
+    )
+
+
+def decode_slot(data: bytes, *, number: int) -> Slot:
+    """Raises:
+    CorruptTableError: kind CORRUPT_JOURNAL.
+    UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
+    """
+    path = slot_path(number)
+    try:
+        said = decode_own(data, path=path)
+        if said["slot"] != number:
+            raise ValueError(f"it says that it is slot {said['slot']}")
+        return Slot(
+            number=number,
+            follows=said["follows"],
+            operation=said["operation"],
+            owner=said["owner"],
+            issued=said["issued"],
+            waves=tuple(tuple(map(_decode_entry, wave)) for wave in said["waves"]),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise corrupt_journal(path, str(error)) from error
+
+
+def encode_entries(entries: Iterable[Entry]) -> list[list[str]]:
+    return [_encode_entry(entry) for entry in entries]
+
+
+def decode_entries(said: Any) -> list[Entry]:
+    return [_decode_entry(one) for one in said]
+
+
+def _encode_entry(entry: Entry) -> list[str]:
+    said = [str(entry.verb), entry.path]
+    if entry.data:
+        said.append(b64encode(entry.data).decode())
+    return said
+
+
+def _decode_entry(said: list[str]) -> Entry:
+    verb, path, *data = said
+    return Entry(Verb(verb), path, b64decode(data[0], validate=True) if data else b"")
+
+
+def corrupt_journal(path: str, reason: str) -> CorruptTableError:
+    return CorruptTableError(
+        f"This object of the journal is damaged: {reason}. Nothing was changed. Bring it back from "
+        "a copy; the files on the timeline are whole without it",
+        kind=ErrorKind.CORRUPT_JOURNAL,
+        path=path,
+    )

@@ -1,0 +1,187 @@
+"""What the slots of a journal add up to: which paths there are, and what is not in files yet.
+
+The state after slot n is the authority on the paths that are journaled: a file that it does not
+have means nothing, whoever put it there late. Pure: the same slots give the same state.
+
+Journaled are the timelines of the table and of its metadata table, the cancellations, the claims of
+attempts, and the few objects that are overwritten, table config first of all. Heartbeats are not: a
+claim's object is its owner's heartbeat as well, so its *path* is journaled, and what is in storage
+is newer than what its slot says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from headwater.format.own_json import decode_own, encode_own
+from headwater.kernel.journal.slots import (
+    Entry,
+    Slot,
+    Verb,
+    checkpoint_path,
+    corrupt_journal,
+    decode_entries,
+    encode_entries,
+)
+from headwater.kernel.layout import (
+    ATTEMPTS,
+    CANCEL_COUNT,
+    CANCELS,
+    METADATA,
+    METADATA_TIMELINE,
+    PROPERTIES,
+)
+from headwater.model.instant import InstantTime
+
+CLAIMS = (f"{ATTEMPTS}/", f"{METADATA}/{ATTEMPTS}/")
+_SHARED = (PROPERTIES, CANCEL_COUNT)
+
+
+@dataclass(frozen=True, slots=True)
+class Areas:
+    """Which paths of a table are journaled."""
+
+    timeline: str
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Those whose names the state knows, all of them."""
+        return (self.timeline, CANCELS, METADATA_TIMELINE)
+
+    def has(self, path: str) -> bool:
+        """Whether the journal says if there is such a path."""
+        return self.is_shared(path) or self.is_claim(path) or folder_of(path) in self.folders
+
+    def is_claim(self, path: str) -> bool:
+        return path.startswith(CLAIMS)
+
+    def is_shared(self, path: str) -> bool:
+        """Whether the path holds one content after the other, so that a late put could undo one."""
+        return path in _SHARED
+
+
+class Known(NamedTuple):
+    """A path that there is: by which slot, and what it holds if that may not be in a file yet."""
+
+    slot: int
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalState:
+    """The table after a slot."""
+
+    areas: Areas
+    number: int = 0
+    digest: str = ""
+    issued: InstantTime | None = None
+    paths: Mapping[str, Known] = field(default_factory=dict)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a slot; before the first one files say what there is."""
+        return self.number > 0
+
+    def names(self, folder: str) -> list[str]:
+        start = f"{folder}/"
+        return [
+            path.removeprefix(start)
+            for path in self.paths
+            if path.startswith(start) and "/" not in path[len(start) :]
+        ]
+
+    def after(self, slot: Slot, digest: str) -> JournalState:
+        """Return the state after the next slot.
+
+        Raises:
+            CorruptTableError: kind CORRUPT_JOURNAL; it does not follow this one.
+        """
+        if slot.number != self.number + 1 or slot.follows != self.digest:
+            raise corrupt_journal(
+                checkpoint_path(slot.number),
+                f"slot {slot.number} does not follow slot {self.number}",
+            )
+        paths = dict(self.paths)
+        for entry in slot.entries():
+            if not self.areas.has(entry.path):
+                continue
+            if entry.verb is Verb.ERASE:
+                paths.pop(entry.path, None)
+                _forget_claims(paths, entry.path, self.areas)
+            else:
+                data = None if entry.verb is Verb.ADOPT else entry.data
+                paths[entry.path] = Known(slot.number, data)
+        issued = max(filter(None, (self.issued, slot.issued)), default=None)
+        return replace(self, number=slot.number, digest=digest, issued=issued, paths=paths)
+
+    def without_data(self, up_to: int) -> JournalState:
+        """Return the state without the contents that are in files, which a checkpoint says."""
+        if all(known.data is None or known.slot > up_to for known in self.paths.values()):
+            return self
+        paths = {
+            path: known
+            if known.slot > up_to or self.areas.is_shared(path)
+            else known._replace(data=None)
+            for path, known in self.paths.items()
+        }
+        return replace(self, paths=paths)
+
+
+def _forget_claims(paths: dict[str, Known], erased: str, areas: Areas) -> None:
+    """Forget the claims of an instant whose last file left the timeline: it is never begun again.
+
+    Its time stays taken, for no time at or below the largest one issued is given out again.
+    """
+    if folder_of(erased) != areas.timeline:
+        return
+    time = erased.rpartition("/")[2].partition(".")[0].partition("_")[0]
+    if not any(path.startswith(f"{areas.timeline}/{time}") for path in paths):
+        for path in [path for path in paths if path.startswith(f"{ATTEMPTS}/{time}/")]:
+            del paths[path]
+
+
+def folder_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def encode_checkpoint(state: JournalState) -> bytes:
+    """The same state gives the same bytes, whoever writes them."""
+    shared = [
+        Entry(Verb.SET, path, known.data or b"")
+        for path, known in state.paths.items()
+        if state.areas.is_shared(path)
+    ]
+    return encode_own(
+        {
+            "checkpoint": state.number,
+            "digest": state.digest,
+            "issued": state.issued,
+            "paths": sorted(path for path in state.paths if not state.areas.is_shared(path)),
+            "shared": encode_entries(sorted(shared)),
+        }
+    )
+
+
+def decode_checkpoint(data: bytes, areas: Areas, *, number: int) -> JournalState:
+    """Raises:
+    CorruptTableError: kind CORRUPT_JOURNAL.
+    UnsupportedError: kind UNSUPPORTED_FILE_VERSION; a newer release wrote it.
+    """
+    path = checkpoint_path(number)
+    try:
+        said = decode_own(data, path=path)
+        if said["checkpoint"] != number:
+            raise ValueError(f"it says that it is checkpoint {said['checkpoint']}")
+        paths = {each: Known(number, None) for each in said["paths"]}
+        shared = {e.path: Known(number, e.data) for e in decode_entries(said["shared"])}
+        return JournalState(
+            areas=areas,
+            number=number,
+            digest=said["digest"],
+            issued=said["issued"],
+            paths={**paths, **shared},
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise corrupt_journal(path, str(error)) from error

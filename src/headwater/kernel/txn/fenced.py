@@ -1,0 +1,265 @@
+"""Transactions without a lock: decide on the state after slot n, put the decision at slot n + 1.
+
+1. look at the journal; all that the step sees is of that moment, as far as it is journaled;
+2. issue the next instant time: above every time that a slot has issued;
+3. let the step decide;
+4. put its events as one slot. If the slot is taken, somebody else decided meanwhile: again from 1;
+5. write the files of the slot, and those that are missing of the slots before.
+
+Nothing was written when a step is asked again, so it may be asked any number of times. Whatever
+this process read between 1 and 4 that was newer than the state, it read because a later slot
+exists, and then 4 fails. So a decision that is put was made on exactly the state before it (M9).
+
+After 4 the decision stands, whoever dies or stalls. Before 4 there is nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
+from typing import TypeVar, Unpack, assert_never
+
+from headwater.errors import CommitUnknownError, ConflictError, NotFoundError, StorageError
+from headwater.kernel.journal.journal import Look
+from headwater.kernel.journal.slots import Entry, Verb, Wave
+from headwater.kernel.journal.state import JournalState
+from headwater.kernel.journal.storage import JournaledStorage, find_journal
+from headwater.kernel.layout import PROPERTIES, TableLayout
+from headwater.kernel.table_config import changed_table_config
+from headwater.kernel.timeline.history.write import write_history
+from headwater.kernel.txn.events import (
+    ChangeConfig,
+    Completed,
+    Delete,
+    Ensure,
+    Event,
+    Put,
+    PutOnce,
+    Together,
+    Write,
+    WriteHistory,
+    writes_of,
+)
+from headwater.kernel.txn.heartbeat import HeartbeatWatch
+from headwater.kernel.txn.metering import meter_decision, meter_ensured, meter_refusal
+from headwater.kernel.txn.prefix import LoadingWays, PrefixLoader
+from headwater.kernel.txn.transaction import (
+    Beside,
+    Decided,
+    Decision,
+    LockTransaction,
+    Refusal,
+    Step,
+    Transaction,
+    give_up_claim,
+    release_quietly,
+)
+from headwater.seams.components import Components
+from headwater.seams.mutex import PerThread
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+_QUEUES_AFTER = 5
+"""After how many lost slots a process takes its turn by the table lock, which is no more than a
+queue here (LIV-15)."""
+_PAUSE_MS = 4  # At random up to this, doubled with every loss.
+
+
+class MovedError(BaseException):
+    """Somebody decided between a look and a decision that belong together.
+
+    It passes everything that mends failures on its way: nothing has failed, the block runs again.
+    """
+
+
+class FencedTransaction:
+    """Transactions that trust nothing but put-if-absent (mode F)."""
+
+    def __init__(
+        self,
+        components: Components,
+        layout: TableLayout,
+        journaled: JournaledStorage,
+        *,
+        folder: str = "",
+        lock_timeout_ms: int = 60_000,
+        **ways: Unpack[LoadingWays],
+    ) -> None:
+        """`folder` is where the table is that this decides for, below that of the journal."""
+        self._components = components
+        self._layout = layout
+        self._table = components.storage.uri
+        self._journaled = journaled
+        self._folder = folder
+        self._queue_timeout_ms = lock_timeout_ms
+        self._prefixes = PrefixLoader(components, layout, **ways)
+        self._is_queued: PerThread[bool] = PerThread()
+
+    @property
+    def watch(self) -> HeartbeatWatch:
+        return self._prefixes.watch
+
+    def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
+        try:
+            decided, write_files = self._decide(step)
+        except (StorageError, CommitUnknownError) as error:
+            give_up_claim(step, error, self._components.ids)
+            raise
+        afterwards: list[Callable[[], object]] = [write_files]
+        if beside is not None:
+            afterwards.append(partial(beside, decided))
+        self._components.storage.at_once(lambda call: call(), afterwards)
+        return decided
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Take the table lock as a queue: those who lost too often go one after the other.
+
+        Others do not ask for it, so the holder may still lose. Safety does not depend on it.
+        """
+        if self._is_queued.value:
+            yield
+            return
+        held = self._components.locks.acquire(timeout_ms=self._queue_timeout_ms)
+        self._is_queued.value = True
+        try:
+            yield
+        finally:
+            self._is_queued.value = None
+            release_quietly(held)
+
+    def undisturbed(self, block: Callable[[], R]) -> R:
+        if self._journaled.pin is not None:
+            return block()
+        return self._until_won(block)
+
+    def _decide(self, step: Step[R]) -> tuple[Decided[R], Callable[[], None]]:
+        if self._journaled.pin is not None:
+            return self._decide_pinned(step)
+        return self._until_won(partial(self._decide_pinned, step))
+
+    def _until_won(self, block: Callable[[], R]) -> R:
+        """Run a block on one state after the other, until nobody else decides meanwhile."""
+        ids, clock = self._components.ids, self._components.clock
+        with ExitStack() as turn:
+            for lost in count():
+                if lost == _QUEUES_AFTER:
+                    turn.enter_context(self.hold())
+                elif lost:
+                    clock.sleep_ms(ids.jitter(_PAUSE_MS << lost))
+                look = self._journaled.journal.look()
+                try:
+                    with self._journaled.pinned(look):
+                        return block()
+                except MovedError:
+                    continue
+                except NotFoundError:
+                    # What the journal had may be archived by now, and its file gone.
+                    if self._journaled.journal.look().state.number == look.state.number:
+                        raise
+        raise AssertionError("It is tried until it is won")
+
+    def _decide_pinned(self, step: Step[R]) -> tuple[Decided[R], Callable[[], None]]:
+        pin = self._journaled.pin
+        assert pin is not None
+        prefix = self._prefixes.load(step.needs, pin.state.issued)
+        decision: Decision[R] | Refusal = step.decide(prefix)
+        if not pin.state.has_begun and self._journaled.journal.look().state.has_begun:
+            raise MovedError  # What was read from files is of no one moment.
+        if isinstance(decision, Refusal):
+            meter_refusal(self._table, decision.error)
+            raise decision.error
+        waves = tuple(wave for wave in self._waves(decision.events, pin.state) if wave)
+        look: Look | None = None
+        if waves:
+            look = self._journaled.journal.append(pin, waves, prefix.next_time)
+            if look is None:
+                raise MovedError
+            self._journaled.advance_pin(look)
+        ended = {event.time for event in decision.events if isinstance(event, Completed)}
+        seen = self._prefixes.note_seen(prefix.timeline, ended)
+        meter_decision(self._table, prefix, decision.events, seen)
+        return Decided(decision.result, 0, prefix.timeline), partial(self._write_files, look)
+
+    def _write_files(self, look: Look | None) -> None:
+        """Write what other engines read. The decision stands if that fails: the next one does it.
+
+        Whoever reads the journal misses nothing meanwhile.
+        """
+        if look is None:
+            return
+        try:
+            self._journaled.files.write(look)
+        except (StorageError, CommitUnknownError) as error:
+            log.warning(
+                "other engines do not see decision %d yet, the next one shows it table=%s error=%s",
+                look.state.number,
+                self._table,
+                error,
+            )
+
+    def _waves(self, events: Iterable[Event], state: JournalState) -> Iterator[Wave]:
+        for write in writes_of(events, self._layout):
+            if isinstance(write, Together):
+                yield tuple(self._entry_of(put, state) for put in write.puts)
+            elif isinstance(write, WriteHistory):
+                # Archived and active is what it may be for any time, so this needs no slot.
+                write_history(self._components.storage, self._layout, write.instants)
+            elif isinstance(write, Ensure):
+                if self._path(write.path) not in state.paths:
+                    meter_ensured(self._table, write.path)
+                    yield (Entry(Verb.CREATE, self._path(write.path), write.data),)
+            else:
+                yield (self._entry_of(write, state),)
+
+    def _entry_of(self, write: Write, state: JournalState) -> Entry:
+        match write:
+            case PutOnce(path, data):
+                if self._path(path) in state.paths:
+                    raise ConflictError(
+                        "Another writer took this name first; reload the timeline and try again",
+                        path=path,
+                    )
+                return Entry(Verb.CREATE, self._path(path), data)
+            case Put(path, data):
+                return Entry(Verb.SET, self._path(path), data)
+            case Delete(path):
+                return Entry(Verb.ERASE, self._path(path))
+            case ChangeConfig(changes):
+                data = changed_table_config(
+                    self._components.storage, self._components.clock, changes
+                )
+                return Entry(Verb.SET, self._path(PROPERTIES), data)
+            case WriteHistory() | Ensure() | Together():
+                raise AssertionError("Handled where waves are made")
+            case _:
+                assert_never(write)
+
+    def _path(self, path: str) -> str:
+        return f"{self._folder}/{path}" if self._folder else path
+
+
+def transaction_on(
+    components: Components,
+    layout: TableLayout,
+    *,
+    lock_timeout_ms: int = 60_000,
+    **ways: Unpack[LoadingWays],
+) -> Transaction:
+    """Return transactions as the table has them: by its journal if it has one, else by its lock."""
+    journaled, folder = find_journal(components.storage)
+    if journaled is not None:
+        return FencedTransaction(
+            components,
+            layout,
+            journaled,
+            folder=folder,
+            lock_timeout_ms=lock_timeout_ms,
+            **ways,
+        )
+    return LockTransaction(components, layout, lock_timeout_ms=lock_timeout_ms, **ways)

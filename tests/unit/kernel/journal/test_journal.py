@@ -1,0 +1,178 @@
+"""The journal by itself: slots, states, races for a slot, checkpoints and the floor."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.memory_storage import MemoryStorage
+
+from headwater.errors import CorruptTableError, ErrorKind
+from headwater.kernel.journal.journal import Journal
+from headwater.kernel.journal.slots import (
+    Entry,
+    Slot,
+    Verb,
+    Wave,
+    decode_slot,
+    encode_slot,
+    parse_listing,
+    slot_path,
+)
+from headwater.kernel.journal.state import (
+    Areas,
+    JournalState,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+from headwater.kernel.journal.storage import JournaledStorage, erase_files
+from headwater.kernel.layout import JOURNAL, PROPERTIES, TableLayout
+from headwater.model.instant import InstantTime
+from headwater.seams.clock import SystemClock
+from headwater.seams.ids import SystemIds
+
+TIMELINE = TableLayout().timeline
+AREAS = Areas(TIMELINE)
+T1, T2 = InstantTime("20260101000000001"), InstantTime("20260101000000002")
+
+
+def a_journal(storage: MemoryStorage, every: int = 64) -> Journal:
+    return Journal(storage, SystemClock(), SystemIds(), AREAS, every=every)
+
+
+def creates(*names: str) -> tuple[Wave, ...]:
+    return tuple((Entry(Verb.CREATE, f"{TIMELINE}/{name}", name.encode()),) for name in names)
+
+
+def test_a_slot_is_read_as_it_was_written() -> None:
+    waves = (*creates("a"), (Entry(Verb.ERASE, "b"), Entry(Verb.SET, PROPERTIES, b"\x00\xff")))
+    slot = Slot(number=7, follows="f", operation="o", owner="w", issued=T1, waves=waves)
+    assert decode_slot(encode_slot(slot), number=7) == slot
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[]", b"\xff"])
+def test_a_damaged_slot_is_named(damage: bytes) -> None:
+    with pytest.raises(CorruptTableError) as raised:
+        decode_slot(damage, number=3)
+    assert raised.value.kind is ErrorKind.CORRUPT_JOURNAL
+    assert slot_path(3) in str(raised.value)
+
+
+def test_a_slot_under_another_number_is_damage() -> None:
+    slot = Slot(number=7, follows="", operation="o", owner="w", issued=None, waves=creates("a"))
+    with pytest.raises(CorruptTableError, match="it says that it is slot 7"):
+        decode_slot(encode_slot(slot), number=8)
+
+
+def test_of_two_decisions_on_one_state_one_is_put() -> None:
+    storage = MemoryStorage()
+    mine, other = a_journal(storage), a_journal(storage)
+    seen = mine.look()
+    assert other.append(other.look(), creates("b")) is not None
+    assert mine.append(seen, creates("a")) is None
+    again = mine.append(mine.look(), creates("a"))
+    assert again is not None
+    assert sorted(again.state.names(TIMELINE)) == ["a", "b"]
+    assert other.look().state == again.state
+
+
+def test_times_that_slots_have_given_out_are_known() -> None:
+    journal = a_journal(MemoryStorage())
+    journal.append(journal.look(), creates("a"), T2)
+    journal.append(journal.look(), creates("b"), T1)
+    assert journal.look().state.issued == T2
+
+
+def test_a_slot_that_does_not_follow_the_one_before_is_damage() -> None:
+    storage = MemoryStorage()
+    journal = a_journal(storage)
+    journal.append(journal.look(), creates("a"))
+    alien = Slot(number=2, follows="?", operation="o", owner="w", issued=None, waves=creates("b"))
+    storage.put(slot_path(2), encode_slot(alien))
+    with pytest.raises(CorruptTableError, match="does not follow"):
+        journal.look()
+
+
+def test_a_checkpoint_holds_what_the_slots_add_up_to() -> None:
+    state = JournalState(areas=AREAS)
+    waves = (*creates("a"), (Entry(Verb.SET, PROPERTIES, b"config"),))
+    slot = Slot(number=1, follows="", operation="o", owner="w", issued=T1, waves=waves)
+    after = state.after(slot, "digest")
+    read = decode_checkpoint(encode_checkpoint(after), AREAS, number=1)
+    assert (read.number, read.digest, read.issued) == (1, "digest", T1)
+    assert read.paths.keys() == after.paths.keys()
+    assert read.paths[PROPERTIES].data == b"config"
+    assert read.paths[f"{TIMELINE}/a"].data is None  # Its file has it.
+
+
+def test_the_journal_stays_short_and_says_the_same() -> None:
+    storage = MemoryStorage()
+    journaled = JournaledStorage(a_journal(storage, every=4))
+    for number in range(50):
+        done = journaled.journal.append(journaled.journal.look(), creates(f"{number:03d}"))
+        assert done is not None
+        journaled.files.write(done)
+    assert len(storage.list_names(JOURNAL)) <= 2 * 4 + 2
+    fresh = JournaledStorage(a_journal(storage, every=4))
+    names = [f"{number:03d}" for number in range(50)]
+    assert sorted(fresh.list_names(TIMELINE)) == sorted(storage.list_names(TIMELINE)) == names
+    assert fresh.read(f"{TIMELINE}/007") == b"007"
+
+
+def test_a_slot_that_comes_to_a_deleted_name_means_nothing() -> None:
+    storage = MemoryStorage()
+    stalled = a_journal(storage, every=4)
+    seen = stalled.look()
+    others = JournaledStorage(a_journal(storage, every=4))
+    for number in range(16):
+        done = others.journal.append(others.journal.look(), creates(f"{number:03d}"))
+        assert done is not None
+        others.files.write(done)
+    assert 1 not in parse_listing(storage.list_names(JOURNAL)).slots
+    # Its put succeeds, for nobody remembers the name; that it counts is not to be had.
+    with pytest.raises(Exception, match="stood still"):
+        stalled.append(seen, creates("late"))
+    assert "late" not in others.list_names(TIMELINE)
+    assert "late" not in JournaledStorage(a_journal(storage)).list_names(TIMELINE)
+
+
+def test_what_there_was_before_the_first_slot_is_adopted() -> None:
+    storage = MemoryStorage()
+    storage.put(f"{TIMELINE}/old", b"o")
+    journaled = JournaledStorage(a_journal(storage))
+    assert journaled.list_names(TIMELINE) == ["old"]
+    journaled.journal.append(journaled.journal.look(), creates("new"))
+    assert sorted(journaled.list_names(TIMELINE)) == ["new", "old"]
+    assert (journaled.read(f"{TIMELINE}/old"), journaled.read(f"{TIMELINE}/new")) == (b"o", b"new")
+
+
+def test_files_follow_in_order_and_others_write_what_is_missing() -> None:
+    storage = MemoryStorage()
+    dead = a_journal(storage)
+    dead.append(dead.look(), creates("1", "2"))
+    journaled = JournaledStorage(a_journal(storage))
+    assert sorted(journaled.list_names(TIMELINE)) == ["1", "2"]
+    assert journaled.read(f"{TIMELINE}/1") == b"1"  # It is in no file yet.
+    assert storage.list_names(TIMELINE) == []
+    done = journaled.journal.append(journaled.journal.look(), creates("3"))
+    assert done is not None
+    journaled.files.write(done)
+    assert sorted(storage.list_names(TIMELINE)) == ["1", "2", "3"]
+
+
+def test_a_file_that_is_put_late_is_taken_back() -> None:
+    storage = MemoryStorage()
+    stalled = JournaledStorage(a_journal(storage))
+    done = stalled.journal.append(stalled.journal.look(), creates("a"))
+    assert done is not None
+    other = JournaledStorage(a_journal(storage))
+    erase_files(other, [f"{TIMELINE}/a"])
+    stalled.files.write(done)
+    assert storage.list_names(TIMELINE) == []
+
+
+def test_a_file_that_no_slot_has_means_nothing() -> None:
+    storage = MemoryStorage()
+    journaled = JournaledStorage(a_journal(storage))
+    journaled.journal.append(journaled.journal.look(), creates("a"))
+    storage.put(f"{TIMELINE}/ghost", b"")
+    assert journaled.list_names(TIMELINE) == ["a"]
+    assert journaled.read_many([f"{TIMELINE}/ghost"]) == [None]
