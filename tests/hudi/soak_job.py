@@ -1,9 +1,9 @@
 """Our side of the soak: a writer, or table services, until the process is told to stop or killed.
 
-    python soak_job.py TABLE KIND NOTES OPTIONS PAUSE_S
+    python soak_job.py TABLE KIND NOTES OPTIONS PAUSE_S PLAN
 
-KIND is `write` or `serve`. NOTES gets the numbers of batches that were acknowledged, or what became
-of each service. A batch is a function of its number (`soak_batches`).
+KIND is `write` or `serve`. NOTES gets the numbers of steps that were acknowledged, or what became
+of each service. What a step is says PLAN, one of `soak_batches`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,30 @@ from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 
-from tests.hudi.soak_batches import batch
+from tests.hudi.soak_batches import PLANS, Plan, Step
 
 import headwater as hw
 from headwater.errors import ConflictError, FencedError
 
 
-def write(table: hw.Table, stop: threading.Event, notes: Path, pause_s: float) -> None:
+def perform(table: hw.Table, step: Step) -> None:
+    match step.operation:
+        case "insert_overwrite":
+            table.overwrite_partitions(step.rows)
+        case "delete_partition":
+            table.delete_partitions([step.partition])
+        case operation:
+            getattr(table, operation)(step.rows)
+
+
+def write(table: hw.Table, stop: threading.Event, notes: Path, pause_s: float, plan: Plan) -> None:
     known = notes.read_text().split() if notes.exists() else []
     # Nobody knows whether the batch after the last noted one was committed; it is not repeated.
     number = int(known[-1]) + 2 if known else 0
     with notes.open("a") as out:
         while not stop.is_set():
             try:
-                table.upsert(batch("ours", number))
+                perform(table, plan("ours", number))
             except ConflictError:
                 continue  # The same batch once more: nothing of it was committed.
             except FencedError:
@@ -46,7 +56,7 @@ def write(table: hw.Table, stop: threading.Event, notes: Path, pause_s: float) -
             stop.wait(pause_s)
 
 
-def serve(table: hw.Table, stop: threading.Event, notes: Path, pause_s: float) -> None:
+def serve(table: hw.Table, stop: threading.Event, notes: Path, pause_s: float, _: Plan) -> None:
     run = table.services
     services: tuple[Callable[[], object], ...] = (run.compact, run.clean, run.archive, run.cluster)
     with notes.open("a") as out:
@@ -66,11 +76,12 @@ def serve(table: hw.Table, stop: threading.Event, notes: Path, pause_s: float) -
 
 
 def main() -> None:
-    path, kind, notes, options, pause_s = sys.argv[1:]
+    path, kind, notes, options, pause_s, plan = sys.argv[1:]
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     table = hw.open_table(path, json.loads(options))
-    {"write": write, "serve": serve}[kind](table, stop, Path(notes), float(pause_s))
+    job = {"write": write, "serve": serve}[kind]
+    job(table, stop, Path(notes), float(pause_s), PLANS[plan])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.support.beside_hudi import YES, shows
+from tests.support.beside_hudi import YES, refused, shows
 from tests.support.hudi_peer import HudiPeer
 
 import headwater as hw
@@ -29,7 +29,13 @@ def theirs(hudi: HudiPeer) -> list[dict[str, object]]:
     return list(found.select(kept).to_pylist())
 
 
-@shows("schema evolution on read", we_read=YES)
+@shows(
+    "schema evolution on read",
+    we_read=YES,
+    we_write=refused("columns have ids there, which each write would have to keep"),
+    both=refused("as writes after Hudi"),
+    they_read=refused("we make no such table"),
+)
 def test_columns_come_and_widen(hudi: HudiPeer, tmp_path: Path) -> None:
     path = tmp_path / "evolving"
     for key, value in SETTINGS.items():
@@ -50,6 +56,13 @@ def test_columns_come_and_widen(hudi: HudiPeer, tmp_path: Path) -> None:
         with pytest.raises(UnsupportedError, match="evolves on read"):
             hw.open_table(path, {"hoodie.index.type": "SIMPLE"}).upsert(
                 pa.table({"id": ["a"], "ts": [9], "fare": [9], "note": ["x"]})
+            )
+        with pytest.raises(UnsupportedError, match=r"hoodie\.schema\.on\.read\.enable"):
+            hw.create_table(
+                tmp_path / "ours",
+                schema="id string",
+                record_key="id",
+                options={"hoodie.schema.on.read.enable": "true"},
             )
     finally:
         hudi.execute("DROP TABLE IF EXISTS evolving")

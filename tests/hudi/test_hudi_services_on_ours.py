@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.support.hudi_peer import HudiPeer
+from tests.support.hudi_procedures import call, register
 from tests.support.tables import columns
-from tests.support.two_readers import NO_METADATA_TABLE, Row, TwoReaders
+from tests.support.two_readers import NO_METADATA_TABLE, TwoReaders
 
 import headwater as hw
 from headwater.config.table_options import TableType
@@ -24,18 +25,6 @@ SMALL = {
     "hoodie.upsert.shuffle.parallelism": "2",
     **NO_METADATA_TABLE,
 }
-
-# Procedures take no data source options, only settings of the session, which other tests share.
-CALL = """
-settings = {"hoodie.metadata.enable": "false", "hoodie.embed.timeline.server": "false", **more}
-for key, value in settings.items():
-    spark.conf.set(key, value)
-try:
-    result = [row.asDict() for row in spark.sql(text).collect()]
-finally:
-    for key in settings:
-        spark.conf.unset(key)
-"""
 
 
 class Served:
@@ -73,10 +62,8 @@ class Served:
         self.table.upsert(self.rows({some: self._clock, f"{some[:2]}-{self._clock}": 1}))
         self.check(f"{step} and a write of ours")
 
-    def call(self, procedure: str, arguments: str = "", **settings: str) -> list[Row]:
-        text = f"CALL {procedure}(path => '{self.table.uri}'{arguments})"
-        answer: list[Row] = self.hudi.run(CALL, text=text, more=settings)
-        return answer
+    def call(self, procedure: str, arguments: str = "") -> None:
+        call(self.hudi, procedure, f"path => '{self.table.uri}'{arguments}")
 
     def write_by_hudi(self, fares: dict[str, int], **options: str) -> None:
         chosen = {"hoodie.table.name": self.table.name, **SMALL, **options}
@@ -193,9 +180,9 @@ def test_clean_savepoint_restore_rollback_and_archive(
     before = dict(trips.fares)
     trips.table.upsert(trips.rows({"sf-a": 99, "la-z": 1}))
     name = f"rolled_back_{table_type.lower()}"
-    trips.hudi.execute(f"CREATE TABLE {name} USING hudi LOCATION '{trips.table.uri}'")
-    text = f"CALL rollback_to_instant(table => '{name}', instant_time => '{trips.last_write()}')"
-    trips.hudi.run(CALL, text=text, more={})
+    register(hudi, name, trips.table.uri)
+    which = f"table => '{name}', instant_time => '{trips.last_write()}'"
+    call(hudi, "rollback_to_instant", which)
     assert trips.actions()[-1] == "rollback"
     trips.fares = before
     trips.check_and_write_on("rolling back a commit of ours")

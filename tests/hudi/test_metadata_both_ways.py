@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 from tests.support.beside_hudi import YES, shows
 from tests.support.hudi_peer import HudiError, HudiPeer
-from tests.support.tables import columns
+from tests.support.hudi_tables import HudiTable
+from tests.support.tables import a_table, columns, rows_of
 from tests.support.two_readers import META, Row, in_order
 
 import headwater as hw
@@ -335,3 +336,50 @@ def test_hudi_takes_the_metadata_table_away_and_we_build_it_again(
     fresh.upsert(both.rows({"sf-a": 6}))
     found = both.check("indexes were built again", "id = 'sf-a'", "fare = 5")
     assert fares(found) == {"sf-a": 6, "ny-a": 4, "la-a": 5}
+
+
+def test_hudi_leaves_records_in_logs_of_buckets_out_of_the_record_index(
+    hudi: HudiPeer, tmp_path: Path
+) -> None:
+    """With Hudi alone too; it does not find them by key afterwards, and we do (N-134)."""
+    options = {
+        **THEIR_WRITES,
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": "1",
+    }
+    described = {
+        "hoodie.datasource.write.table.type": MOR,
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "",
+        "hoodie.table.ordering.fields": "ts",
+    }
+    some = rows_of(SCHEMA)
+    alone = HudiTable(hudi, tmp_path / "alone", {**described, **options})
+    alone.write(some(("a", "sf", 1, 1)))
+    alone.write(some(("b", "sf", 1, 2)))
+    alone.write(some(("c", "sf", 1, 3)))
+    assert hudi.read(alone.uri, NOT_SKIPPING).num_rows == 3
+    found = {key: hudi.read(alone.uri, SKIPPING, where=f"id = '{key}'").num_rows for key in "abc"}
+    assert found["c"] == 0
+
+    ours = a_table(tmp_path, SCHEMA, ordering="ts", table_type=MOR, buckets=1, options=OPTIONS)
+    table = ours.create()
+    table.upsert(some(("a", "sf", 1, 1)))
+    hudi.write(
+        some(("b", "sf", 1, 2)),
+        table.uri,
+        {
+            **options,
+            "hoodie.table.name": table.name,
+            "hoodie.datasource.write.operation": "upsert",
+        },
+    )
+    table = table.reload()
+    assert hudi.read(table.uri, SKIPPING, where="id = 'b'").num_rows == 0
+    assert table.read_arrow(["fare"], where="id = 'b'").to_pylist() == [{"fare": 2}]
+    problems = table.inspect.problems().to_pylist()
+    assert [one["problem"] for one in problems] == ["missing: b"]
+    table.indexes.drop("record_index")
+    table.reload().indexes.create("record_index")
+    assert hudi.read(table.uri, SKIPPING, where="id = 'b'").num_rows == 1
+    assert table.reload().inspect.problems().num_rows == 0

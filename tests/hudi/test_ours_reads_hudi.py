@@ -203,7 +203,7 @@ TIMED_AGAIN = rows(("a", "sf", "n", 1_700_000_000, 9, "x"), ("c", "ny", "s", 1_7
 
 
 @pytest.mark.parametrize("table_type", [COW, MOR])
-@shows("partition paths made of times", we_read=YES)
+@shows("partition paths made of times", we_read=YES, we_write=YES, they_read=YES)
 def test_a_time_as_partition_path(hudi: HudiPeer, tmp_path: Path, table_type: str) -> None:
     """Hudi shows the partition column as text, whatever type it has in the files."""
     options = described(table_type, partition_by="ts", ordering="", options={**SIMPLE, **BY_HOUR})
@@ -317,7 +317,7 @@ MERGES: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
 
 
 @pytest.mark.parametrize("name", MERGES)
-@shows("every merge mode, and payloads that map to one", we_read=YES)
+@shows("every merge mode, and payloads that map to one", we_read=YES, we_write=YES, they_read=YES)
 def test_every_merge_mode(hudi: HudiPeer, tmp_path: Path, name: str) -> None:
     table_type, ordering, options = MERGES[name]
     table = HudiTable(
@@ -348,10 +348,14 @@ def test_every_merge_mode(hudi: HudiPeer, tmp_path: Path, name: str) -> None:
     if name == "partial-update":
         # Hudi merges logs with each other before they meet the base file, so a late record fills
         # the gap of a newer one that was not compacted yet. Ours is filled by what was there.
-        ours = {row["id"]: row for row in table.read_by_us(meta=())}
-        theirs = {row["id"]: row for row in table.read_by_hudi(meta=())}
-        assert (ours.pop("a")["fare"], theirs.pop("a")["fare"]) == (1, 100)
-        assert ours == theirs
+        for writes_on in (False, True):
+            if writes_on:
+                table.open(SIMPLE).upsert(rows(("c", 12, 1, None, "ours", False), schema=DELETABLE))
+            ours = {row["id"]: row for row in table.read_by_us(meta=())}
+            theirs = {row["id"]: row for row in table.read_by_hudi(meta=())}
+            assert (ours.pop("a")["fare"], theirs.pop("a")["fare"]) == (1, 100)
+            assert ours == theirs
+        assert (ours["c"]["fare"], ours["c"]["note"]) == (30, "ours")
         return
     found = {row["id"]: row for row in table.check_snapshot("Hudi's writes", meta=(COMMIT_TIME,))}
     assert "b" not in found

@@ -14,7 +14,7 @@ from tests.support.hudi_tables import HudiTable
 from tests.support.tables import COW, MOR, columns, rows_of
 
 import headwater as hw
-from headwater.errors import UnsupportedError
+from headwater.errors import InvalidInputError, UnsupportedError
 
 rows = rows_of(columns("id string not null, city string, ts long, seq long, fare long"))
 SIMPLE = {"hoodie.index.type": "SIMPLE"}
@@ -86,12 +86,16 @@ def test_consistent_hashing(hudi: HudiPeer, tmp_path: Path) -> None:
         )
 
 
-@shows("bulk inserts by row writer", we_read=YES, we_write=YES)
+@shows("bulk inserts by row writer", we_read=YES, we_write=YES, they_read=YES)
 def test_bulk_inserts_by_row_writer(hudi: HudiPeer, tmp_path: Path) -> None:
     options = {**SIMPLE, "hoodie.datasource.write.row.writer.enable": "true"}
     table = made_by_hudi(hudi, tmp_path, COW, options, first="bulk_insert")
     assert len(table.check_snapshot("Hudi's writes")) == 4
     check_both_write_on(table, SIMPLE)
+    table.open(SIMPLE).bulk_insert(rows(("g", "sf", 5, 1, 7), ("h", "ny", 5, 1, 8)))
+    assert len(table.check_snapshot("our bulk insert")) == 8
+    table.write(rows(("i", "sf", 6, 1, 9)), "bulk_insert")
+    assert len(table.check_snapshot("another bulk insert of Hudi's")) == 9
 
 
 @shows("several ordering fields", we_read=YES, we_write=YES, they_read=YES)
@@ -148,12 +152,25 @@ def test_base_files_in_hfile(hudi: HudiPeer, tmp_path: Path) -> None:
 @shows(
     "HFile log blocks",
     we_read=refused("by the name of the block"),
+    we_write=their_limit("it writes them, and cannot read them itself"),
+    both=their_limit("it writes them, and cannot read them itself"),
+    they_read=refused("we make no such blocks"),
 )
 def test_log_blocks_in_hfile(hudi: HudiPeer, tmp_path: Path) -> None:
     options = {**BUCKETS, "hoodie.logfile.data.block.format": "hfile"}
     table = made_by_hudi(hudi, tmp_path, MOR, options)
     with pytest.raises(UnsupportedError, match="HFILE_DATA, which holds no rows"):
         table.open().read_arrow()
+    with pytest.raises(HudiError, match=r"GenericData\$Record cannot be cast"):
+        table.read_by_hudi()
+    with pytest.raises(InvalidInputError, match=r"hoodie\.logfile\.data\.block\.format"):
+        hw.create_table(
+            tmp_path / "ours",
+            schema="id string",
+            record_key="id",
+            table_type=MOR,
+            options={"hoodie.logfile.data.block.format": "hfile"},
+        )
 
 
 @shows(

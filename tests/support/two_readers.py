@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,11 +24,20 @@ NO_METADATA_TABLE = {"hoodie.metadata.enable": "false"}
 
 
 class TwoReaders:
-    """Asks both readers the same and compares the answers, meta columns included."""
+    """Asks both readers the same and compares the answers, meta columns included.
 
-    def __init__(self, hudi: HudiPeer, table: Table) -> None:
+    Hudi lists files unless its options say that it reads through the metadata table.
+    """
+
+    def __init__(
+        self,
+        hudi: HudiPeer,
+        table: Table,
+        hudi_options: Mapping[str, str] = MappingProxyType(NO_METADATA_TABLE),
+    ) -> None:
         self.hudi = hudi
         self.table = table
+        self._hudi_options = dict(hudi_options)
 
     def check_snapshot(
         self,
@@ -63,7 +73,7 @@ class TwoReaders:
         )
 
     def read_by_hudi(self, options: Mapping[str, str]) -> list[Row]:
-        return in_order(self.hudi.read(self.table.uri, {**NO_METADATA_TABLE, **options}))
+        return in_order(self.hudi.read(self.table.uri, {**self._hudi_options, **options}))
 
     def read_by_us(self, **arguments: Any) -> list[Row]:
         return in_order(read_with_meta_columns(self.table, **arguments))

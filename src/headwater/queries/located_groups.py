@@ -6,10 +6,11 @@
 
 Both hold for the newest view alone: they tell where records are now. And the record index knows
 one place of each key. So it is asked only where a key is in one place: in a table whose writers
-look keys up in the whole table, and in one with a bucket index and no partitions. One that is kept
-apart by partitions knows one place for each of them, and is asked for all, in a table whose writers
-look keys up in it. A table of another engine does
-not say how its writers look keys up, and may hold a key twice; whoever opens it with the option
+look keys up in the whole table, and in a copy-on-write one with a bucket index and no partitions.
+(With logs it may know too little: what Hudi 1.2 adds to the logs of a bucket, it does not add to
+the record index, N-134.) One that is kept apart by partitions knows one place for each of them, and
+is asked for all, in a table whose writers look keys up in it. A table of another engine does not
+say how its writers look keys up, and may hold a key twice; whoever opens it with the option
 `hoodie.index.type=RECORD_INDEX` says that it does not.
 """
 
@@ -23,7 +24,7 @@ import pyarrow as pa
 from headwater.arrow.keys import KeyGenerator
 from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.config.table import TableConfig
-from headwater.config.table_options import GLOBAL_INDEXES, IndexType
+from headwater.config.table_options import GLOBAL_INDEXES, IndexType, TableType
 from headwater.errors import CorruptTableError, InvalidInputError, UnsupportedError
 from headwater.kernel.table_config import with_chosen_index
 from headwater.metadata.partition_kinds import RECORD_INDEX, SECONDARY_INDEX_PREFIX
@@ -73,7 +74,7 @@ def located_groups(
 
 def _has_unique_keys(config: TableConfig) -> bool:
     if config.index_type is IndexType.BUCKET:
-        return not config.partition_columns
+        return not config.partition_columns and config.table_type is TableType.COPY_ON_WRITE
     return config.index_type in GLOBAL_INDEXES
 
 

@@ -283,6 +283,23 @@ def test_a_look_up_asks_storage_for_what_it_needs_and_once(tmp_path: Path) -> No
     assert storage.count() == 10 + logs
 
 
+@pytest.mark.parametrize(
+    ("table_type", "is_asked"), [("COPY_ON_WRITE", True), ("MERGE_ON_READ", False)]
+)
+def test_n_134_the_record_index_is_not_asked_for_records_in_logs_of_buckets(
+    tmp_path: Path, table_type: str, is_asked: bool
+) -> None:
+    """Hudi leaves those that it appends out of it; `tests/hudi/test_metadata_both_ways.py`."""
+    shape = table_at(tmp_path / "t", SCHEMA, ordering="ts", options=OPTIONS)
+    table = shape.having(table_type=table_type, index="bucket", buckets=2).create()
+    table.upsert(rows_with(city="x", id="a", fare=1))
+    storage = CountingStorage(table.storage, keep_trace=True)
+    request = ReadRequest(where="id = 'a'", is_filtered=True)
+    plan_snapshot(replace(table.reload().context, storage=storage), request)
+    asked = [path for _, path in storage.trace if path.startswith(".hoodie/metadata/record_index/")]
+    assert bool(asked) is is_asked
+
+
 def asked_for(call: tuple[str, str]) -> tuple[str, str]:
     """Return a call with the folder in place of the file."""
     method, path = call
