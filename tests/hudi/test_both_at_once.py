@@ -265,9 +265,9 @@ class Theirs:
         while not self._is_over.is_set():
             with suppress(HudiError), HudiPeer(self._bundle) as peer:
                 self._peer = peer
-                # A process whose first act is to append to column statistics fails, and goes on
-                # failing, with Hudi alone as well. One that has read a metadata table does not,
-                # even if we cleaned the files away that it was to read.
+                # A process whose first act is to append to column statistics may fail, and goes on
+                # failing. One that has read a metadata table does not, even if we cleaned the files
+                # away that it was to read.
                 with suppress(HudiError):
                     peer.read(self._path, EVERY_INDEX)
                 while not self._is_over.is_set():

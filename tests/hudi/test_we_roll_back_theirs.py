@@ -1,8 +1,9 @@
-"""Writes of Apache Hudi whose process was killed, rolled back by us by Hudi's own rules.
+"""Writes and services of Apache Hudi whose process was killed, and what we make of them.
 
 Hudi writes as one of several writers, so it has a heartbeat. Its process is killed once a data file
 of the write is there; if the commit was faster, the next process tries again. We find the write by
-its heartbeat, which stands still; live it would beat every second.
+its heartbeat, which stands still; live it would beat every second. A service is killed once it is
+inflight. We leave it to Hudi, for only Hudi can tell whether it is at work, and Hudi ends it later.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 from tests.support.beside_hudi import YES, shows
 from tests.support.hudi_peer import HudiError, HudiPeer, find_bundle
+from tests.support.hudi_procedures import call, register
 from tests.support.tables import COW, MOR, a_table, columns, rows_of
 from tests.support.two_readers import META, TwoReaders, without
 
+from headwater.errors import UnsupportedError
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Instant, State
 from headwater.table import Table
@@ -70,12 +75,12 @@ def pending(table: Table) -> list[Instant]:
 
 
 @contextmanager
-def in_background(peer: HudiPeer, table: Table, some: pa.Table) -> Iterator[threading.Thread]:
-    def write() -> None:
+def in_background(job: Callable[[], None]) -> Iterator[threading.Thread]:
+    def run() -> None:
         with suppress(HudiError):  # It is killed; the timeline tells whether in time.
-            peer.write(some, table.uri, {**THEIRS, "hoodie.table.name": table.name})
+            job()
 
-    thread = threading.Thread(target=write)
+    thread = threading.Thread(target=run)
     thread.start()
     try:
         yield thread
@@ -89,7 +94,8 @@ def kill_in_an_upsert(table: Table, some: pa.Table) -> Instant:
         before = data_files(table)
         with HudiPeer(find_bundle()) as peer:
             pid = int(peer.run(PID))
-            with in_background(peer, table, some) as writing:
+            options = {**THEIRS, "hoodie.table.name": table.name}
+            with in_background(partial(peer.write, some, table.uri, options)) as writing:
                 while writing.is_alive() and not data_files(table) - before:
                     time.sleep(0.002)
                 os.kill(pid, signal.SIGKILL)
@@ -136,6 +142,109 @@ def test_a_write_of_a_killed_process(hudi: HudiPeer, tmp_path: Path, table_type:
 
     hudi.write(rows(("b", "ny", 20, 3)), ours.uri, {**THEIRS, "hoodie.table.name": ours.name})
     ours.reload().upsert(rows(("a", "sf", 20, 4)))
+    found = without(both.check_snapshot("both wrote on"), META)
+    assert {row["id"]: row["fare"] for row in found} == {**seen, "a": 4, "b": 3}
+    assert ours.reload().inspect.problems(deep=True).num_rows == 0
+
+
+class Service(NamedTuple):
+    """One of Hudi's, on a table for which there is something to do."""
+
+    table_type: str
+    index_type: str
+    procedure: str
+    arguments: str
+    of_ours: str
+    resumed: str
+    """How Hudi ends it."""
+
+
+SERVICES = {
+    "compaction": Service(
+        MOR,
+        "bucket",
+        "run_compaction",
+        "op => 'scheduleAndExecute', options => 'hoodie.compact.inline.max.delta.commits=1'",
+        "compact",
+        resumed="op => 'run'",
+    ),
+    "clustering": Service(
+        COW, "simple", "run_clustering", "order => 'fare'", "cluster", resumed="op => 'execute'"
+    ),
+    "clean": Service(
+        COW, "simple", "run_clean", "retain_commits => 1", "clean", resumed="retain_commits => 1"
+    ),
+}
+INDEX = {
+    "bucket": {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
+    "simple": {"hoodie.index.type": "SIMPLE"},
+}
+
+
+def kill_in_a_service(table: Table, service: Service, settings: dict[str, str]) -> Instant:
+    """Return the service of a process of Hudi's, killed between going inflight and its end."""
+    for number in range(PROCESSES_MAX):
+        for fare in range(3):
+            table.upsert(rows(("a", "sf", 10 * number + fare, fare), (f"n{fare}", "ny", 1, 1)))
+        with HudiPeer(find_bundle()) as peer:
+            pid = int(peer.run(PID))
+            # A process that begins with the metadata table by a service fails by itself.
+            peer.read(table.uri, {"hoodie.metadata.enable": "true"})
+            register(peer, "served", table.uri)
+            arguments = f"table => 'served', {service.arguments}"
+            serve = partial(call, peer, service.procedure, arguments, settings)
+            with in_background(serve) as serving:
+                while serving.is_alive() and not inflight(table):
+                    time.sleep(0.002)
+                os.kill(pid, signal.SIGKILL)
+        left = inflight(table)
+        if left:
+            return left[0]
+    raise AssertionError("Hudi was done before it could be killed, every time")
+
+
+def inflight(table: Table) -> list[Instant]:
+    return [one for one in pending(table) if one.state is State.INFLIGHT]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_of_a_killed_process(hudi: HudiPeer, tmp_path: Path, name: str) -> None:
+    service = SERVICES[name]
+    table = a_table(
+        tmp_path,
+        SCHEMA,
+        partition_by="city",
+        ordering="ts",
+        table_type=service.table_type,
+        index=service.index_type,
+        buckets=2 if service.index_type == "bucket" else None,
+    )
+    ours = table.with_options(OURS).create()
+    both = TwoReaders(hudi, ours)
+    settings = {**THEIRS, **INDEX[service.index_type], "hoodie.metadata.enable": "true"}
+
+    dead = kill_in_a_service(ours, service, settings)
+    assert str(dead.action) == name
+    seen = fares(ours)
+    found = without(both.check_snapshot("a dead service"), META)
+    assert {row["id"]: row["fare"] for row in found} == seen
+
+    of_ours = getattr(ours.services, service.of_ours)
+    if name != "clean":
+        with pytest.raises(UnsupportedError, match="begun by another engine"):
+            of_ours(dead.requested_time)
+    of_ours()
+    ours.services.clean()
+    assert pending(ours) == [dead]
+    register(hudi, "served", ours.uri)
+    call(hudi, service.procedure, f"table => 'served', {service.resumed}", settings)
+    assert pending(ours) == []
+    found = without(both.check_snapshot("its end"), META)
+    assert {row["id"]: row["fare"] for row in found} == seen
+    assert ours.reload().inspect.problems(deep=True).num_rows == 0
+
+    hudi.write(rows(("b", "ny", 90, 3)), ours.uri, {**settings, "hoodie.table.name": ours.name})
+    ours.reload().upsert(rows(("a", "sf", 90, 4)))
     found = without(both.check_snapshot("both wrote on"), META)
     assert {row["id"]: row["fare"] for row in found} == {**seen, "a": 4, "b": 3}
     assert ours.reload().inspect.problems(deep=True).num_rows == 0
