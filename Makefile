@@ -113,8 +113,8 @@ test-hudi: install java ## both directions against Apache Hudi itself; skips whe
 	-@PYTHON=$(PYTHON) scripts/get-hudi.sh
 	@$(RECORDED) $(PYTEST) tests/hudi
 
-soak-hudi: install java ## ten minutes of Hudi and us at once for each kind of lock and control, with kills
-	@HEADWATER_SOAK_SECONDS=600 $(RECORDED) $(PYTEST) -m "" tests/hudi/test_both_at_once.py
+soak-hudi: install java ## ten minutes of Hudi and us at once for each kind of lock and control, with kills; fifty commits in turns
+	@HEADWATER_SOAK_SECONDS=600 $(RECORDED) $(PYTEST) -m "" tests/hudi/test_both_at_once.py tests/hudi/test_in_turns.py
 
 stores: ## fetch the object stores that tests run on loopback into a cache outside the project
 	-@scripts/get-stores.sh
