@@ -78,8 +78,8 @@ class JournaledStorage:
         state = self._state_with(path)
         known = state.paths.get(path)
         if known is None:
-            if areas.is_shared(path) or not state.has_begun:
-                return self.stored.read(path)  # No decision has changed it yet.
+            if areas.is_shared(path) or areas.is_claim(path) or not state.has_begun:
+                return self.stored.read(path)  # No decision has changed it, or it is a leftover.
             raise NotFoundError("There is no such object", path=path)
         if known.data is None or areas.is_claim(path):
             try:
@@ -124,7 +124,10 @@ class JournaledStorage:
             state = self._state()
             if not state.has_begun:  # Or its first slot came between.
                 return names
-        return state.names(folder)
+        names = state.names(folder)
+        if not names and folder.startswith(CLAIMS):
+            return self.stored.list_names(folder)  # What is left of an instant that is gone.
+        return names
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
         return self.stored.list_tree(folder)

@@ -26,8 +26,9 @@ from headwater.format.timeline.records import encode_record
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.changes import change_of, load_changes
 from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
+from headwater.kernel.txn.fenced import transaction_on
 from headwater.kernel.txn.key_conflicts import KeyCheck, KeyScope
-from headwater.kernel.txn.transaction import LockTransaction, Transaction
+from headwater.kernel.txn.transaction import Transaction
 from headwater.kernel.txn.writes import InflightWrite, start_inflight_write
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.table_view import TableView
@@ -142,9 +143,7 @@ def _is_private(actor: str, op: Op) -> bool:
 
 
 def _transaction_with_keys(components: Components) -> Transaction:
-    return LockTransaction(
-        components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS, load_keys=_load_keys
-    )
+    return transaction_on(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS, load_keys=_load_keys)
 
 
 def _load_keys(storage: Storage, files: Sequence[DataFile]) -> list[pa.ChunkedArray | None]:
