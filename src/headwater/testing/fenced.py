@@ -2,7 +2,7 @@
 
 Processes work on a store that has the journal and the files that are made of it. Checkers look at
 what the journal says: a decision shows the moment its slot is there, all of it, and files that come
-late mean nothing. That is what a reader of ours sees; `journal` checks what other engines see.
+late mean nothing. That is what a reader of ours sees; nothing here looks at what other engines see.
 """
 
 from __future__ import annotations

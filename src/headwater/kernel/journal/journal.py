@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headwater.errors import CommitUnknownError, ConflictError, CorruptTableError
+from headwater.errors import CommitUnknownError, ConflictError
 from headwater.kernel.journal.slots import (
     Entry,
     Listing,
@@ -27,6 +27,7 @@ from headwater.kernel.journal.slots import (
     Verb,
     Wave,
     checkpoint_path,
+    corrupt_journal,
     decode_slot,
     digest_of,
     encode_slot,
@@ -96,11 +97,7 @@ class Journal:
             if found is not None:
                 self._note(found)
                 return found
-        raise CorruptTableError(
-            f"Slots of the journal are missing in {JOURNAL}, {_LOOKS_MAX} times in a row; "
-            "nothing was changed",
-            table=self.storage.uri,
-        )
+        raise corrupt_journal(JOURNAL, f"slots were missing {_LOOKS_MAX} times in a row")
 
     def append(
         self, look: Look, waves: Sequence[Wave], issued: InstantTime | None = None
@@ -176,9 +173,7 @@ class Journal:
         for later in found.slots:
             if later.number == slot.number + 1:
                 return later.follows == digest_of(data)
-        paths = [(e.path, e.data) for e in slot.entries() if e.verb is Verb.CREATE]
-        if paths and all(path in found.state.paths for path, _ in paths):
-            return True
+        # Its paths would prove nothing: another decision may have used the same time.
         raise CommitUnknownError(
             f"This process stood still while others came {listing.floor - slot.number} decisions "
             "further than its own. Load the timeline to see what became of it",

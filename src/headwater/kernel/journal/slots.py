@@ -25,7 +25,6 @@ from headwater.model.instant import InstantTime
 
 _SLOT, _CHECKPOINT = ".slot", ".checkpoint"
 _DIGITS = 12
-FIRST = 1
 
 
 @unique

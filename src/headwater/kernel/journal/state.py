@@ -24,6 +24,7 @@ from headwater.kernel.journal.slots import (
     corrupt_journal,
     decode_entries,
     encode_entries,
+    slot_path,
 )
 from headwater.kernel.layout import (
     ATTEMPTS,
@@ -99,10 +100,8 @@ class JournalState:
             CorruptTableError: kind CORRUPT_JOURNAL; it does not follow this one.
         """
         if slot.number != self.number + 1 or slot.follows != self.digest:
-            raise corrupt_journal(
-                checkpoint_path(slot.number),
-                f"slot {slot.number} does not follow slot {self.number}",
-            )
+            reason = f"slot {slot.number} does not follow slot {self.number}"
+            raise corrupt_journal(slot_path(slot.number), reason)
         paths = dict(self.paths)
         for entry in slot.entries():
             if not self.areas.has(entry.path):

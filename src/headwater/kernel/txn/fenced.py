@@ -208,7 +208,8 @@ class FencedTransaction:
             if isinstance(write, Together):
                 yield tuple(self._entry_of(put, state) for put in write.puts)
             elif isinstance(write, WriteHistory):
-                # Archived and active is what it may be for any time, so this needs no slot.
+                # Written before the decision is put, and not decided again: a savepoint may come
+                # between, which is why no table is fenced yet (INV-37, ADR 14).
                 write_history(self._components.storage, self._layout, write.instants)
             elif isinstance(write, Ensure):
                 if self._path(write.path) not in state.paths:

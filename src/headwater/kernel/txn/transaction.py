@@ -14,9 +14,9 @@ implementation:
    counts for nothing alone is written at once (`events.Together`);
 6. release the lock, and do meanwhile what does not need it.
 
-It is safe as long as the lock never expires while its holder still acts (A1). A fenced
-implementation can replace it without any step knowing: it reads the prefix, lets the step decide
-and appends at the next slot, deciding again when the slot was taken.
+It is safe as long as the lock never expires while its holder still acts (A1). `fenced`
+replaces it without any step knowing: it reads the prefix, lets the step decide and appends at the
+next slot, deciding again when the slot was taken.
 
 A process that dies between two writes of one decision leaves a prefix of them, and of those that go
 out at once any (N-90). Each step lists its events so that every such state is one that somebody

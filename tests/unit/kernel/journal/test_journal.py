@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.memory_storage import MemoryStorage
 
-from headwater.errors import CorruptTableError, ErrorKind
+from headwater.errors import CommitUnknownError, CorruptTableError, ErrorKind
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.slots import (
     Entry,
@@ -127,8 +127,8 @@ def test_a_slot_that_comes_to_a_deleted_name_means_nothing() -> None:
         assert done is not None
         others.files.write(done)
     assert 1 not in parse_listing(storage.list_names(JOURNAL)).slots
-    # Its put succeeds, for nobody remembers the name; that it counts is not to be had.
-    with pytest.raises(Exception, match="stood still"):
+    # Its put succeeds, for nobody remembers the name; it must not be taken for a decision.
+    with pytest.raises(CommitUnknownError, match="stood still"):
         stalled.append(seen, creates("late"))
     assert "late" not in others.list_names(TIMELINE)
     assert "late" not in JournaledStorage(a_journal(storage)).list_names(TIMELINE)
