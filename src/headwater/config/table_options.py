@@ -251,9 +251,8 @@ FENCED = Option(
     "headwater.timeline.fenced",
     bool,
     default=False,
-    is_managed=True,
     doc="Whether decisions are put into a journal in the table's own folder, so that writers and "
-    "services need no lock. In the making (ADR 14): no table gets it yet.",
+    "services need no lock. For new tables; a preview (ADR 14).",
 )
 METADATA_PARTITIONS = Option(
     "hoodie.table.metadata.partitions",

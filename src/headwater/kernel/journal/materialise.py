@@ -86,7 +86,7 @@ class Materialiser:
     def _apply(self, entry: Entry, state: JournalState) -> None:
         storage, clock = self._storage, self._clock
         match entry.verb:
-            case Verb.ADOPT:
+            case Verb.ADOPT | Verb.NOTE:
                 return
             case Verb.ERASE:
                 storage.delete(entry.path)

@@ -34,6 +34,8 @@ class Verb(StrEnum):
     SET = "set"
     """The path may be there, and holds this from now on."""
     ERASE = "erase"
+    NOTE = "note"
+    """The path is known from now on, but no file is made of it."""
     ADOPT = "adopt"
     """The path was there before the journal, or is another engine's; its file has the content."""
 

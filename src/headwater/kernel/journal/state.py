@@ -4,7 +4,8 @@ The state after slot n is the authority on the paths that are journaled: a file 
 have means nothing, whoever put it there late. Pure: the same slots give the same state.
 
 Journaled are the timelines of the table and of its metadata table, the cancellations, the claims of
-attempts, and the few objects that are overwritten, table config first of all. Heartbeats are not: a
+attempts, the few objects that are overwritten, table config first of all, and which instants are
+being archived. Heartbeats are not: a
 claim's object is its owner's heartbeat as well, so its *path* is journaled, and what is in storage
 is newer than what its slot says.
 """
@@ -30,6 +31,7 @@ from headwater.kernel.layout import (
     ATTEMPTS,
     CANCEL_COUNT,
     CANCELS,
+    JOURNAL,
     METADATA,
     METADATA_TIMELINE,
     PROPERTIES,
@@ -37,6 +39,8 @@ from headwater.kernel.layout import (
 from headwater.model.instant import InstantTime
 
 CLAIMS = (f"{ATTEMPTS}/", f"{METADATA}/{ATTEMPTS}/")
+BEING_ARCHIVED = f"{JOURNAL}/archived"
+"""Below it are names that only the journal has, no files: instants whose archival is decided."""
 _SHARED = (PROPERTIES, CANCEL_COUNT)
 
 
@@ -53,7 +57,13 @@ class Areas:
 
     def has(self, path: str) -> bool:
         """Whether the journal says if there is such a path."""
-        return self.is_shared(path) or self.is_claim(path) or folder_of(path) in self.folders
+        folder = folder_of(path)
+        return (
+            self.is_shared(path)
+            or self.is_claim(path)
+            or folder in self.folders
+            or folder == BEING_ARCHIVED
+        )
 
     def is_claim(self, path: str) -> bool:
         return path.startswith(CLAIMS)
@@ -108,9 +118,10 @@ class JournalState:
                 continue
             if entry.verb is Verb.ERASE:
                 paths.pop(entry.path, None)
-                _forget_claims(paths, entry.path, self.areas)
+                _forget_instant(paths, entry.path, self.areas)
             else:
-                data = None if entry.verb is Verb.ADOPT else entry.data
+                is_stored = entry.verb in (Verb.ADOPT, Verb.NOTE)
+                data = None if is_stored else entry.data
                 paths[entry.path] = Known(slot.number, data)
         issued = max(filter(None, (self.issued, slot.issued)), default=None)
         return replace(self, number=slot.number, digest=digest, issued=issued, paths=paths)
@@ -128,8 +139,8 @@ class JournalState:
         return replace(self, paths=paths)
 
 
-def _forget_claims(paths: dict[str, Known], erased: str, areas: Areas) -> None:
-    """Forget the claims of an instant whose last file left the timeline: it is never begun again.
+def _forget_instant(paths: dict[str, Known], erased: str, areas: Areas) -> None:
+    """Forget claims and notes of an instant whose last file left the timeline: it has ended.
 
     Its time stays taken, for no time at or below the largest one issued is given out again.
     """
@@ -139,6 +150,7 @@ def _forget_claims(paths: dict[str, Known], erased: str, areas: Areas) -> None:
     if not any(path.startswith(f"{areas.timeline}/{time}") for path in paths):
         for path in [path for path in paths if path.startswith(f"{ATTEMPTS}/{time}/")]:
             del paths[path]
+        paths.pop(f"{BEING_ARCHIVED}/{time}", None)
 
 
 def folder_of(path: str) -> str:

@@ -18,7 +18,8 @@ from headwater.errors import NotFoundError, raise_internal
 from headwater.kernel.journal.journal import Journal, Look
 from headwater.kernel.journal.materialise import Materialiser
 from headwater.kernel.journal.slots import Entry, Verb
-from headwater.kernel.journal.state import CLAIMS, JournalState
+from headwater.kernel.journal.state import BEING_ARCHIVED, CLAIMS, JournalState
+from headwater.model.instant import InstantTime
 from headwater.seams.mutex import PerThread
 from headwater.seams.storage import ObjectInfo, Storage, StoredObject
 from headwater.seams.sub_storage import SubStorage
@@ -118,10 +119,10 @@ class JournaledStorage:
     def list_names(self, folder: str) -> list[str]:
         if folder not in self.journal.known.areas.folders and not folder.startswith(CLAIMS):
             return self.stored.list_names(folder)
-        state = self._state()
+        state = self.state()
         if not state.has_begun:
             names = self.stored.list_names(folder)
-            state = self._state()
+            state = self.state()
             if not state.has_begun:  # Or its first slot came between.
                 return names
         names = state.names(folder)
@@ -173,7 +174,8 @@ class JournaledStorage:
 
         return self.stored.at_once(call_pinned, items)
 
-    def _state(self) -> JournalState:
+    def state(self) -> JournalState:
+        """What this thread sees: the state that is pinned, or that of now."""
         return (self._pin.value or self.journal.look()).state
 
     def _state_with(self, path: str) -> JournalState:
@@ -196,6 +198,14 @@ def find_journal(storage: Storage) -> tuple[JournaledStorage | None, str]:
         (storage.whole, storage.folder) if isinstance(storage, SubStorage) else (storage, "")
     )
     return (whole if isinstance(whole, JournaledStorage) else None), folder
+
+
+def being_archived(storage: Storage) -> list[InstantTime]:
+    """Return the instants whose archival is decided and that are on the timeline still."""
+    journaled, folder = find_journal(storage)
+    if journaled is None or folder:
+        return []
+    return [InstantTime(name) for name in journaled.state().names(BEING_ARCHIVED)]
 
 
 def erase_files(storage: Storage, paths: Sequence[str]) -> None:

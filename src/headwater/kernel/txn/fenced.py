@@ -25,12 +25,13 @@ from typing import TypeVar, Unpack, assert_never
 from headwater.errors import CommitUnknownError, ConflictError, NotFoundError, StorageError
 from headwater.kernel.journal.journal import Look
 from headwater.kernel.journal.slots import Entry, Verb, Wave
-from headwater.kernel.journal.state import JournalState
+from headwater.kernel.journal.state import BEING_ARCHIVED, JournalState
 from headwater.kernel.journal.storage import JournaledStorage, find_journal
 from headwater.kernel.layout import PROPERTIES, TableLayout
 from headwater.kernel.table_config import changed_table_config
 from headwater.kernel.timeline.history.write import write_history
 from headwater.kernel.txn.events import (
+    Archived,
     ChangeConfig,
     Completed,
     Delete,
@@ -184,15 +185,27 @@ class FencedTransaction:
         ended = {event.time for event in decision.events if isinstance(event, Completed)}
         seen = self._prefixes.note_seen(prefix.timeline, ended)
         meter_decision(self._table, prefix, decision.events, seen)
-        return Decided(decision.result, 0, prefix.timeline), partial(self._write_files, look)
+        decided = Decided(decision.result, 0, prefix.timeline)
+        return decided, partial(self._follow, decision.events, look)
 
-    def _write_files(self, look: Look | None) -> None:
-        """Write what other engines read. The decision stands if that fails: the next one does it.
+    def _follow(self, events: Iterable[Event], look: Look | None) -> None:
+        """Write what a decision leads to; it stands, whatever happens here.
+
+        Raises:
+            StorageError, ConflictError: the archived timeline was not written. The next archival
+                takes the same instants, for they are noted.
+        """
+        if look is not None:
+            self._write_files(look)
+        for event in events:
+            if isinstance(event, Archived):
+                write_history(self._components.storage, self._layout, event.instants)
+
+    def _write_files(self, look: Look) -> None:
+        """Write what other engines read. If that fails, the next decision does it.
 
         Whoever reads the journal misses nothing meanwhile.
         """
-        if look is None:
-            return
         try:
             self._journaled.files.write(look)
         except (StorageError, CommitUnknownError) as error:
@@ -208,9 +221,12 @@ class FencedTransaction:
             if isinstance(write, Together):
                 yield tuple(self._entry_of(put, state) for put in write.puts)
             elif isinstance(write, WriteHistory):
-                # Written before the decision is put, and not decided again: a savepoint may come
-                # between, which is why no table is fenced yet (INV-37, ADR 14).
-                write_history(self._components.storage, self._layout, write.instants)
+                # From here on they are archived for every decision; the files are written after.
+                yield tuple(
+                    Entry(Verb.NOTE, note)
+                    for instant in write.instants
+                    if (note := f"{BEING_ARCHIVED}/{instant.requested_time}") not in state.paths
+                )
             elif isinstance(write, Ensure):
                 if self._path(write.path) not in state.paths:
                     meter_ensured(self._table, write.path)

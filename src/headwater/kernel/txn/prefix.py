@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headwater.config.table import TableConfig
 from headwater.errors import NotFoundError, StorageError
+from headwater.kernel.journal.storage import being_archived
 from headwater.kernel.layout import CANCEL_COUNT, CANCELS, TableLayout
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.timeline.active import Timeline, load_active
@@ -257,10 +258,15 @@ class PrefixLoader:
             part["unreadable"] = _load_unreadable(timeline, commits, needs.readable, config.name)
             if needs.holding is not None:
                 part["holding"] = needs.holding(storage, config, timeline)
-        if needs.history:
-            part["history"] = commits.history.instants()
-        if needs.in_history:
-            part["in_history"] = commits.history.find_all(needs.in_history)
+        if needs.history or needs.in_history:
+            # Those whose archival is decided count, although their rows may not be written yet.
+            both = map(timeline.find, being_archived(storage))
+            leaving = {each.requested_time: each for each in both if each is not None}
+            if needs.history:
+                part["history"] = (*commits.history.instants(), *leaving.values())
+            if needs.in_history:
+                wanted = {time: leaving[time] for time in needs.in_history if time in leaving}
+                part["in_history"] = {**commits.history.find_all(needs.in_history), **wanted}
         if needs.commits:
             found = commits.load(needs.commits)
             part["commits"] = {commit.requested_time: commit for commit in found}
