@@ -41,7 +41,7 @@ from headwater.model.instant import InstantTime
 CLAIMS = (f"{ATTEMPTS}/", f"{METADATA}/{ATTEMPTS}/")
 BEING_ARCHIVED = f"{JOURNAL}/archived"
 """Below it are names that only the journal has, no files: instants whose archival is decided."""
-_SHARED = (PROPERTIES, CANCEL_COUNT)
+SHARED = (PROPERTIES, CANCEL_COUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Areas:
 
     def is_shared(self, path: str) -> bool:
         """Whether the path holds one content after the other, so that a late put could undo one."""
-        return path in _SHARED
+        return path in SHARED
 
 
 class Known(NamedTuple):
