@@ -130,9 +130,9 @@ def test_a_slot_that_comes_to_a_deleted_name_means_nothing() -> None:
         others.files.finish(done)
     assert 1 not in parse_listing(storage.list_names(JOURNAL)).slots
     # Its put succeeds, for nobody remembers the name; it must not be taken for a decision.
+    put = stalled.append(seen, creates("late"))
+    assert put is not None
     with pytest.raises(CommitUnknownError, match="stood still"):
-        put = stalled.append(seen, creates("late"))
-        assert put is not None
         stalled.confirm(put)
     assert "late" not in others.list_names(TIMELINE)
     assert "late" not in JournaledStorage(a_journal(storage)).list_names(TIMELINE)
