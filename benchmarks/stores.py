@@ -7,7 +7,8 @@ A real S3 server on loopback, and a proxy before it that holds every request bac
 - How many requests of an operation wait for each other? The time that the delay adds, in delays.
   Tests count the same at the storage seam; here it is what a user's watch says.
 - How many commits a second does one table take from several writers, each a process of its own?
-  Non-blocking ones all write to the same file groups, optimistic ones each to a partition.
+  Non-blocking ones all write to the same file groups, optimistic ones each to a partition; once
+  with a lock and once with a journal instead (fenced).
 
 Each figure has its target, and says whether it is held. Without the server (`make stores`) nothing
 is measured.
@@ -24,6 +25,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import product
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
@@ -41,7 +44,9 @@ MODES = {
     "non-blocking": "non_blocking_concurrency_control",
     "optimistic": "optimistic_concurrency_control",
 }
-COMMITS_A_SECOND = 8.0
+TIMELINES = {"lock": {}, "fenced": {"headwater.timeline.fenced": "true"}}
+SERIAL_REQUESTS = {"lock": 14.0, "fenced": 9.0}
+COMMITS_A_SECOND = {"lock": 8.0, "fenced": 15.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +123,25 @@ def serial_requests(proxy: Proxy, delay_s: float, run: Callable[[], object]) -> 
     return statistics.median(found)
 
 
+def upsert_one_row(table: hw.Table, numbers: Iterator[int]) -> None:
+    table.upsert(batch(next(numbers), 1))
+
+
 def measure_operations(delay_s: float) -> list[Figure]:
     numbers = iter(range(1, 1_000_000))
     with delaying(0.0) as proxy:
         one = create(proxy, "one", buckets=1)
+        fenced = create(proxy, "fenced", buckets=1, options=TIMELINES["fenced"])
         many = create(proxy, "many", buckets=64)
-        for table in (one, many):
+        for table in (one, fenced, many):
             table.upsert(batch(0, 1_000))
         operations: list[tuple[str, Callable[[], object], float]] = [
-            ("upsert of one row", lambda: one.upsert(batch(next(numbers), 1)), 14),
+            *(
+                (f"upsert of one row, {name}", partial(upsert_one_row, table, numbers), target)
+                for (name, target), table in zip(
+                    SERIAL_REQUESTS.items(), (one, fenced), strict=True
+                )
+            ),
             ("upsert into 64 groups", lambda: many.upsert(batch(next(numbers), 1_000)), 22),
             ("read of 64 groups", lambda: many.read_arrow(), 12),
         ]
@@ -161,10 +176,12 @@ def run_writer(
     return done, given_up
 
 
-def measure_writers(control: str, writers: int, seconds: float, delay_s: float) -> Figure:
+def measure_writers(
+    control: str, timeline: str, writers: int, seconds: float, delay_s: float
+) -> Figure:
     with delaying(delay_s) as proxy:
         mode = {"hoodie.write.concurrency.mode": MODES[control]}
-        table = create(proxy, control, buckets=4, options=mode)
+        table = create(proxy, control, buckets=4, options={**mode, **TIMELINES[timeline]})
         context = multiprocessing.get_context("spawn")
         with context.Manager() as manager, context.Pool(writers) as pool:
             start = manager.Barrier(writers)
@@ -176,8 +193,8 @@ def measure_writers(control: str, writers: int, seconds: float, delay_s: float) 
             tallies = [job.get() for job in jobs]
     given_up = sum(tally[1] for tally in tallies)
     commits = sum(tally[0] for tally in tallies) / seconds
-    name = f"{writers} {control} writers, {given_up} given up"
-    return Figure(name, commits, "commits/s", COMMITS_A_SECOND, is_least=True)
+    name = f"{writers} {control} writers, {timeline}, {given_up} given up"
+    return Figure(name, commits, "commits/s", COMMITS_A_SECOND[timeline], is_least=True)
 
 
 def main() -> None:
@@ -193,8 +210,10 @@ def main() -> None:
     except pytest.skip.Exception as skipped:
         print(skipped)
         return
-    for control in MODES:
-        figures.append(measure_writers(control, arguments.writers, arguments.seconds, delay_s))
+    for control, timeline in product(MODES, TIMELINES):
+        figures.append(
+            measure_writers(control, timeline, arguments.writers, arguments.seconds, delay_s)
+        )
         print(figures[-1], flush=True)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([asdict(one) for one in figures], indent=2) + "\n")
