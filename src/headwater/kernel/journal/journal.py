@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headwater.errors import CommitUnknownError, ConflictError
+from headwater.errors import CommitUnknownError, ConflictError, ErrorKind, Retry
 from headwater.kernel.journal.slots import (
     Entry,
     Listing,
@@ -36,6 +36,7 @@ from headwater.kernel.journal.slots import (
 )
 from headwater.kernel.journal.state import (
     CLAIMS,
+    CLOSED,
     Areas,
     JournalState,
     decode_checkpoint,
@@ -105,10 +106,34 @@ class Journal:
         """Put a decision behind what it was made on; None if another decision is there.
 
         Raises:
+            ConflictError: kind TABLE_SWITCHED; the journal is closed.
             CommitUnknownError: storage did not say whether the slot landed, or what became of it
                 while this process was stalled.
             StorageError: the store refuses for good, and nothing was written.
         """
+        if look.state.is_closed:
+            raise table_switched(self.storage.uri, "its journal was closed")
+        return self._append(look, waves, issued)
+
+    def close(self, look: Look) -> Look | None:
+        """Put the last slot, behind which files say what there is; None if another slot is there.
+
+        All that the slots before it say must be in files.
+
+        Raises:
+            HeadwaterError: as `append`.
+        """
+        return self.append(look, [(Entry(Verb.NOTE, CLOSED),)])
+
+    def reopen(self, look: Look) -> Look | None:
+        """Put a slot behind the closing one, which adopts the files that there are by now.
+
+        Raises:
+            HeadwaterError: as `append`.
+        """
+        return self._append(look, [(Entry(Verb.ERASE, CLOSED),)], None)
+
+    def _append(self, look: Look, waves: Sequence[Wave], issued: InstantTime | None) -> Look | None:
         if not look.state.has_begun:
             waves = (self._adopted(), *waves)
         slot = Slot(
@@ -207,3 +232,15 @@ class Journal:
         with self._mutex:
             if found.state.number >= self._known.state.number:
                 self._known = found
+
+
+def table_switched(table: str, what: str) -> ConflictError:
+    """Return the error of a process that opened a table before it was switched over."""
+    return ConflictError(
+        f"The table was switched with `headwater table upgrade` after this process had opened it: "
+        f"{what}. Nothing was changed and nothing is lost. Open the table again; if that does not "
+        "help, the switch died on its way: run it again, and it is finished",
+        kind=ErrorKind.TABLE_SWITCHED,
+        retry=Retry.NEVER,
+        table=table,
+    )

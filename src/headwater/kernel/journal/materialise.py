@@ -14,7 +14,7 @@ readers know it from the journal, which does not have it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from headwater.errors import ConflictError, NotFoundError
 from headwater.kernel.journal.journal import Journal, Look
@@ -22,7 +22,7 @@ from headwater.kernel.journal.slots import Entry, Slot, Verb
 from headwater.kernel.journal.state import Areas, JournalState, folder_of
 from headwater.kernel.write_once import put_if_missing, put_surely
 from headwater.seams.clock import Clock
-from headwater.seams.storage import Storage
+from headwater.seams.storage import Storage, StoredObject
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +44,16 @@ class Materialiser:
     def _clock(self) -> Clock:
         return self._journal.clock
 
-    def write(self, look: Look) -> None:
+    def write(self, look: Look, there: Collection[str] | None = None) -> None:
         """Put the slots into files that are not; the last one is what this process decided.
+
+        Args:
+            there: names on the timeline, listed before; they spare a listing.
 
         Raises:
             StorageError, CommitUnknownError: files are missing; the next decision writes them.
         """
-        own, missing = look.state.number, self._missing(look)
+        own, missing = look.state.number, self._missing(look, there)
         for slot in missing:
             for wave in slot.waves:
                 entries = [
@@ -65,12 +68,13 @@ class Materialiser:
     def _areas(self) -> Areas:
         return self._journal.known.areas
 
-    def _missing(self, look: Look) -> list[Slot]:
+    def _missing(self, look: Look, there: Collection[str] | None) -> list[Slot]:
         """Return the slots whose files may be missing; what the last of one shows is there."""
         unsure = [slot for slot in look.slots if slot.number > self._done]
         if len(unsure) < 2:
             return unsure
-        there = set(self._storage.list_names(self._areas.timeline))
+        if there is None:
+            there = set(self._storage.list_names(self._areas.timeline))
         for place in reversed(range(len(unsure))):
             name = self._last_name(unsure[place])
             if name is not None and name in there:
@@ -89,7 +93,8 @@ class Materialiser:
             case Verb.ADOPT | Verb.NOTE:
                 return
             case Verb.ERASE:
-                storage.delete(entry.path)
+                if entry.path not in state.paths:  # Or a later slot has it again.
+                    storage.delete(entry.path)
             case Verb.CREATE:
                 if entry.path in state.paths:  # Or a later slot has erased it.
                     put_if_missing(storage, clock, entry.path, entry.data)
@@ -102,12 +107,13 @@ class Materialiser:
     def _overwrite(self, path: str) -> None:
         """Make the object what the journal says *now*, so that a late process undoes nothing."""
         for _ in range(_TRIES_MAX):
+            # The version comes first: what is stored by then is of no later slot than the look
+            # shows. The other way round an older content could replace a newer one.
+            stored = self._read_versioned(path)
             known = self._journal.look().state.paths.get(path)
             if known is None or known.data is None:
-                return
-            try:
-                stored = self._storage.read_versioned(path)
-            except NotFoundError:
+                return  # No slot has changed it, or the journal is closed.
+            if stored is None:
                 put_if_missing(self._storage, self._clock, path, known.data)
                 return
             if stored.data == known.data:
@@ -123,8 +129,16 @@ class Materialiser:
             return
         log.warning("an object was overwritten by others all the time path=%s", path)
 
+    def _read_versioned(self, path: str) -> StoredObject | None:
+        try:
+            return self._storage.read_versioned(path)
+        except NotFoundError:
+            return None
+
     def _take_back(self, written: Sequence[Slot]) -> None:
         state = self._journal.look().state
+        if state.is_closed:
+            return  # Its files are what there is.
         created = (e.path for slot in written for e in slot.entries() if e.verb is Verb.CREATE)
         # Claims are left to their owners, who may have deleted theirs.
         files = (path for path in created if folder_of(path) in self._areas.folders)

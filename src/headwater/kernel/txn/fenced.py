@@ -1,6 +1,7 @@
 """Transactions without a lock: decide on the state after slot n, put the decision at slot n + 1.
 
-1. look at the journal; all that the step sees is of that moment, as far as it is journaled;
+1. look at the journal, and list the timeline beside it for instants of other engines (see
+   `other_engines`); all that the step sees is of that moment, as far as it is journaled;
 2. issue the next instant time: above every time that a slot has issued;
 3. let the step decide;
 4. put its events as one slot. If the slot is taken, somebody else decided meanwhile: again from 1;
@@ -18,14 +19,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TypeVar, Unpack, assert_never
 
-from headwater.errors import CommitUnknownError, ConflictError, NotFoundError, StorageError
-from headwater.kernel.journal.journal import Look
+from headwater.errors import (
+    CommitUnknownError,
+    ConflictError,
+    ErrorKind,
+    NotFoundError,
+    StorageError,
+)
+from headwater.kernel.journal.journal import Look, table_switched
 from headwater.kernel.journal.slots import Entry, Verb, Wave
-from headwater.kernel.journal.state import BEING_ARCHIVED, JournalState
+from headwater.kernel.journal.state import BARRED, BEING_ARCHIVED, JournalState
 from headwater.kernel.journal.storage import JournaledStorage, find_journal
 from headwater.kernel.layout import PROPERTIES, TableLayout
 from headwater.kernel.table_config import changed_table_config
@@ -46,6 +54,7 @@ from headwater.kernel.txn.events import (
 )
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.metering import meter_decision, meter_ensured, meter_refusal
+from headwater.kernel.txn.other_engines import OtherEngines, Seen
 from headwater.kernel.txn.prefix import LoadingWays, PrefixLoader
 from headwater.kernel.txn.transaction import (
     Beside,
@@ -60,6 +69,7 @@ from headwater.kernel.txn.transaction import (
 )
 from headwater.seams.components import Components
 from headwater.seams.mutex import PerThread
+from headwater.seams.storage import both_at_once
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +110,12 @@ class FencedTransaction:
         self._queue_timeout_ms = lock_timeout_ms
         self._prefixes = PrefixLoader(components, layout, **ways)
         self._is_queued: PerThread[bool] = PerThread()
+        self._listed: PerThread[frozenset[str]] = PerThread()
+        """What was on the timeline when the decision of this thread began."""
+        timeline = journaled.journal.known.areas.timeline
+        if folder:  # Other engines are looked for on the timeline of the whole table.
+            layout = replace(layout, timeline=timeline, history=f"{timeline}/history")
+        self._others = OtherEngines(journaled.journal, layout)
 
     @property
     def watch(self) -> HeartbeatWatch:
@@ -153,7 +169,9 @@ class FencedTransaction:
                     turn.enter_context(self.hold())
                 elif lost:
                     clock.sleep_ms(ids.jitter(_PAUSE_MS << lost))
-                look = self._journaled.journal.look()
+                look = self._begin()
+                if look is None:
+                    continue
                 try:
                     with self._journaled.pinned(look):
                         return block()
@@ -165,6 +183,23 @@ class FencedTransaction:
                         raise
         raise AssertionError("It is tried until it is won")
 
+    def _begin(self) -> Look | None:
+        """Return the look that a decision begins with; None if somebody decided meanwhile.
+
+        Raises:
+            ConflictError: kind FOREIGN_WRITER or TABLE_SWITCHED.
+        """
+        journal, stored = self._journaled.journal, self._journaled.stored
+        list_timeline = partial(stored.list_names, journal.known.areas.timeline)
+        look, names = both_at_once(stored, journal.look, list_timeline)
+        if look.state.is_closed:
+            raise table_switched(self._table, "its journal was closed")
+        self._listed.value = frozenset(names)
+        admitted = self._others.admit(Seen(look, self._listed.value))
+        if admitted is not None and admitted is not look:
+            self._write_files(admitted, self._listed.value)
+        return admitted
+
     def _decide_pinned(self, step: Step[R]) -> tuple[Decided[R], Callable[[], None]]:
         pin = self._journaled.pin
         assert pin is not None
@@ -175,6 +210,7 @@ class FencedTransaction:
         if isinstance(decision, Refusal):
             meter_refusal(self._table, decision.error)
             raise decision.error
+        self._check_not_barred(decision.events, pin.state)
         waves = tuple(wave for wave in self._waves(decision.events, pin.state) if wave)
         look: Look | None = None
         if waves:
@@ -186,9 +222,24 @@ class FencedTransaction:
         seen = self._prefixes.note_seen(prefix.timeline, ended)
         meter_decision(self._table, prefix, decision.events, seen)
         decided = Decided(decision.result, 0, prefix.timeline)
-        return decided, partial(self._follow, decision.events, look)
+        return decided, partial(self._follow, decision.events, look, self._listed.value)
 
-    def _follow(self, events: Iterable[Event], look: Look | None) -> None:
+    def _check_not_barred(self, events: Iterable[Event], state: JournalState) -> None:
+        for event in events:
+            if isinstance(event, Completed) and f"{BARRED}/{event.time}" in state.paths:
+                raise ConflictError(
+                    f"Another engine wrote to this fenced table and completed while {event.time} "
+                    "was at work, so that neither knew of the other. Nothing was committed; write "
+                    "the batch again. If both are to write at once, `headwater table upgrade "
+                    "--no-fenced` gives the table back to a lock; use one that both know",
+                    kind=ErrorKind.FOREIGN_WRITER,
+                    table=self._table,
+                    instant=event.time,
+                )
+
+    def _follow(
+        self, events: Iterable[Event], look: Look | None, listed: frozenset[str] | None
+    ) -> None:
         """Write what a decision leads to; it stands, whatever happens here.
 
         Raises:
@@ -196,18 +247,18 @@ class FencedTransaction:
                 takes the same instants, for they are noted.
         """
         if look is not None:
-            self._write_files(look)
+            self._write_files(look, listed)
         for event in events:
             if isinstance(event, Archived):
                 write_history(self._components.storage, self._layout, event.instants)
 
-    def _write_files(self, look: Look) -> None:
+    def _write_files(self, look: Look, listed: frozenset[str] | None) -> None:
         """Write what other engines read. If that fails, the next decision does it.
 
         Whoever reads the journal misses nothing meanwhile.
         """
         try:
-            self._journaled.files.write(look)
+            self._journaled.files.write(look, listed)
         except (StorageError, CommitUnknownError) as error:
             log.warning(
                 "other engines do not see decision %d yet, the next one shows it table=%s error=%s",
