@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 
 _BOOTSTRAP = "0000"
 """The metadata table begins with instants of no date."""
+_TAKE_BACK = (Action.ROLLBACK, Action.RESTORE)
 _NAMED_MAX = 3
 
 
@@ -230,8 +231,7 @@ class OtherEngines:
             is_old = state.issued is not None and time <= state.issued
             return is_old and _is_part_of(instant, archived.get(time))
 
-        returns = (Action.ROLLBACK, Action.RESTORE)
-        is_taken_back = any(one.action in returns for one in found.completed)
+        is_taken_back = any(one.action in _TAKE_BACK for one in found.completed)
         lost = [i for i in found.gone if not is_taken_back and i.requested_time not in archived]
         return Findings(
             live=tuple(one for one in found.live if not is_ours(one)),
@@ -267,7 +267,8 @@ class OtherEngines:
         ours = had_to_be_seen(state)
         pending = parse_timeline(state.names(self._areas.timeline)).pending
         unseen = {name for name in ours - listed if not self._has_left(name, found)}
-        if unseen or any(one.action is Action.RESTORE for one in pending):
+        # What these take back shows on the timeline until its files are deleted.
+        if unseen or any(one.action in _TAKE_BACK for one in pending):
             return False
         start = f"{self._areas.timeline}/"
         infos = self._journal.storage.list_tree(self._areas.timeline)
