@@ -53,7 +53,23 @@ class Materialiser:
         Raises:
             StorageError, CommitUnknownError: files are missing; the next decision writes them.
         """
-        own, missing = look.state.number, self._missing(look, there)
+        self._write(look, self._missing(look, there), own=look.state.number)
+
+    def settle(self, look: Look) -> None:
+        """Make files say what the slots say, so that the journal can be closed behind them.
+
+        Raises:
+            StorageError, CommitUnknownError: files are missing, or some are too many.
+        """
+        self._write(look, self._missing(look, None), own=None)
+        for path in filter(self._areas.is_shared, look.state.paths):
+            self._overwrite(path)
+        for folder in self._areas.timelines:
+            stored = (f"{folder}/{name}" for name in self._storage.list_names(folder))
+            self._storage.delete_many([path for path in stored if path in look.state.erased])
+
+    def _write(self, look: Look, missing: Sequence[Slot], own: int | None) -> None:
+        """Apply slots; `own` is the one whose author this is, with what is not journaled."""
         for slot in missing:
             for wave in slot.waves:
                 entries = [

@@ -58,6 +58,7 @@ from headwater.kernel.txn.other_engines import OtherEngines, Seen
 from headwater.kernel.txn.prefix import LoadingWays, PrefixLoader
 from headwater.kernel.txn.transaction import (
     Beside,
+    CheckMode,
     Decided,
     Decision,
     LockTransaction,
@@ -317,9 +318,15 @@ def transaction_on(
     layout: TableLayout,
     *,
     lock_timeout_ms: int = 60_000,
+    check_mode: CheckMode | None = None,
     **ways: Unpack[LoadingWays],
 ) -> Transaction:
-    """Return transactions as the table has them: by its journal if it has one, else by its lock."""
+    """Return transactions as the table has them: by its journal if it has one, else by its lock.
+
+    Args:
+        check_mode: tells those that trust the lock that the table has a journal by now. A journal
+            says by itself that it is closed.
+    """
     journaled, folder = find_journal(components.storage)
     if journaled is not None:
         return FencedTransaction(
@@ -330,4 +337,6 @@ def transaction_on(
             lock_timeout_ms=lock_timeout_ms,
             **ways,
         )
-    return LockTransaction(components, layout, lock_timeout_ms=lock_timeout_ms, **ways)
+    return LockTransaction(
+        components, layout, lock_timeout_ms=lock_timeout_ms, check_mode=check_mode, **ways
+    )

@@ -301,7 +301,7 @@ def test_one_that_began_before_our_files_were_there_is_refused(site: Site) -> No
         site.clock.advance_ms(10)
         write(*arguments)
 
-    txn._journaled.files.write = write_late  # type: ignore[method-assign]
+    txn._journaled.files.write = write_late  # type: ignore[assignment,method-assign]
     inflight.commit(b"ours")
     (time,) = begun
     site.hudi_completes(time)
@@ -313,7 +313,7 @@ def test_one_that_saw_no_files_of_a_dead_author_is_refused(site: Site) -> None:
     components, txn = site.process("dead")
     started = request_write(components, txn, Action.DELTA_COMMIT, site.claim(components))
     inflight = started.enter_inflight()
-    txn._journaled.files.write = lambda *_: None  # type: ignore[method-assign,assignment]
+    txn._journaled.files.write = lambda *_: None  # type: ignore[method-assign]
     inflight.commit(b"ours")
     site.hudi_completes(site.hudi_begins())
     refused(site)
