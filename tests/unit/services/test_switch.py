@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Thread
@@ -179,7 +180,7 @@ def test_between_its_two_writes_nobody_decides(tmp_path: Path) -> None:
     journal = journal_of(tmp_path)
     assert journal.close(journal.look()) is not None
     for each in (table, open_again(tmp_path)):
-        check_switched_error(lambda each=each: each.upsert(trips(("x", "sf", 1))))
+        check_switched_error(partial(each.upsert, trips(("x", "sf", 1))))
         assert values(each) == expected
     switch(tmp_path, fenced=False)
     open_again(tmp_path).upsert(trips(("x", "sf", 1)))

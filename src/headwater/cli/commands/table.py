@@ -221,7 +221,7 @@ def upgrade(
         typer.Option(
             "--fenced/--no-fenced",
             help="Give the table a journal for its decisions, so that its writers need no lock; "
-            "or take it away again. Writers may go on: they are told to open the table again.",
+            "--no-fenced takes it away again. Writers are told to open the table again.",
         ),
     ] = None,
     options: TableOptions = None,
