@@ -67,6 +67,8 @@ class Findings:
     """The files of all these, by requested time."""
     gone: tuple[Instant, ...] = ()
     """Completed ones that the journal has, and whose files were written and are not there."""
+    missing: tuple[Instant, ...] = ()
+    """Others whose files are not there: not written yet, or gone as well."""
     strays: tuple[str, ...] = ()
     """Files of ours that the journal is about to forget that it erased them."""
 
@@ -95,9 +97,9 @@ def find_others(state: JournalState, listed: Collection[str]) -> Findings:
     # Half of the time is left to refresh what the journal remembers.
     old = state.number - ERASED_KEPT // 2
     strays = [name for name in unknown if state.erased.get(start + name, old + 1) <= old]
-    gone = _gone(state, listed)
+    gone, missing = _not_there(state, listed)
     if not others:
-        return Findings(gone=gone, strays=tuple(strays))
+        return Findings(gone=gone, missing=missing, strays=tuple(strays))
     timeline = parse_timeline(others, folder=state.areas.timeline)
     own = {name[:TIME_LENGTH] for name in state.names(state.areas.timeline)}
     live, overlapping, completed = [], [], []
@@ -121,6 +123,7 @@ def find_others(state: JournalState, listed: Collection[str]) -> Findings:
         completed=tuple(completed),
         names=names,
         gone=gone,
+        missing=missing,
         strays=tuple(strays),
     )
 
@@ -155,23 +158,24 @@ def _is_file(name: str) -> bool:
     return parse_file_name(name) is not None
 
 
-def _gone(state: JournalState, listed: Collection[str]) -> tuple[Instant, ...]:
-    """Return the completed instants that left the timeline although the journal has them.
+def _not_there(
+    state: JournalState, listed: Collection[str]
+) -> tuple[tuple[Instant, ...], tuple[Instant, ...]]:
+    """Return the completed instants of the journal that left the timeline, and that may have.
 
-    Only what is in a file for sure can have left: then the state holds no content of it. Pending
-    files and savepoints are left out, for their names may be used again.
+    What was in a file for sure has left: then the state holds no content of it. Pending files and
+    savepoints are left out, for their names may be used again.
     """
     start = f"{state.areas.timeline}/"
     there = frozenset(listed)
-    left = []
+    gone, missing = [], []
     for name in state.names(state.areas.timeline):
-        if name in there or state.paths[start + name].data is not None:
-            continue
-        file = parse_file_name(name)
+        file = None if name in there else parse_file_name(name)
         if file is not None and file.completion_time and file.action is not Action.SAVEPOINT:
             time, completion = file.requested_time, file.completion_time
-            left.append(Instant(time, file.action, State.COMPLETED, completion))
-    return tuple(left)
+            instant = Instant(time, file.action, State.COMPLETED, completion)
+            (gone if state.paths[start + name].data is None else missing).append(instant)
+    return tuple(gone), tuple(missing)
 
 
 class OtherEngines:
@@ -199,7 +203,7 @@ class OtherEngines:
             return None
         found = self._without_archived(found, look.state)
         self._check(found, look.state, listed)
-        entries = self._entries(found, look.state)
+        entries = self._entries(found, look.state, listed)
         if not entries:
             return look
         log.info(
@@ -220,7 +224,7 @@ class OtherEngines:
 
         A file that overlaps may be one that we archived so long ago that it is forgotten.
         """
-        doubtful = (*found.live, *found.overlapping, *found.gone)
+        doubtful = (*found.live, *found.overlapping, *found.gone, *found.missing)
         if not doubtful:
             return found
         reader = CommitReader(self._journal.storage, self._layout)
@@ -238,7 +242,10 @@ class OtherEngines:
             overlapping=(*(one for one in found.overlapping if not is_ours(one)), *lost),
             completed=found.completed,
             names=found.names,
-            gone=tuple(one for one in found.gone if one not in lost),
+            gone=(
+                *(one for one in found.gone if one not in lost),
+                *(one for one in found.missing if one.requested_time in archived),
+            ),
             strays=found.strays,
         )
 
@@ -281,7 +288,7 @@ class OtherEngines:
     def _has_left(self, name: str, found: Findings) -> bool:
         return any(name.startswith(one.requested_time) for one in found.gone)
 
-    def _entries(self, found: Findings, state: JournalState) -> list[Entry]:
+    def _entries(self, found: Findings, state: JournalState, listed: frozenset[str]) -> list[Entry]:
         start = f"{self._areas.timeline}/"
         entries = [Entry(Verb.ERASE, start + name) for name in found.strays]
         if not found.completed and not found.gone:
@@ -299,10 +306,15 @@ class OtherEngines:
         ]
         if found.completed:
             entries += [Entry(Verb.NOTE, f"{BARRED}/{time}") for time in barred_by_adoption(state)]
-        return [*entries, *self._metadata_entries(state)]
+        return [*entries, *self._metadata_entries(found, state, listed)]
 
-    def _metadata_entries(self, state: JournalState) -> Iterable[Entry]:
+    def _metadata_entries(
+        self, found: Findings, state: JournalState, on_timeline: frozenset[str]
+    ) -> Iterable[Entry]:
         """Take over what the other engine did to the timeline of the metadata table."""
+        # Their commits to the metadata table were in files before they were.
+        ended = {name[:TIME_LENGTH] for name in on_timeline if name[TIME_LENGTH:][:1] == "_"}
+        ended |= {one.requested_time for one in found.gone}
         listed = frozenset(self._journal.storage.list_names(METADATA_TIMELINE))
         start = f"{METADATA_TIMELINE}/"
         issued = state.issued or ""
@@ -311,7 +323,8 @@ class OtherEngines:
             if start + name not in state.paths and is_new and _is_file(name):
                 yield Entry(Verb.ADOPT, start + name)
         for name in sorted(state.names(METADATA_TIMELINE)):
-            if name not in listed and state.paths[start + name].data is None:
+            is_written = state.paths[start + name].data is None or name[:TIME_LENGTH] in ended
+            if name not in listed and is_written:
                 yield Entry(Verb.ERASE, start + name)
 
 

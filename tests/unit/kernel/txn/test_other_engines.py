@@ -130,7 +130,9 @@ def test_other_names_are_nobodys() -> None:
 def test_a_completed_file_is_gone_only_if_it_was_in_a_file_for_sure() -> None:
     ours = files_of(1, 2)
     state = state_with(ours, issued=2)
-    assert not find_others(state, []).gone  # Its author may not have written it yet.
+    unsure = find_others(state, [])
+    assert unsure.is_nothing  # Its author may not have written it yet.
+    assert [one.requested_time for one in unsure.missing] == [time_of(1)]
     (gone,) = find_others(state.without_data(2), []).gone
     assert gone.requested_time == time_of(1)
     assert not find_others(state.without_data(2), ours[2:]).gone
