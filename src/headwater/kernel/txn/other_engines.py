@@ -168,7 +168,8 @@ def _not_there(
     """
     start = f"{state.areas.timeline}/"
     there = frozenset(listed)
-    gone, missing = [], []
+    gone: list[Instant] = []
+    missing: list[Instant] = []
     for name in state.names(state.areas.timeline):
         file = None if name in there else parse_file_name(name)
         if file is not None and file.completion_time and file.action is not Action.SAVEPOINT:
