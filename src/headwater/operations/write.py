@@ -354,7 +354,12 @@ class RunningWrite:
             rows, located = rows.holding(self._held.batches), self._held.located
         with observed_stage(self._table, "tasks", self.attempt):
             route = group_route(self.plan, keys, located)
-            return rows.run(route, partial(execute_write, self.plan))
+            run = partial(rows.run, route, partial(execute_write, self.plan))
+            catch_up = self._table.txn.catch_up
+            if isinstance(rows, InlineRows):
+                return both_at_once(self._table.storage, catch_up, run)[1]
+            catch_up()  # Jobs of Spark belong to the thread that was asked for them.
+            return run()
 
     def commit(
         self, stats: list[WriteStat], extra_metadata: Mapping[str, str] | None = None

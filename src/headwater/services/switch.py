@@ -53,7 +53,7 @@ from dataclasses import dataclass
 from headwater.config.table import TableConfig
 from headwater.config.table_options import FENCED
 from headwater.context import TableContext
-from headwater.kernel.journal.journal import Journal, table_switched
+from headwater.kernel.journal.journal import Appended, Journal, table_switched
 from headwater.kernel.journal.state import Areas
 from headwater.kernel.journal.storage import JournaledStorage
 from headwater.kernel.layout import attempt_folder
@@ -125,9 +125,7 @@ class _Switch:
         self._check_nobody_else()
         self._say(held, is_fenced=True)
         while (look := self.journal.look()).state.is_closed:
-            opened = self.journal.reopen(look)
-            if opened is not None:
-                self.journaled.files.write(opened)
+            self._finish(self.journal.reopen(look))
         return True
 
     def to_lock(self, held: HeldLock) -> bool:
@@ -135,11 +133,13 @@ class _Switch:
             return False
         while not (look := self.journal.look()).state.is_closed:
             self.journaled.files.settle(look)
-            closed = self.journal.close(look)
-            if closed is not None:
-                self.journaled.files.write(closed)
+            self._finish(self.journal.close(look))
         self._say_unfenced(held)
         return True
+
+    def _finish(self, put: Appended | None) -> None:
+        if put is not None and self.journaled.files.write(put):
+            self.journaled.files.finish(put)
 
     def _config(self) -> TableConfig:
         return load_table_config(self.storage, self.clock)

@@ -294,6 +294,6 @@ def test_the_journal_of_a_table_that_is_switched_stays_short(tmp_path: Path) -> 
         assert journal.close(journal.look()) is not None
         opened = journal.reopen(journal.look())
         assert opened is not None
-        journal.checkpoint(opened.state)
+        journal.checkpoint(opened.look.state)
     assert len(parse_listing(storage.list_names(JOURNAL)).slots) <= 8
     assert values(open_again(tmp_path))

@@ -2,8 +2,8 @@
 
 `look` lists the journal and reads what came since. `append` puts a slot behind the state that it
 was decided on; it is refused if somebody else's slot is there. A name that was deleted can be taken
-again, so whoever appended looks at the floor afterwards: a slot at or below the newest checkpoint,
-which is there before any slot is deleted, was put too late and means nothing (M5).
+again, so whoever appended looks at the floor afterwards (`confirm`): a slot at or below the newest
+checkpoint, which is there before any slot is deleted, was put too late and means nothing (M5).
 
 What a crash leaves behind, by the last write that landed:
 
@@ -16,10 +16,17 @@ What a crash leaves behind, by the last write that landed:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from headwater.errors import CommitUnknownError, ConflictError, ErrorKind, Retry
+from headwater.errors import (
+    CommitUnknownError,
+    ConflictError,
+    CorruptTableError,
+    ErrorKind,
+    Retry,
+)
 from headwater.kernel.journal.slots import (
     Entry,
     Listing,
@@ -37,6 +44,7 @@ from headwater.kernel.journal.slots import (
 from headwater.kernel.journal.state import (
     CLAIMS,
     CLOSED,
+    SHARED,
     Areas,
     JournalState,
     decode_checkpoint,
@@ -48,9 +56,10 @@ from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
 from headwater.seams.mutex import new_mutex
-from headwater.seams.storage import Storage
+from headwater.seams.storage import Storage, both_at_once
 
 CHECKPOINT_EVERY = 64
+_READ_AHEAD = 2  # Slots that are read while the journal is listed.
 _LOOKS_MAX = 10
 """How often a look starts over: each time others must have written a checkpoint meanwhile."""
 
@@ -60,6 +69,17 @@ class Look(NamedTuple):
 
     state: JournalState
     slots: tuple[Slot, ...]
+
+
+class Appended(NamedTuple):
+    """A slot that was put, and what there is behind it if it counts."""
+
+    look: Look
+    data: bytes
+
+    @property
+    def slot(self) -> Slot:
+        return self.look.slots[-1]
 
 
 class Journal:
@@ -79,43 +99,95 @@ class Journal:
         self._every = every
         self._mutex = new_mutex()
         self._known = Look(JournalState(areas=areas), ())
+        self._is_alone = False
+        self._floor = 0
 
     @property
     def known(self) -> JournalState:
         """The state as it was read last."""
         return self._known.state
 
+    @property
+    def known_look(self) -> Look:
+        return self._known
+
+    @property
+    def guess(self) -> Look | None:
+        """What the next look will most likely show, if nobody else decided around the last one.
+
+        A decision on it is as good as any other: if it is outdated its slot is taken.
+        """
+        return self._known if self._is_alone and self._known.state.has_begun else None
+
     def look(self) -> Look:
         """Return the state of now.
+
+        What it read of slots it takes for true once another listing shows that none of their names
+        can have been used twice meanwhile.
 
         Raises:
             CorruptTableError: kind CORRUPT_JOURNAL.
             StorageError: storage failed.
         """
         for _ in range(_LOOKS_MAX):
-            listing = parse_listing(self.storage.list_names(JOURNAL))
-            found = self._read_up_to(listing)
-            if found is not None:
+            known = self._known
+            found, since = self._read_on(known)
+            if found.state.number == since or self._list().floor <= since:
+                self._is_alone = found.state.number == known.state.number
                 self._note(found)
                 return found
-        raise corrupt_journal(JOURNAL, f"slots were missing {_LOOKS_MAX} times in a row")
+        raise _kept_changing()
+
+    def peek(self) -> Look:
+        """Return the state of now for a decision, which is confirmed before it counts.
+
+        Raises: see `look`.
+        """
+        found, _ = self._read_on(self._known)
+        return found
+
+    def _read_on(self, known: Look) -> tuple[Look, int]:
+        """Read what came since; return it, and the slot behind which slots were read for it."""
+        for _ in range(_LOOKS_MAX):
+            listing, at_hand = self._list_and_read(known.state.number + 1)
+            found = self._read_up_to(known, listing, at_hand)
+            if found is not None:
+                return found, max(known.state.number, listing.floor)
+        raise _kept_changing()
+
+    def _list_and_read(self, number: int) -> tuple[Listing, Mapping[int, bytes]]:
+        """List the journal; from a distant store read meanwhile the slots that may be next."""
+        storage = self.storage
+        if not storage.is_distant or number == 1:
+            return self._list(), {}
+        next_ones = range(number, number + _READ_AHEAD)
+        read = partial(self._read_slots, next_ones)
+        listing, found = both_at_once(storage, self._list, read)
+        contents = zip(next_ones, found, strict=True)
+        return listing, {each: data for each, data in contents if data is not None}
+
+    def _list(self) -> Listing:
+        listing = parse_listing(self.storage.list_names(JOURNAL))
+        self._floor = listing.floor
+        return listing
 
     def append(
         self, look: Look, waves: Sequence[Wave], issued: InstantTime | None = None
-    ) -> Look | None:
+    ) -> Appended | None:
         """Put a decision behind what it was made on; None if another decision is there.
+
+        It stands once it is confirmed.
 
         Raises:
             ConflictError: kind TABLE_SWITCHED; the journal is closed.
-            CommitUnknownError: storage did not say whether the slot landed, or what became of it
-                while this process was stalled.
+            CommitUnknownError: storage did not say whether the slot landed.
             StorageError: the store refuses for good, and nothing was written.
         """
         if look.state.is_closed:
             raise table_switched(self.storage.uri, "its journal was closed")
         return self._append(look, waves, issued)
 
-    def close(self, look: Look) -> Look | None:
+    def close(self, look: Look) -> Appended | None:
         """Put the last slot, behind which files say what there is; None if another slot is there.
 
         All that the slots before it say must be in files.
@@ -125,7 +197,7 @@ class Journal:
         """
         return self.append(look, [(Entry(Verb.NOTE, CLOSED),)])
 
-    def reopen(self, look: Look) -> Look | None:
+    def reopen(self, look: Look) -> Appended | None:
         """Put a slot behind the closing one, which adopts the files that there are by now.
 
         Raises:
@@ -133,7 +205,9 @@ class Journal:
         """
         return self._append(look, [(Entry(Verb.ERASE, CLOSED),)], None)
 
-    def _append(self, look: Look, waves: Sequence[Wave], issued: InstantTime | None) -> Look | None:
+    def _append(
+        self, look: Look, waves: Sequence[Wave], issued: InstantTime | None
+    ) -> Appended | None:
         if not look.state.has_begun:
             waves = (self._adopted(), *waves)
         slot = Slot(
@@ -148,12 +222,33 @@ class Journal:
         try:
             put_once(self.storage, self.clock, slot_path(slot.number), data)
         except ConflictError:
+            self._is_alone = False
             return None
-        if not self._counts(slot, data):
-            return None
-        after = Look(look.state.after(slot, digest_of(data)), (*look.slots, slot))
-        self._note(after)
-        return after
+        state = look.state.after(slot, digest_of(data))
+        return Appended(Look(state, (*look.slots, slot)), data)
+
+    def confirm(self, put: Appended) -> bool:
+        """Whether a slot that was put is part of the journal, or came to a name that was deleted.
+
+        Raises:
+            CommitUnknownError: it is not to be known any more.
+            StorageError: storage failed; asking again may tell.
+        """
+        slot, listing = put.slot, self._list()
+        if listing.floor < slot.number:
+            self._is_alone = listing.tail == slot.number
+            self._note(put.look)
+            return True
+        found = self.look()
+        for later in found.slots:
+            if later.number == slot.number + 1:
+                return later.follows == digest_of(put.data)
+        # Its paths would prove nothing: another decision may have used the same time.
+        raise CommitUnknownError(
+            f"This process stood still while others came {listing.floor - slot.number} decisions "
+            "further than its own. Load the timeline to see what became of it",
+            path=slot_path(slot.number),
+        )
 
     def _adopted(self) -> Wave:
         """Return what the first slot takes over: all journaled paths that there are."""
@@ -165,18 +260,23 @@ class Journal:
             for name in sorted(found)
         ]
         claims = (info.path for folder in CLAIMS for info in self.storage.list_tree(folder[:-1]))
-        return tuple(Entry(Verb.ADOPT, path) for path in (*paths, *claims))
+        found = zip(SHARED, self.storage.read_many(SHARED), strict=True)
+        return (
+            *(Entry(Verb.ADOPT, path) for path in (*paths, *claims)),
+            *(Entry(Verb.SET, path, data) for path, data in found if data is not None),
+        )
 
     def checkpoint(self, state: JournalState) -> None:
         """Write what the slots add up to, now and then, and delete those that it stands for.
 
         All of them are in files. The slots of one checkpoint stay, for those who are reading them.
         """
-        if state.number % self._every:
+        # That slot may have been put by one who wrote no files yet, so a later one will do.
+        if state.number % self._every and state.number < self._floor + 2 * self._every:
             return
         path = checkpoint_path(state.number)
         put_if_missing(self.storage, self.clock, path, encode_checkpoint(state))
-        listing = parse_listing(self.storage.list_names(JOURNAL))
+        listing = self._list()
         older = max((each for each in listing.checkpoints if each < state.number), default=0)
         self.storage.delete_many(
             [
@@ -185,29 +285,10 @@ class Journal:
             ]
         )
 
-    def _counts(self, slot: Slot, data: bytes) -> bool:
-        """Whether a slot that was put is part of the journal, or came to a name that was deleted.
-
-        Raises:
-            CommitUnknownError: it is not to be known any more.
-        """
-        listing = parse_listing(self.storage.list_names(JOURNAL))
-        if listing.floor < slot.number:
-            return True
-        found = self.look()
-        for later in found.slots:
-            if later.number == slot.number + 1:
-                return later.follows == digest_of(data)
-        # Its paths would prove nothing: another decision may have used the same time.
-        raise CommitUnknownError(
-            f"This process stood still while others came {listing.floor - slot.number} decisions "
-            "further than its own. Load the timeline to see what became of it",
-            path=slot_path(slot.number),
-        )
-
-    def _read_up_to(self, listing: Listing) -> Look | None:
-        """Read what came since; None if some of it was deleted meanwhile."""
-        known = self._known
+    def _read_up_to(
+        self, known: Look, listing: Listing, at_hand: Mapping[int, bytes]
+    ) -> Look | None:
+        """Read what came since, as far as it is not at hand; None if it was deleted meanwhile."""
         if listing.floor > known.state.number:
             data = self.storage.read_many([checkpoint_path(listing.floor)])[0]
             if data is None:
@@ -215,8 +296,12 @@ class Journal:
             areas = known.state.areas
             known = Look(decode_checkpoint(data, areas, number=listing.floor), ())
         state, slots = known
-        wanted = range(state.number + 1, listing.tail + 1)
-        for number, data in zip(wanted, self._read_slots(wanted), strict=True):
+        # What is at hand may have come after the listing: the newest is as good.
+        tail = max(listing.tail, *at_hand, 0)
+        wanted = [each for each in range(state.number + 1, tail + 1) if each not in at_hand]
+        found = dict(at_hand) | dict(zip(wanted, self._read_slots(wanted), strict=True))
+        for number in range(state.number + 1, tail + 1):
+            data = found[number]
             if data is None:
                 return None
             slot = decode_slot(data, number=number)
@@ -225,7 +310,7 @@ class Journal:
         kept = tuple(slot for slot in slots if slot.number > listing.floor)
         return Look(state.without_data(listing.floor), kept)
 
-    def _read_slots(self, numbers: range) -> list[bytes | None]:
+    def _read_slots(self, numbers: Sequence[int]) -> list[bytes | None]:
         return self.storage.read_many([slot_path(number) for number in numbers]) if numbers else []
 
     def _note(self, found: Look) -> None:
@@ -244,3 +329,7 @@ def table_switched(table: str, what: str) -> ConflictError:
         retry=Retry.NEVER,
         table=table,
     )
+
+
+def _kept_changing() -> CorruptTableError:
+    return corrupt_journal(JOURNAL, f"slots were missing {_LOOKS_MAX} times in a row")

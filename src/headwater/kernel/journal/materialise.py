@@ -2,9 +2,9 @@
 
 Each slot's files are written before those of the next, so other engines see a prefix of the journal
 at every moment. The author of a slot writes them before it answers, and whatever is missing of the
-slots before its own. All of it may be done twice, by several at once, and late: created paths are
-never used again, so a file that is there is the right one, and what is overwritten is compared with
-what the journal says.
+slots before its own; a slot that begins a write may wait until the write is at work (`catch_up`).
+All of it may be done twice, by several at once, and late: created paths are never used again, so a
+file that is there is the right one, and what is overwritten is compared with what the journal says.
 
 A process that stalls here may put a file that others have erased meanwhile. It looks at the journal
 once more when it is done, and takes such a file away. If it dies before that, the file stays; our
@@ -14,12 +14,14 @@ readers know it from the journal, which does not have it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection
+from functools import partial
 
-from headwater.errors import ConflictError, NotFoundError
-from headwater.kernel.journal.journal import Journal, Look
-from headwater.kernel.journal.slots import Entry, Slot, Verb
+from headwater.errors import CommitUnknownError, ConflictError, NotFoundError, StorageError
+from headwater.kernel.journal.journal import Appended, Journal, Look
+from headwater.kernel.journal.slots import Entry, Slot, Verb, Wave
 from headwater.kernel.journal.state import Areas, JournalState, folder_of
+from headwater.kernel.layout import METADATA_TIMELINE
 from headwater.kernel.write_once import put_if_missing, put_surely
 from headwater.seams.clock import Clock
 from headwater.seams.storage import Storage, StoredObject
@@ -35,6 +37,8 @@ class Materialiser:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._done = 0
+        self._own: set[int] = set()
+        self._written: list[Slot] = []
 
     @property
     def _storage(self) -> Storage:
@@ -44,16 +48,66 @@ class Materialiser:
     def _clock(self) -> Clock:
         return self._journal.clock
 
-    def write(self, look: Look, there: Collection[str] | None = None) -> None:
-        """Put the slots into files that are not; the last one is what this process decided.
+    @property
+    def _areas(self) -> Areas:
+        return self._journal.known.areas
+
+    def write(self, put: Appended, there: Collection[str] | None = None) -> bool:
+        """Confirm a slot and put it into files, with those before it that are not.
 
         Args:
             there: names on the timeline, listed before; they spare a listing.
 
+        Returns whether it counts. Meanwhile that is written which means nothing without the rest.
+        If files fail the slot stands all the same: the next decision writes them, and our readers
+        miss nothing until then.
+
+        Raises: see `Journal.confirm`.
+        """
+        state, slot, counts = put.look.state, put.slot, False
+
+        def confirm() -> None:
+            nonlocal counts
+            counts = self._journal.confirm(put)
+
+        early = slot.waves[0] if self._means_nothing_alone(slot.waves[0]) else ()
+        calls: list[Callable[[], None]] = [confirm, partial(self._write_wave, early, state)]
+        self._own.add(slot.number)
+        try:
+            self._storage.at_once(lambda call: call(), calls)
+            if counts:
+                self._write_slots(put.look, early, there)
+        except (StorageError, CommitUnknownError) as error:
+            if not counts:
+                raise
+            log.warning(
+                "other engines do not see decision %d yet, the next one shows it table=%s error=%s",
+                slot.number,
+                self._storage.uri,
+                error,
+            )
+        if not counts:
+            self._written.append(slot)
+            self._take_back()
+        return counts
+
+    def begin(self, put: Appended) -> bool:
+        """Confirm a slot whose files are written by `catch_up`, or with the next decision.
+
+        Returns whether it counts.
+
+        Raises: see `Journal.confirm`.
+        """
+        self._own.add(put.slot.number)
+        return self._journal.confirm(put)
+
+    def catch_up(self) -> None:
+        """Put the slots into files that this process knows of and that are not.
+
         Raises:
             StorageError, CommitUnknownError: files are missing; the next decision writes them.
         """
-        self._write(look, self._missing(look, there), own=look.state.number)
+        self._write_slots(self._journal.known_look)
 
     def settle(self, look: Look) -> None:
         """Make files say what the slots say, so that the journal can be closed behind them.
@@ -61,28 +115,44 @@ class Materialiser:
         Raises:
             StorageError, CommitUnknownError: files are missing, or some are too many.
         """
-        self._write(look, self._missing(look, None), own=None)
+        self._write_slots(look)
         for path in filter(self._areas.is_shared, look.state.paths):
             self._overwrite(path)
         for folder in self._areas.timelines:
             stored = (f"{folder}/{name}" for name in self._storage.list_names(folder))
             self._storage.delete_many([path for path in stored if path in look.state.erased])
 
-    def _write(self, look: Look, missing: Sequence[Slot], own: int | None) -> None:
-        """Apply slots; `own` is the one whose author this is, with what is not journaled."""
-        for slot in missing:
-            for wave in slot.waves:
-                entries = [
-                    entry for entry in wave if self._areas.has(entry.path) or slot.number == own
-                ]
-                self._storage.at_once(lambda entry: self._apply(entry, look.state), entries)
-        self._done = max(self._done, look.state.number)
-        self._take_back(missing)
-        self._journal.checkpoint(look.state)
+    def finish(self, put: Appended) -> None:
+        """Take away what was erased while it was written; write a checkpoint now and then.
 
-    @property
-    def _areas(self) -> Areas:
-        return self._journal.known.areas
+        Raises:
+            StorageError, CommitUnknownError: the next decision does it.
+        """
+        self._take_back()
+        if self._done >= put.slot.number:
+            self._journal.checkpoint(put.look.state)
+
+    def _write_slots(
+        self, look: Look, early: Wave = (), there: Collection[str] | None = None
+    ) -> None:
+        for slot in self._missing(look, there):
+            self._written.append(slot)
+            for wave in slot.waves:
+                if slot.number not in self._own:
+                    wave = tuple(entry for entry in wave if self._areas.has(entry.path))
+                if wave is not early:
+                    self._write_wave(wave, look.state)
+        self._done = max(self._done, look.state.number)
+
+    def _write_wave(self, wave: Wave, state: JournalState) -> None:
+        self._storage.at_once(lambda entry: self._apply(entry, state), wave)
+
+    def _means_nothing_alone(self, wave: Wave) -> bool:
+        return all(
+            entry.verb is Verb.CREATE
+            and (self._areas.is_claim(entry.path) or folder_of(entry.path) == METADATA_TIMELINE)
+            for entry in wave
+        )
 
     def _missing(self, look: Look, there: Collection[str] | None) -> list[Slot]:
         """Return the slots whose files may be missing; what the last of one shows is there."""
@@ -151,11 +221,13 @@ class Materialiser:
         except NotFoundError:
             return None
 
-    def _take_back(self, written: Sequence[Slot]) -> None:
+    def _take_back(self) -> None:
         state = self._journal.look().state
+        written, self._written = self._written, []
         if state.is_closed:
             return  # Its files are what there is.
         created = (e.path for slot in written for e in slot.entries() if e.verb is Verb.CREATE)
         # Claims are left to their owners, who may have deleted theirs.
         files = (path for path in created if folder_of(path) in self._areas.folders)
-        self._storage.delete_many([path for path in files if path not in state.paths])
+        if late := [path for path in files if path not in state.paths]:
+            self._storage.delete_many(late)

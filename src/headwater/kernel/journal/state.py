@@ -51,7 +51,7 @@ CLOSED = f"{JOURNAL}/closed"
 """A name that only the journal has: it is there while the journal is closed."""
 ERASED_KEPT = 256
 """For how many slots the journal remembers the names of timeline files that it has erased."""
-_SHARED = (PROPERTIES, CANCEL_COUNT)
+SHARED = (PROPERTIES, CANCEL_COUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Areas:
 
     def is_shared(self, path: str) -> bool:
         """Whether the path holds one content after the other, so that a late put could undo one."""
-        return path in _SHARED
+        return path in SHARED
 
 
 class Known(NamedTuple):

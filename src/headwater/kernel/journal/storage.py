@@ -229,7 +229,7 @@ def erase_files(storage: Storage, paths: Sequence[str]) -> None:
         if not left:
             return
         waves = [(Entry(Verb.ERASE, path),) for path in left]
-        done = journaled.journal.append(look, waves)
-        if done is not None:
-            journaled.files.write(done)
+        put = journaled.journal.append(look, waves)
+        if put is not None and journaled.files.write(put):
+            journaled.files.finish(put)
             return

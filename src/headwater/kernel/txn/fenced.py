@@ -1,17 +1,18 @@
 """Transactions without a lock: decide on the state after slot n, put the decision at slot n + 1.
 
-1. look at the journal, and list the timeline beside it for instants of other engines (see
-   `other_engines`); all that the step sees is of that moment, as far as it is journaled;
+1. look at the journal; all that the step sees is of that moment, as far as it is journaled. Beside
+   it the timeline is listed for instants of other engines (see `other_engines`);
 2. issue the next instant time: above every time that a slot has issued;
 3. let the step decide;
 4. put its events as one slot. If the slot is taken, somebody else decided meanwhile: again from 1;
-5. write the files of the slot, and those that are missing of the slots before.
+5. look whether the slot came to a name that was deleted: then it means nothing, again from 1;
+6. write the files of the slot, and those that are missing of the slots before.
 
 Nothing was written when a step is asked again, so it may be asked any number of times. Whatever
 this process read between 1 and 4 that was newer than the state, it read because a later slot
 exists, and then 4 fails. So a decision that is put was made on exactly the state before it (M9).
 
-After 4 the decision stands, whoever dies or stalls. Before 4 there is nothing.
+After 4 the decision stands or not, whoever dies or stalls; 5 only tells. Before 4 there is nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from headwater.errors import (
     NotFoundError,
     StorageError,
 )
-from headwater.kernel.journal.journal import Look, table_switched
+from headwater.kernel.journal.journal import Appended, Look, table_switched
 from headwater.kernel.journal.slots import Entry, Verb, Wave
 from headwater.kernel.journal.state import BARRED, BEING_ARCHIVED, JournalState
 from headwater.kernel.journal.storage import JournaledStorage, find_journal
@@ -55,7 +56,7 @@ from headwater.kernel.txn.events import (
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.metering import meter_decision, meter_ensured, meter_refusal
 from headwater.kernel.txn.other_engines import OtherEngines, Seen
-from headwater.kernel.txn.prefix import LoadingWays, PrefixLoader
+from headwater.kernel.txn.prefix import LoadingWays, Prefix, PrefixLoader
 from headwater.kernel.txn.transaction import (
     Beside,
     CheckMode,
@@ -75,6 +76,7 @@ from headwater.seams.storage import both_at_once
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 _QUEUES_AFTER = 5
 """After how many lost slots a process takes its turn by the table lock, which is no more than a
@@ -87,6 +89,9 @@ class MovedError(BaseException):
 
     It passes everything that mends failures on its way: nothing has failed, the block runs again.
     """
+
+
+_Put = tuple[Decided[R], Decision[R], Appended | None]
 
 
 class FencedTransaction:
@@ -123,16 +128,22 @@ class FencedTransaction:
         return self._prefixes.watch
 
     def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
+        while True:
+            try:
+                decided, decision, put = self._decide(step)
+                if self._carry_out(decided, decision, put, beside):
+                    return decided
+            except (StorageError, CommitUnknownError) as error:
+                give_up_claim(step, error, self._components.ids)
+                raise
+            if self._journaled.pin is not None:
+                raise MovedError
+
+    def catch_up(self) -> None:
         try:
-            decided, write_files = self._decide(step)
+            self._journaled.files.catch_up()
         except (StorageError, CommitUnknownError) as error:
-            give_up_claim(step, error, self._components.ids)
-            raise
-        afterwards: list[Callable[[], object]] = [write_files]
-        if beside is not None:
-            afterwards.append(partial(beside, decided))
-        self._components.storage.at_once(lambda call: call(), afterwards)
-        return decided
+            log.warning("files follow with the next decision table=%s error=%s", self._table, error)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -151,28 +162,32 @@ class FencedTransaction:
             self._is_queued.value = None
             release_quietly(held)
 
-    def undisturbed(self, block: Callable[[], R]) -> R:
+    def undisturbed(self, block: Callable[[], T]) -> T:
         if self._journaled.pin is not None:
             return block()
         return self._until_won(block)
 
-    def _decide(self, step: Step[R]) -> tuple[Decided[R], Callable[[], None]]:
+    def _decide(self, step: Step[R]) -> _Put[R]:
         if self._journaled.pin is not None:
             return self._decide_pinned(step)
-        return self._until_won(partial(self._decide_pinned, step))
+        return self._until_won(partial(self._decide_pinned, step), may_guess=True)
 
-    def _until_won(self, block: Callable[[], R]) -> R:
+    def _until_won(self, block: Callable[[], T], *, may_guess: bool = False) -> T:
         """Run a block on one state after the other, until nobody else decides meanwhile."""
         ids, clock = self._components.ids, self._components.clock
+        journal = self._journaled.journal
         with ExitStack() as turn:
             for lost in count():
                 if lost == _QUEUES_AFTER:
                     turn.enter_context(self.hold())
                 elif lost:
                     clock.sleep_ms(ids.jitter(_PAUSE_MS << lost))
-                look = self._begin()
-                if look is None:
-                    continue
+                # Where a listing costs a round trip, what was known last is tried first.
+                is_far = may_guess and self._components.storage.is_distant
+                look = (journal.guess if is_far and not lost else None) or journal.peek()
+                if look.state.is_closed:
+                    raise table_switched(self._table, "its journal was closed")
+                self._listed.value = None
                 try:
                     with self._journaled.pinned(look):
                         return block()
@@ -180,50 +195,60 @@ class FencedTransaction:
                     continue
                 except NotFoundError:
                     # What the journal had may be archived by now, and its file gone.
-                    if self._journaled.journal.look().state.number == look.state.number:
+                    if not self._has_moved(look):
                         raise
         raise AssertionError("It is tried until it is won")
 
-    def _begin(self) -> Look | None:
-        """Return the look that a decision begins with; None if somebody decided meanwhile.
+    def _has_moved(self, look: Look) -> bool:
+        return self._journaled.journal.look().state.digest != look.state.digest
+
+    def _load(self, step: Step[R], pin: Look) -> Prefix:
+        """Read what a step must see, and beside it what other engines have put on the timeline.
 
         Raises:
-            ConflictError: kind FOREIGN_WRITER or TABLE_SWITCHED.
+            ConflictError: kind FOREIGN_WRITER.
+            MovedError: their instants were adopted, or somebody decided meanwhile.
         """
-        journal, stored = self._journaled.journal, self._journaled.stored
-        list_timeline = partial(stored.list_names, journal.known.areas.timeline)
-        look, names = both_at_once(stored, journal.look, list_timeline)
-        if look.state.is_closed:
-            raise table_switched(self._table, "its journal was closed")
-        self._listed.value = frozenset(names)
-        admitted = self._others.admit(Seen(look, self._listed.value))
-        if admitted is not None and admitted is not look:
-            self._write_files(admitted, self._listed.value)
-        return admitted
+        load = partial(self._prefixes.load, step.needs, pin.state.issued)
+        if self._listed.value is not None or not pin.state.has_begun:
+            return load()
+        stored = self._journaled.stored
+        list_timeline = partial(stored.list_names, pin.state.areas.timeline)
+        prefix, names = both_at_once(self._components.storage, load, list_timeline)
+        listed = self._listed.value = frozenset(names)
+        if not self._others.are_known(Seen(pin, listed)):
+            put = self._others.adopt(Seen(pin, listed))
+            if put is not None and self._journaled.files.write(put, listed):
+                self._finish(put)
+            raise MovedError
+        return prefix
 
-    def _decide_pinned(self, step: Step[R]) -> tuple[Decided[R], Callable[[], None]]:
+    def _decide_pinned(self, step: Step[R]) -> _Put[R]:
         pin = self._journaled.pin
         assert pin is not None
-        prefix = self._prefixes.load(step.needs, pin.state.issued)
+        prefix = self._load(step, pin)
         decision: Decision[R] | Refusal = step.decide(prefix)
         if not pin.state.has_begun and self._journaled.journal.look().state.has_begun:
             raise MovedError  # What was read from files is of no one moment.
         if isinstance(decision, Refusal):
+            if self._has_moved(pin):
+                raise MovedError
             meter_refusal(self._table, decision.error)
             raise decision.error
         self._check_not_barred(decision.events, pin.state)
         waves = tuple(wave for wave in self._waves(decision.events, pin.state) if wave)
-        look: Look | None = None
+        put: Appended | None = None
         if waves:
-            look = self._journaled.journal.append(pin, waves, prefix.next_time)
-            if look is None:
+            put = self._journaled.journal.append(pin, waves, prefix.next_time)
+            if put is None:
                 raise MovedError
-            self._journaled.advance_pin(look)
+            self._journaled.advance_pin(put.look)
+        elif self._has_moved(pin):
+            raise MovedError
         ended = {event.time for event in decision.events if isinstance(event, Completed)}
         seen = self._prefixes.note_seen(prefix.timeline, ended)
         meter_decision(self._table, prefix, decision.events, seen)
-        decided = Decided(decision.result, 0, prefix.timeline)
-        return decided, partial(self._follow, decision.events, look, self._listed.value)
+        return Decided(decision.result, 0, prefix.timeline), decision, put
 
     def _check_not_barred(self, events: Iterable[Event], state: JournalState) -> None:
         for event in events:
@@ -238,35 +263,43 @@ class FencedTransaction:
                     instant=event.time,
                 )
 
-    def _follow(
-        self, events: Iterable[Event], look: Look | None, listed: frozenset[str] | None
-    ) -> None:
-        """Write what a decision leads to; it stands, whatever happens here.
+    def _carry_out(
+        self,
+        decided: Decided[R],
+        decision: Decision[R],
+        put: Appended | None,
+        beside: Beside[R] | None,
+    ) -> bool:
+        """Confirm a decision and do what it leads to; return False if it came too late to count.
+
+        What begins a write goes on beside it at once, and its files wait until the write is at work
+        (`catch_up`). What ends one is tidied up when other engines see the end.
 
         Raises:
-            StorageError, ConflictError: the archived timeline was not written. The next archival
-                takes the same instants, for they are noted.
+            CommitUnknownError, StorageError: it is not to be known whether it counts; or the
+                archived timeline was not written, which the next archival does.
         """
-        if look is not None:
-            self._write_files(look, listed)
-        for event in events:
+        files, storage = self._journaled.files, self._components.storage
+        go_on: Callable[[], object] = (lambda: None) if beside is None else partial(beside, decided)
+        if put is None:
+            go_on()
+            return True
+        if beside is not None and not any(isinstance(e, Completed) for e in decision.events):
+            counts, _ = both_at_once(storage, partial(files.begin, put), go_on)
+            return counts
+        if not files.write(put, self._listed.value):
+            return False
+        for event in decision.events:
             if isinstance(event, Archived):
-                write_history(self._components.storage, self._layout, event.instants)
+                write_history(storage, self._layout, event.instants)
+        both_at_once(storage, partial(self._finish, put), go_on)
+        return True
 
-    def _write_files(self, look: Look, listed: frozenset[str] | None) -> None:
-        """Write what other engines read. If that fails, the next decision does it.
-
-        Whoever reads the journal misses nothing meanwhile.
-        """
+    def _finish(self, put: Appended) -> None:
         try:
-            self._journaled.files.write(look, listed)
+            self._journaled.files.finish(put)
         except (StorageError, CommitUnknownError) as error:
-            log.warning(
-                "other engines do not see decision %d yet, the next one shows it table=%s error=%s",
-                look.state.number,
-                self._table,
-                error,
-            )
+            log.warning("a checkpoint is left to others table=%s error=%s", self._table, error)
 
     def _waves(self, events: Iterable[Event], state: JournalState) -> Iterator[Wave]:
         for write in writes_of(events, self._layout):

@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headwater.errors import ConflictError, ErrorKind, Retry
-from headwater.kernel.journal.journal import Journal, Look
+from headwater.kernel.journal.journal import Appended, Journal, Look
 from headwater.kernel.journal.slots import Entry, Verb
 from headwater.kernel.journal.state import BARRED, ERASED_KEPT, Areas, JournalState
 from headwater.kernel.layout import METADATA_TIMELINE, TableLayout
@@ -187,8 +187,12 @@ class OtherEngines:
         self._journal = journal
         self._layout = layout
 
-    def admit(self, seen: Seen) -> Look | None:
-        """Return the look to decide on; None if somebody decided meanwhile.
+    def are_known(self, seen: Seen) -> bool:
+        """Whether a listing shows nothing that the journal does not have."""
+        return find_others(seen.look.state, seen.names).is_nothing
+
+    def adopt(self, seen: Seen) -> Appended | None:
+        """Put a slot that takes over what others did; None if somebody decided meanwhile.
 
         Raises:
             ConflictError: kind FOREIGN_WRITER.
@@ -197,16 +201,12 @@ class OtherEngines:
         """
         look, listed = seen
         found = find_others(look.state, listed)
-        if not look.state.has_begun or found.is_nothing:
-            return look
         # The listing may be newer than the look. It is older than this one.
-        if self._journal.look().state.number != look.state.number:
+        if self._journal.look().state.digest != look.state.digest:
             return None
         found = self._without_archived(found, look.state)
         self._check(found, look.state, listed)
         entries = self._entries(found, look.state, listed)
-        if not entries:
-            return look
         log.info(
             "instants of another engine are adopted table=%s instants=%s left=%s",
             self._journal.storage.uri,
@@ -236,18 +236,20 @@ class OtherEngines:
             is_old = state.issued is not None and time <= state.issued
             return is_old and _is_part_of(instant, archived.get(time))
 
+        late = [one for one in (*found.live, *found.overlapping) if is_ours(one)]
         is_taken_back = any(one.action in _TAKE_BACK for one in found.completed)
         lost = [i for i in found.gone if not is_taken_back and i.requested_time not in archived]
         return Findings(
-            live=tuple(one for one in found.live if not is_ours(one)),
-            overlapping=(*(one for one in found.overlapping if not is_ours(one)), *lost),
+            live=tuple(one for one in found.live if one not in late),
+            overlapping=(*(one for one in found.overlapping if one not in late), *lost),
             completed=found.completed,
             names=found.names,
             gone=(
                 *(one for one in found.gone if one not in lost),
                 *(one for one in found.missing if one.requested_time in archived),
             ),
-            strays=found.strays,
+            # Erased once more, they are remembered again.
+            strays=(*found.strays, *(name for i in late for name in found.names[i.requested_time])),
         )
 
     def _check(self, found: Findings, state: JournalState, listed: frozenset[str]) -> None:

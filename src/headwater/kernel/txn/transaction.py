@@ -131,6 +131,10 @@ class Transaction(Protocol):
         """
         ...
 
+    def catch_up(self) -> None:
+        """Write what of a begun write is not in files yet; to be called while it is at work."""
+        ...
+
     def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
         """Decide and write as one; then do what goes on `beside` the lock's release.
 
@@ -168,6 +172,9 @@ class LockTransaction:
     def watch(self) -> HeartbeatWatch:
         """What this process has seen of other processes' heartbeats."""
         return self._prefixes.watch
+
+    def catch_up(self) -> None:
+        """Nothing: all of it is written under the lock."""
 
     def run(self, step: Step[R], beside: Beside[R] | None = None) -> Decided[R]:
         held = self._held.value or self._acquire()

@@ -195,7 +195,9 @@ def _start(
             if conflict.kind is not conflict.default_kind or conflicts == _STARTS_MAX:
                 raise
             continue
-        (heartbeat,) = heartbeats
+        *late, heartbeat = heartbeats
+        for each in late:  # Of decisions that came too late to count.
+            each.stop()
         return _Begun(heartbeat, decided.lock_held_ms, tuple(watched))
 
 

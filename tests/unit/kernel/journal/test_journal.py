@@ -70,8 +70,8 @@ def test_of_two_decisions_on_one_state_one_is_put() -> None:
     assert mine.append(seen, creates("a")) is None
     again = mine.append(mine.look(), creates("a"))
     assert again is not None
-    assert sorted(again.state.names(TIMELINE)) == ["a", "b"]
-    assert other.look().state == again.state
+    assert sorted(again.look.state.names(TIMELINE)) == ["a", "b"]
+    assert other.look().state == again.look.state
 
 
 def test_times_that_slots_have_given_out_are_known() -> None:
@@ -110,6 +110,7 @@ def test_the_journal_stays_short_and_says_the_same() -> None:
         done = journaled.journal.append(journaled.journal.look(), creates(f"{number:03d}"))
         assert done is not None
         journaled.files.write(done)
+        journaled.files.finish(done)
     assert len(storage.list_names(JOURNAL)) <= 2 * 4 + 2
     fresh = JournaledStorage(a_journal(storage, every=4))
     names = [f"{number:03d}" for number in range(50)]
@@ -126,10 +127,13 @@ def test_a_slot_that_comes_to_a_deleted_name_means_nothing() -> None:
         done = others.journal.append(others.journal.look(), creates(f"{number:03d}"))
         assert done is not None
         others.files.write(done)
+        others.files.finish(done)
     assert 1 not in parse_listing(storage.list_names(JOURNAL)).slots
     # Its put succeeds, for nobody remembers the name; it must not be taken for a decision.
+    put = stalled.append(seen, creates("late"))
+    assert put is not None
     with pytest.raises(CommitUnknownError, match="stood still"):
-        stalled.append(seen, creates("late"))
+        stalled.confirm(put)
     assert "late" not in others.list_names(TIMELINE)
     assert "late" not in JournaledStorage(a_journal(storage)).list_names(TIMELINE)
 
@@ -155,6 +159,7 @@ def test_files_follow_in_order_and_others_write_what_is_missing() -> None:
     done = journaled.journal.append(journaled.journal.look(), creates("3"))
     assert done is not None
     journaled.files.write(done)
+    journaled.files.finish(done)
     assert sorted(storage.list_names(TIMELINE)) == ["1", "2", "3"]
 
 
@@ -166,6 +171,7 @@ def test_a_file_that_is_put_late_is_taken_back() -> None:
     other = JournaledStorage(a_journal(storage))
     erase_files(other, [f"{TIMELINE}/a"])
     stalled.files.write(done)
+    stalled.files.finish(done)
     assert storage.list_names(TIMELINE) == []
 
 

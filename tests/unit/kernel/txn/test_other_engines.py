@@ -298,10 +298,10 @@ def test_one_that_began_before_our_files_were_there_is_refused(site: Site) -> No
     inflight = started.enter_inflight()
     write, begun = txn._journaled.files.write, []
 
-    def write_late(*arguments: Any) -> None:
+    def write_late(*arguments: Any) -> bool:
         begun.append(site.hudi_begins())
         site.clock.advance_ms(10)
-        write(*arguments)
+        return write(*arguments)
 
     txn._journaled.files.write = write_late  # type: ignore[assignment,method-assign]
     inflight.commit(b"ours")
@@ -315,7 +315,8 @@ def test_one_that_saw_no_files_of_a_dead_author_is_refused(site: Site) -> None:
     components, txn = site.process("dead")
     started = request_write(components, txn, Action.DELTA_COMMIT, site.claim(components))
     inflight = started.enter_inflight()
-    txn._journaled.files.write = lambda *_: None  # type: ignore[method-assign]
+    confirm = txn._journaled.journal.confirm
+    txn._journaled.files.write = lambda put, *_: confirm(put)  # type: ignore[method-assign]
     inflight.commit(b"ours")
     site.hudi_completes(site.hudi_begins())
     refused(site)
