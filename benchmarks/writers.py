@@ -1,12 +1,14 @@
 """How many small commits does one table take from several writers at the same time?
 
-    python benchmarks/writers.py [--seconds 10] [--writers 1 2 4 8 16] [--json PATH] [--plot PATH]
+    python benchmarks/writers.py [--seconds 10] [--writers 1 2 4 8 16] [--modes non-blocking]
+        [--timelines lock fenced] [--json PATH] [--plot PATH]
 
 Every writer is a process of its own that upserts batches of 100 rows into one merge-on-read table
-of four buckets on local disk, as fast as it can. All of them touch all buckets, so under optimistic
-control every two overlapping writes conflict. Counted are batches that were acknowledged, batches
-that were given up after their retries, how long the table lock was held, and how much of a batch
-was written again because others came first.
+of four buckets on local disk, as fast as it can; once with a lock and once with a journal instead
+(fenced). All of them touch all buckets, so under optimistic control every two overlapping writes
+conflict. Counted are batches that were acknowledged, batches that were given up after their
+retries, how long the table lock was held, and how much of a batch was written again because others
+came first.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import statistics
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from itertools import product
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
@@ -31,7 +34,9 @@ MODES = {
     "non-blocking": "non_blocking_concurrency_control",
     "optimistic": "optimistic_concurrency_control",
 }
+TIMELINES = {"lock": {}, "fenced": {"headwater.timeline.fenced": "true"}}
 OPTIONS = {"hoodie.write.lock.provider": "filesystem", "hoodie.write.lock.wait_time_ms": "120000"}
+STYLES = ("o-", "o--", "s-", "s--")
 ROWS = 100
 KEYS = 10_000
 
@@ -39,6 +44,7 @@ KEYS = 10_000
 @dataclass(frozen=True, slots=True)
 class Figure:
     control: str
+    timeline: str
     writers: int
     commits: int
     given_up: int
@@ -100,7 +106,7 @@ def run_writer(path: str, mode: str, writer: int, seconds: float, start: Barrier
     return Tally(latencies, held, given_up, redone)
 
 
-def measure(control: str, writers: int, seconds: float) -> Figure:
+def measure(control: str, timeline: str, writers: int, seconds: float) -> Figure:
     with tempfile.TemporaryDirectory(prefix="headwater-writers-") as folder:
         path = f"{folder}/table"
         mode = MODES[control]
@@ -111,7 +117,7 @@ def measure(control: str, writers: int, seconds: float) -> Figure:
             ordering="ts",
             table_type="MERGE_ON_READ",
             buckets=4,
-            options={**OPTIONS, "hoodie.write.concurrency.mode": mode},
+            options={**OPTIONS, **TIMELINES[timeline], "hoodie.write.concurrency.mode": mode},
         )
         table.upsert(batch(0, 0))
         context = multiprocessing.get_context("spawn")
@@ -127,6 +133,7 @@ def measure(control: str, writers: int, seconds: float) -> Figure:
     redone = [one for tally in tallies for one in tally.redone]
     return Figure(
         control=control,
+        timeline=timeline,
         writers=writers,
         commits=len(latencies),
         given_up=sum(tally.given_up for tally in tallies),
@@ -140,11 +147,11 @@ def measure(control: str, writers: int, seconds: float) -> Figure:
 
 def render(figures: list[Figure]) -> str:
     lines = [
-        f"{'control':14}{'writers':>8}{'commits/s':>11}{'success':>9}"
+        f"{'control':14}{'timeline':10}{'writers':>8}{'commits/s':>11}{'success':>9}"
         f"{'median':>10}{'lock held':>11}{'redone':>9}{'files':>7}"
     ]
     lines += [
-        f"{figure.control:14}{figure.writers:>8}{figure.commits_per_second:>11.1f}"
+        f"{figure.control:14}{figure.timeline:10}{figure.writers:>8}{figure.commits_per_second:>11.1f}"
         f"{figure.success_rate:>9.1%}{figure.median_ms:>7.0f} ms{figure.lock_held_ms:>8.0f} ms"
         f"{figure.redone:>9.2f}{figure.redone_files:>7.2f}"
         for figure in figures
@@ -158,11 +165,11 @@ def plot(figures: list[Figure], path: Path) -> None:
 
     picture = Picture(figsize=(9, 3.6), layout="constrained")
     speed, success = picture.subplots(1, 2)
-    for control, style in (("non-blocking", "o-"), ("optimistic", "s--")):
-        mine = [figure for figure in figures if figure.control == control]
-        counts = [str(figure.writers) for figure in mine]
-        speed.plot(counts, [figure.commits_per_second for figure in mine], style, label=control)
-        success.plot(counts, [figure.success_rate * 100 for figure in mine], style, label=control)
+    for (control, timeline), style in zip(product(MODES, TIMELINES), STYLES, strict=True):
+        mine = [f for f in figures if (f.control, f.timeline) == (control, timeline)]
+        counts, label = [str(figure.writers) for figure in mine], f"{control}, {timeline}"
+        speed.plot(counts, [figure.commits_per_second for figure in mine], style, label=label)
+        success.plot(counts, [figure.success_rate * 100 for figure in mine], style, label=label)
     speed.set(title="small commits on one table", xlabel="writers", ylabel="commits a second")
     speed.set_ylim(bottom=0)
     success.set(title="batches that got through", xlabel="writers", ylabel="%")
@@ -175,15 +182,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--writers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--modes", choices=MODES, nargs="+", default=[*MODES])
+    parser.add_argument("--timelines", choices=TIMELINES, nargs="+", default=[*TIMELINES])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
     print(f"{os.cpu_count()} cores, {arguments.seconds:.0f} s each, batches of {ROWS} rows")
     figures = []
-    for control in MODES:
-        for writers in arguments.writers:
-            figures.append(measure(control, writers, arguments.seconds))
-            print(render(figures[-1:]).splitlines()[-1], flush=True)
+    cases = product(arguments.modes, arguments.writers, arguments.timelines)
+    for control, writers, timeline in cases:
+        figures.append(measure(control, timeline, writers, arguments.seconds))
+        print(render(figures[-1:]).splitlines()[-1], flush=True)
     print()
     print(render(figures))
     if arguments.json is not None:

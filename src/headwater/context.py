@@ -35,6 +35,7 @@ from headwater.model.instant import Instant, InstantTime, instant_time_at
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
 from headwater.seams.ids import Ids
+from headwater.seams.kept_objects import KeptObjects
 from headwater.seams.lock import LockProvider
 from headwater.seams.meters import is_listening
 from headwater.seams.storage import Storage
@@ -265,6 +266,11 @@ class TableContext:
     def seen_metadata(self) -> SeenOnce:
         """The metadata table's timeline as the last write saw it, for who looks what is due."""
         return SeenOnce()
+
+    @cached_property
+    def kept_metadata(self) -> KeptObjects:
+        """What this process has read and written of the metadata table's partition of files."""
+        return KeptObjects()
 
     def claim(self) -> Claim:
         """Return a new claim to an attempt, by the heartbeat of the options."""

@@ -74,6 +74,7 @@ from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import BaseFile, DataFile, attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.seams.cached import cached_property
+from headwater.seams.kept_objects import KeptObjects
 from headwater.seams.prefetched_storage import PrefetchedStorage
 from headwater.seams.storage import ObjectInfo, Storage
 from headwater.seams.sub_storage import SubStorage
@@ -155,8 +156,14 @@ class MetadataTable:
         own_timeline: Timeline,
         history: HistoryTimeline | None = None,
         files: Mapping[str, list[DataFile]] | None = None,
+        kept: KeptObjects | None = None,
     ) -> None:
-        """`files` are those of partitions that were listed after the data table's timeline."""
+        """Read nothing yet.
+
+        Args:
+            files: those of partitions that were listed after the data table's timeline.
+            kept: what this process knows of the partition of files, by paths of the metadata table.
+        """
         self._data_storage = storage
         self._storage: Storage = SubStorage(storage, METADATA)
         self._config = config
@@ -166,6 +173,7 @@ class MetadataTable:
         self._own_history = HistoryTimeline(self._storage, METADATA_TABLE_HISTORY)
         self._completion_times: dict[InstantTime, InstantTime | None] = {}
         self._files: dict[str, list[DataFile]] = dict(files or {})
+        self._kept = kept
         self._partitions: dict[str, _Partition] = {}
         self._base_files: dict[str, HFile] = {}
         self._logged: dict[tuple[str, str], list[MetadataRecords]] = {}
@@ -385,7 +393,9 @@ class MetadataTable:
                 known = self._partitions[partition] = self._load_partition(partition)
             if partition == FILES and self._storage.is_distant:
                 # Whoever asks for files needs all that is said of them.
-                self._storage = PrefetchedStorage(self._storage, _small_files(known.slices))
+                self._storage = PrefetchedStorage(
+                    self._storage, _small_files(known.slices), self._kept
+                )
         return known
 
     def _load_partition(self, partition: str) -> _Partition:

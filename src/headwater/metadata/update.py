@@ -57,6 +57,7 @@ from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import DataFile, FileGroupId, LogFile, write_token
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.seams.batched_puts import BatchedPuts
+from headwater.seams.kept_objects import KeptObjects
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -88,6 +89,7 @@ class MetadataUpdate:
         begin: Callable[[], Derivation],
         load_in_use: Callable[[], Collection[str]] | None = None,
         timeline: Timeline | None = None,
+        kept: KeptObjects | None = None,
     ) -> None:
         """Prepare nothing yet.
 
@@ -98,6 +100,7 @@ class MetadataUpdate:
             load_in_use: reads from table config which of them are in use; None stands for all.
             timeline: the data table's, if it was listed before. Whatever comes later is noticed
                 in the transaction, so it may be as old as the write.
+            kept: where to keep what is said of files, for the next view of this process.
         """
         self._storage = storage
         self._layout = layout
@@ -107,6 +110,7 @@ class MetadataUpdate:
         self._begin = begin
         self._load_in_use = load_in_use
         self._timeline = timeline
+        self._kept = kept
         self._paths: set[str] = set()
         self._ahead: MetadataCommit | None = None
 
@@ -229,6 +233,8 @@ class MetadataUpdate:
         self._paths.add(path)
         # A log under this name is one of this very attempt, from an earlier call.
         puts.add(path, data)
+        if self._kept is not None and partition == FILES:
+            self._kept.keep({file.path: data})
         return log_stat(file, written=len(entries.keys), deleted=len(entries.removed))
 
     def _delete_except(self, paths: Iterable[str]) -> None:

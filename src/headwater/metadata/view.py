@@ -33,6 +33,7 @@ from headwater.metadata.partition_kinds import PartitionKind
 from headwater.model.files import DataFile
 from headwater.model.instant import InstantTime
 from headwater.seams.cached import cached_property
+from headwater.seams.kept_objects import KeptObjects
 from headwater.seams.storage import Storage, both_at_once
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def view_of(
         contents=contents,
         timeline=timeline,
         uses_indexes=table.metadata_config.is_enabled,
+        kept=table.kept_metadata,
     )
 
 
@@ -73,12 +75,14 @@ def load_view(
     contents: TimelineContents | None = None,
     timeline: Timeline | None = None,
     uses_indexes: bool = True,
+    kept: KeptObjects | None = None,
 ) -> IndexedView:
     """List the active timeline and return the view of now, or as of a completion time, inclusive.
 
     Commits and data files are read when they are asked for. `contents` may be shared by the views
     of one table, so that no commit is read twice. `timeline` saves the listing to who has just made
-    it. Without `uses_indexes` storage is listed.
+    it. Without `uses_indexes` storage is listed. `kept` is what this process knows of the metadata
+    table's files already.
 
     Raises:
         NotFoundError: kind BEFORE_FIRST_INSTANT or OUTSIDE_RETENTION; the table cannot be read as
@@ -86,7 +90,7 @@ def load_view(
         CorruptTableError: the timeline breaks the format.
     """
     start = load_view_start(storage, config, as_of=as_of, contents=contents, timeline=timeline)
-    indexes = _Indexes(storage, config, start) if uses_indexes else None
+    indexes = _Indexes(storage, config, start, kept) if uses_indexes else None
     return IndexedView(config, start, indexes, start.listed_files(storage, config))
 
 
@@ -159,10 +163,13 @@ class IndexedView(TableView):
 class _Indexes:
     """The metadata table, opened when it is first needed."""
 
-    def __init__(self, storage: Storage, config: TableConfig, start: ViewStart) -> None:
+    def __init__(
+        self, storage: Storage, config: TableConfig, start: ViewStart, kept: KeptObjects | None
+    ) -> None:
         self._storage = storage
         self._config = config
         self._start = start
+        self._kept = kept
         self._is_trusted = True
         self.config_of_now: TableConfig | None = None
         self.own_timeline: Timeline | None = None
@@ -194,7 +201,13 @@ class _Indexes:
                 return None
             timeline, history = self._start.timeline, self._start.reader.history
             table = MetadataTable(
-                self._storage, config, timeline, own, history, {PartitionKind.FILES: files}
+                self._storage,
+                config,
+                timeline,
+                own,
+                history,
+                {PartitionKind.FILES: files},
+                self._kept,
             )
             reason = table.is_behind or self._what_is_ahead(table)
         except (NotFoundError, CorruptTableError) as error:

@@ -82,6 +82,7 @@ class MetadataWriter:
             partial(self._deriver, change, schema),
             self._load_in_use,
             timeline,
+            self.table.kept_metadata,
         )
 
     def _load_in_use(self) -> tuple[str, ...]:

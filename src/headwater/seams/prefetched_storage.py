@@ -8,6 +8,7 @@ from io import BytesIO
 from typing import BinaryIO, TypeVar
 
 from headwater.seams.cached import cached_property
+from headwater.seams.kept_objects import KeptObjects
 from headwater.seams.storage import ObjectInfo, Storage, StoredObject
 
 T = TypeVar("T")
@@ -22,14 +23,22 @@ class PrefetchedStorage:
     them later.
     """
 
-    def __init__(self, storage: Storage, paths: Iterable[str]) -> None:
+    def __init__(
+        self, storage: Storage, paths: Iterable[str], kept: KeptObjects | None = None
+    ) -> None:
+        """`kept` may have some of them, and keeps the others."""
         self._storage = storage
         self._paths = frozenset(paths)
+        self._kept = kept
 
     @cached_property
     def _fetched(self) -> dict[str, bytes | None]:
-        paths = sorted(self._paths)
-        return dict(zip(paths, self._storage.read_many(paths), strict=True))
+        kept = KeptObjects() if self._kept is None else self._kept
+        at_hand = kept.find(self._paths)
+        paths = sorted(self._paths - at_hand.keys())
+        found = dict(zip(paths, self._storage.read_many(paths), strict=True)) if paths else {}
+        kept.keep({path: data for path, data in found.items() if data is not None})
+        return {**at_hand, **found}
 
     def _at_hand(self, path: str) -> bytes | None:
         """Return what was fetched; None for everything else, and for what is absent."""
