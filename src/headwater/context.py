@@ -22,6 +22,7 @@ from headwater.config.secrets import shown_options
 from headwater.config.table import TableConfig
 from headwater.config.write import FailedWritesPolicy, WriteConfig
 from headwater.engine.inline import EngineFor, inline_engine
+from headwater.kernel.journal.journal import table_switched
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.table_config import load_table_config, table_layout, with_chosen_index
 from headwater.kernel.timeline.active import Timeline, load_active
@@ -195,11 +196,21 @@ class TableContext:
             self.components,
             self.layout,
             lock_timeout_ms=self.lock_config.acquire_timeout_ms,
+            check_mode=self.check_mode,
             clock_ahead_ms_max=self.write_config.clock_ahead_ms_max,
             age_ms=age_by_store(self.storage),
             load_markers=load_every_marker,
             load_keys=load_record_keys,
         )
+
+    def check_mode(self) -> None:
+        """Check that a table which trusted its lock when it was opened does so still.
+
+        Raises:
+            ConflictError: kind TABLE_SWITCHED.
+        """
+        if load_table_config(self.storage, self.clock).is_fenced:
+            raise table_switched(self.storage.uri, "it has a journal now")
 
     @cached_property
     def rollbacks(self) -> Rollbacks:

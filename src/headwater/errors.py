@@ -88,6 +88,8 @@ class ErrorKind(StrEnum):
     STORAGE_BROKEN = "storage.broken"
     LIMIT_REACHED = "unsupported.limit"
     BAD_ROWS = "invalid_input.bad_rows"
+    FOREIGN_WRITER = "conflict.foreign_writer"
+    TABLE_SWITCHED = "conflict.table_switched"
 
 
 class HeadwaterError(Exception):

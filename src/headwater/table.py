@@ -17,6 +17,7 @@ from headwater.config.files import FileConfig
 from headwater.config.registry import CheckedOptions, check_options
 from headwater.config.spark import SparkConfig
 from headwater.config.table import TableConfig
+from headwater.config.table_options import FENCED
 from headwater.context import TableContext
 from headwater.engine.inline import InlineEngine
 from headwater.errors import InvalidInputError
@@ -542,6 +543,7 @@ def upgrade_table(
     options: Mapping[str, Any] | None = None,
     *,
     dry_run: bool = False,
+    fenced: bool | None = None,
 ) -> Upgrade:
     """Make a table of version 6 or 8 one of version 9, as Hudi's own upgrade leaves it.
 
@@ -551,13 +553,26 @@ def upgrade_table(
     Args:
         path, options: as for `open_table`.
         dry_run: whether to say what would be done, and do nothing.
+        fenced: whether the table is to have a journal for its decisions, so that its writers need
+            no lock; None leaves it as it is. Writers of a table of version 9 may go on: they are
+            told to open it again. A switch that died is finished by the next one.
 
-    Raises: see `services.upgrade.run_upgrade` and `open_table`.
+    Raises: see `services.upgrade.run_upgrade`, `services.switch.run_switch` and `open_table`.
     """
+    from headwater.services.switch import run_switch
     from headwater.services.upgrade import run_upgrade
 
-    with Table.load(_place(path, check_options(options))) as table:
-        return run_upgrade(table.context, is_dry_run=dry_run)
+    place = _place(path, check_options(options))
+    with Table.load(place) as table:
+        done = run_upgrade(table.context, is_dry_run=dry_run)
+        is_switched = fenced is not None and fenced != table.config.is_fenced
+    if fenced is None:
+        return done
+    if not dry_run:
+        with Table.load(place) as table:  # Which may have another version by now.
+            is_switched = run_switch(table.context, to_fenced=fenced)
+    properties = {FENCED.key: FENCED.encode(fenced)} if is_switched else {}
+    return replace(done, properties={**done.properties, **properties})
 
 
 def _columns(given: str | Sequence[str] | None) -> tuple[str, ...] | None:

@@ -56,6 +56,16 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "A second writer came to a table without concurrency control.",
         "Set `hoodie.write.concurrency.mode` in all writers, or let one wait for the other.",
     ),
+    ErrorKind.FOREIGN_WRITER: Explanation(
+        "Another engine writes to a table that is fenced, and knows nothing of its journal.",
+        "Let that job end. If both are to write at once, or the message says that they did: "
+        "`headwater table upgrade --no-fenced`, with a lock that both know.",
+    ),
+    ErrorKind.TABLE_SWITCHED: Explanation(
+        "`headwater table upgrade --fenced` or `--no-fenced` changed the table while this process "
+        "had it open, or died on its way.",
+        "Open the table again; if that does not help, run the switch again.",
+    ),
     ErrorKind.PLAN_CANCELLED: Explanation(
         "The clustering gave way to a write, and somebody else is ending it.",
         "Nothing: plan another one later. `headwater conflict list` shows which write it was.",

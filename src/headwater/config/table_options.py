@@ -252,7 +252,9 @@ FENCED = Option(
     bool,
     default=False,
     doc="Whether decisions are put into a journal in the table's own folder, so that writers and "
-    "services need no lock. For new tables; a preview (ADR 14).",
+    "services need no lock. For new tables; `headwater table upgrade --fenced` switches others. A "
+    "preview (ADR 14). Leave it out where Hudi writes too, by a `hoodie.write.lock.provider` that "
+    "both know: such a table trusts its lock.",
 )
 METADATA_PARTITIONS = Option(
     "hoodie.table.metadata.partitions",

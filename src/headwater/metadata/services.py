@@ -54,7 +54,7 @@ from headwater.kernel.txn.leftovers import forget_instant
 from headwater.kernel.txn.metadata_commit import delete_metadata_logs
 from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.steps import Claim, Started
-from headwater.kernel.txn.transaction import Decision, Transaction
+from headwater.kernel.txn.transaction import CheckMode, Decision, Transaction
 from headwater.metadata.compaction import (
     commits_ahead_of_hudi,
     commits_since_compaction,
@@ -110,6 +110,7 @@ class MetadataServices:
     """After how many delta commits logs are folded."""
     claim: Callable[[], Claim]
     lock_timeout_ms: int = 60_000
+    check_mode: CheckMode | None = None
 
     @property
     def own(self) -> Components:
@@ -122,7 +123,12 @@ class MetadataServices:
 
     def transaction(self) -> Transaction:
         """Return transactions on the metadata table's timeline, one with the data table's."""
-        return transaction_on(self.own, self.layout, lock_timeout_ms=self.lock_timeout_ms)
+        return transaction_on(
+            self.own,
+            self.layout,
+            lock_timeout_ms=self.lock_timeout_ms,
+            check_mode=self.check_mode,
+        )
 
 
 def metadata_services(table: TableContext) -> MetadataServices:
@@ -133,6 +139,7 @@ def metadata_services(table: TableContext) -> MetadataServices:
         commits=commits_ahead_of_hudi(table.metadata_config.compaction_commits),
         claim=table.claim,
         lock_timeout_ms=table.lock_config.acquire_timeout_ms,
+        check_mode=table.check_mode,
     )
 
 

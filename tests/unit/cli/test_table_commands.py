@@ -152,6 +152,16 @@ def test_errors_of_every_command_are_json_where_output_is(run: Run, tmp_path: Pa
         assert json.loads(err)["kind"] == "not_found.table"
 
 
+def test_a_table_is_switched_to_its_journal_and_back(ask: Ask, table: hw.Table) -> None:
+    before = fares(table)
+    for switch, says in (("--fenced", "true"), ("--no-fenced", "false")):
+        key = "headwater.timeline.fenced"
+        assert ask("table", "upgrade", table.uri, switch)["changed_properties"] == [key]
+        assert ask("table", "upgrade", table.uri, switch)["changed_properties"] == []
+        assert hw.open_table(table.uri).config.raw[key] == says
+        assert fares(hw.open_table(table.uri)) == before
+
+
 def test_a_table_of_version_6_is_shown_and_upgraded(run: Run, ask: Ask, table: hw.Table) -> None:
     before = fares(table)
     make_version_six(Path(table.uri.removeprefix("file://")))

@@ -216,14 +216,22 @@ def upgrade(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
+    fenced: Annotated[
+        bool | None,
+        typer.Option(
+            "--fenced/--no-fenced",
+            help="Give the table a journal for its decisions, so that its writers need no lock; "
+            "--no-fenced takes it away again. Writers are told to open the table again.",
+        ),
+    ] = None,
     options: TableOptions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Make a table of version 6 or 8 one of version 9. Stop its writers before."""
+    """Make a table of version 6 or 8 one of version 9; stop its writers before. Or switch it."""
     from headwater.table import upgrade_table
 
     with shown_while("upgrading"):
-        done = upgrade_table(path, parse_options(options), dry_run=dry_run)
+        done = upgrade_table(path, parse_options(options), dry_run=dry_run, fenced=fenced)
     output_of(output).show_fields(
         {
             "from_version": done.from_version,

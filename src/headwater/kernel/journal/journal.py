@@ -20,7 +20,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from headwater.errors import CommitUnknownError, ConflictError, CorruptTableError
+from headwater.errors import (
+    CommitUnknownError,
+    ConflictError,
+    CorruptTableError,
+    ErrorKind,
+    Retry,
+)
 from headwater.kernel.journal.slots import (
     Entry,
     Listing,
@@ -37,6 +43,7 @@ from headwater.kernel.journal.slots import (
 )
 from headwater.kernel.journal.state import (
     CLAIMS,
+    CLOSED,
     SHARED,
     Areas,
     JournalState,
@@ -172,9 +179,35 @@ class Journal:
         It stands once it is confirmed.
 
         Raises:
+            ConflictError: kind TABLE_SWITCHED; the journal is closed.
             CommitUnknownError: storage did not say whether the slot landed.
             StorageError: the store refuses for good, and nothing was written.
         """
+        if look.state.is_closed:
+            raise table_switched(self.storage.uri, "its journal was closed")
+        return self._append(look, waves, issued)
+
+    def close(self, look: Look) -> Appended | None:
+        """Put the last slot, behind which files say what there is; None if another slot is there.
+
+        All that the slots before it say must be in files.
+
+        Raises:
+            HeadwaterError: as `append`.
+        """
+        return self.append(look, [(Entry(Verb.NOTE, CLOSED),)])
+
+    def reopen(self, look: Look) -> Appended | None:
+        """Put a slot behind the closing one, which adopts the files that there are by now.
+
+        Raises:
+            HeadwaterError: as `append`.
+        """
+        return self._append(look, [(Entry(Verb.ERASE, CLOSED),)], None)
+
+    def _append(
+        self, look: Look, waves: Sequence[Wave], issued: InstantTime | None
+    ) -> Appended | None:
         if not look.state.has_begun:
             waves = (self._adopted(), *waves)
         slot = Slot(
@@ -284,6 +317,18 @@ class Journal:
         with self._mutex:
             if found.state.number >= self._known.state.number:
                 self._known = found
+
+
+def table_switched(table: str, what: str) -> ConflictError:
+    """Return the error of a process that opened a table before it was switched over."""
+    return ConflictError(
+        f"The table was switched with `headwater table upgrade` after this process had opened it: "
+        f"{what}. Nothing was changed and nothing is lost. Open the table again; if that does not "
+        "help, the switch died on its way: run it again, and it is finished",
+        kind=ErrorKind.TABLE_SWITCHED,
+        retry=Retry.NEVER,
+        table=table,
+    )
 
 
 def _kept_changing() -> CorruptTableError:

@@ -14,7 +14,7 @@ readers know it from the journal, which does not have it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from headwater.errors import CommitUnknownError, ConflictError, NotFoundError, StorageError
@@ -24,7 +24,7 @@ from headwater.kernel.journal.state import Areas, JournalState, folder_of
 from headwater.kernel.layout import METADATA_TIMELINE
 from headwater.kernel.write_once import put_if_missing, put_surely
 from headwater.seams.clock import Clock
-from headwater.seams.storage import Storage
+from headwater.seams.storage import Storage, StoredObject
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,11 @@ class Materialiser:
     def _areas(self) -> Areas:
         return self._journal.known.areas
 
-    def write(self, put: Appended) -> bool:
+    def write(self, put: Appended, there: Collection[str] | None = None) -> bool:
         """Confirm a slot and put it into files, with those before it that are not.
+
+        Args:
+            there: names on the timeline, listed before; they spare a listing.
 
         Returns whether it counts. Meanwhile that is written which means nothing without the rest.
         If files fail the slot stands all the same: the next decision writes them, and our readers
@@ -73,7 +76,7 @@ class Materialiser:
         try:
             self._storage.at_once(lambda call: call(), calls)
             if counts:
-                self._write_slots(put.look, early)
+                self._write_slots(put.look, early, there)
         except (StorageError, CommitUnknownError) as error:
             if not counts:
                 raise
@@ -106,6 +109,19 @@ class Materialiser:
         """
         self._write_slots(self._journal.known_look)
 
+    def settle(self, look: Look) -> None:
+        """Make files say what the slots say, so that the journal can be closed behind them.
+
+        Raises:
+            StorageError, CommitUnknownError: files are missing, or some are too many.
+        """
+        self._write_slots(look)
+        for path in filter(self._areas.is_shared, look.state.paths):
+            self._overwrite(path)
+        for folder in self._areas.timelines:
+            stored = (f"{folder}/{name}" for name in self._storage.list_names(folder))
+            self._storage.delete_many([path for path in stored if path in look.state.erased])
+
     def finish(self, put: Appended) -> None:
         """Take away what was erased while it was written; write a checkpoint now and then.
 
@@ -116,8 +132,10 @@ class Materialiser:
         if self._done >= put.slot.number:
             self._journal.checkpoint(put.look.state)
 
-    def _write_slots(self, look: Look, early: Wave = ()) -> None:
-        for slot in self._missing(look):
+    def _write_slots(
+        self, look: Look, early: Wave = (), there: Collection[str] | None = None
+    ) -> None:
+        for slot in self._missing(look, there):
             self._written.append(slot)
             for wave in slot.waves:
                 if slot.number not in self._own:
@@ -136,12 +154,13 @@ class Materialiser:
             for entry in wave
         )
 
-    def _missing(self, look: Look) -> list[Slot]:
+    def _missing(self, look: Look, there: Collection[str] | None) -> list[Slot]:
         """Return the slots whose files may be missing; what the last of one shows is there."""
         unsure = [slot for slot in look.slots if slot.number > self._done]
         if len(unsure) < 2:
             return unsure
-        there = set(self._storage.list_names(self._areas.timeline))
+        if there is None:
+            there = set(self._storage.list_names(self._areas.timeline))
         for place in reversed(range(len(unsure))):
             name = self._last_name(unsure[place])
             if name is not None and name in there:
@@ -160,7 +179,8 @@ class Materialiser:
             case Verb.ADOPT | Verb.NOTE:
                 return
             case Verb.ERASE:
-                storage.delete(entry.path)
+                if entry.path not in state.paths:  # Or a later slot has it again.
+                    storage.delete(entry.path)
             case Verb.CREATE:
                 if entry.path in state.paths:  # Or a later slot has erased it.
                     put_if_missing(storage, clock, entry.path, entry.data)
@@ -173,12 +193,13 @@ class Materialiser:
     def _overwrite(self, path: str) -> None:
         """Make the object what the journal says *now*, so that a late process undoes nothing."""
         for _ in range(_TRIES_MAX):
+            # The version comes first: what is stored by then is of no later slot than the look
+            # shows. The other way round an older content could replace a newer one.
+            stored = self._read_versioned(path)
             known = self._journal.look().state.paths.get(path)
             if known is None or known.data is None:
-                return
-            try:
-                stored = self._storage.read_versioned(path)
-            except NotFoundError:
+                return  # No slot has changed it, or the journal is closed.
+            if stored is None:
                 put_if_missing(self._storage, self._clock, path, known.data)
                 return
             if stored.data == known.data:
@@ -194,9 +215,17 @@ class Materialiser:
             return
         log.warning("an object was overwritten by others all the time path=%s", path)
 
+    def _read_versioned(self, path: str) -> StoredObject | None:
+        try:
+            return self._storage.read_versioned(path)
+        except NotFoundError:
+            return None
+
     def _take_back(self) -> None:
         state = self._journal.look().state
         written, self._written = self._written, []
+        if state.is_closed:
+            return  # Its files are what there is.
         created = (e.path for slot in written for e in slot.entries() if e.verb is Verb.CREATE)
         # Claims are left to their owners, who may have deleted theirs.
         files = (path for path in created if folder_of(path) in self._areas.folders)

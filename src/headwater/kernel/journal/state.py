@@ -8,6 +8,9 @@ attempts, the few objects that are overwritten, table config first of all, and w
 being archived. Heartbeats are not: a
 claim's object is its owner's heartbeat as well, so its *path* is journaled, and what is in storage
 is newer than what its slot says.
+
+A journal can be closed, by a slot like any other. From there on files say what there is, as before
+the first slot; the next slot opens it again and adopts them. Slot numbers go on.
 """
 
 from __future__ import annotations
@@ -41,6 +44,13 @@ from headwater.model.instant import InstantTime
 CLAIMS = (f"{ATTEMPTS}/", f"{METADATA}/{ATTEMPTS}/")
 BEING_ARCHIVED = f"{JOURNAL}/archived"
 """Below it are names that only the journal has, no files: instants whose archival is decided."""
+BARRED = f"{JOURNAL}/barred"
+"""The same: instants that were pending when one of another engine was adopted. None of them can
+complete, unless it is executed again from its request."""
+CLOSED = f"{JOURNAL}/closed"
+"""A name that only the journal has: it is there while the journal is closed."""
+ERASED_KEPT = 256
+"""For how many slots the journal remembers the names of timeline files that it has erased."""
 SHARED = (PROPERTIES, CANCEL_COUNT)
 
 
@@ -62,8 +72,14 @@ class Areas:
             self.is_shared(path)
             or self.is_claim(path)
             or folder in self.folders
-            or folder == BEING_ARCHIVED
+            or folder in (BEING_ARCHIVED, BARRED)
+            or path == CLOSED
         )
+
+    @property
+    def timelines(self) -> tuple[str, ...]:
+        """The folders that other engines put files into."""
+        return (self.timeline, METADATA_TIMELINE)
 
     def is_claim(self, path: str) -> bool:
         return path.startswith(CLAIMS)
@@ -89,11 +105,19 @@ class JournalState:
     digest: str = ""
     issued: InstantTime | None = None
     paths: Mapping[str, Known] = field(default_factory=dict)
+    erased: Mapping[str, int] = field(default_factory=dict)
+    """Timeline files that slots have erased lately, by the last such slot, oldest first. A process
+    that stood still may put one of them again."""
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a slot; before the first one files say what there is."""
-        return self.number > 0
+        """Whether the journal is the authority; before its first slot and once it is closed files
+        say what there is."""
+        return self.number > 0 and not self.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        return CLOSED in self.paths
 
     def names(self, folder: str) -> list[str]:
         start = f"{folder}/"
@@ -112,19 +136,28 @@ class JournalState:
         if slot.number != self.number + 1 or slot.follows != self.digest:
             reason = f"slot {slot.number} does not follow slot {self.number}"
             raise corrupt_journal(slot_path(slot.number), reason)
-        paths = dict(self.paths)
+        paths, erased = dict(self.paths), dict(self.erased)
         for entry in slot.entries():
             if not self.areas.has(entry.path):
                 continue
+            erased.pop(entry.path, None)
             if entry.verb is Verb.ERASE:
                 paths.pop(entry.path, None)
                 _forget_instant(paths, entry.path, self.areas)
+                if folder_of(entry.path) in self.areas.timelines:
+                    erased[entry.path] = slot.number
             else:
                 is_stored = entry.verb in (Verb.ADOPT, Verb.NOTE)
                 data = None if is_stored else entry.data
                 paths[entry.path] = Known(slot.number, data)
+        if CLOSED in paths:
+            paths, erased = {CLOSED: paths[CLOSED]}, {}
+        for path in [p for p, number in erased.items() if number <= slot.number - ERASED_KEPT]:
+            del erased[path]
         issued = max(filter(None, (self.issued, slot.issued)), default=None)
-        return replace(self, number=slot.number, digest=digest, issued=issued, paths=paths)
+        return replace(
+            self, number=slot.number, digest=digest, issued=issued, paths=paths, erased=erased
+        )
 
     def without_data(self, up_to: int) -> JournalState:
         """Return the state without the contents that are in files, which a checkpoint says."""
@@ -147,10 +180,13 @@ def _forget_instant(paths: dict[str, Known], erased: str, areas: Areas) -> None:
     if folder_of(erased) != areas.timeline:
         return
     time = erased.rpartition("/")[2].partition(".")[0].partition("_")[0]
+    if erased.endswith(".inflight"):
+        paths.pop(f"{BARRED}/{time}", None)
     if not any(path.startswith(f"{areas.timeline}/{time}") for path in paths):
         for path in [path for path in paths if path.startswith(f"{ATTEMPTS}/{time}/")]:
             del paths[path]
         paths.pop(f"{BEING_ARCHIVED}/{time}", None)
+        paths.pop(f"{BARRED}/{time}", None)
 
 
 def folder_of(path: str) -> str:
@@ -171,6 +207,7 @@ def encode_checkpoint(state: JournalState) -> bytes:
             "issued": state.issued,
             "paths": sorted(path for path in state.paths if not state.areas.is_shared(path)),
             "shared": encode_entries(sorted(shared)),
+            "erased": sorted([number, path] for path, number in state.erased.items()),
         }
     )
 
@@ -193,6 +230,7 @@ def decode_checkpoint(data: bytes, areas: Areas, *, number: int) -> JournalState
             digest=said["digest"],
             issued=said["issued"],
             paths={**paths, **shared},
+            erased={path: slot for slot, path in said.get("erased", ())},
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise corrupt_journal(path, str(error)) from error

@@ -1,6 +1,7 @@
 """Transactions without a lock: decide on the state after slot n, put the decision at slot n + 1.
 
-1. look at the journal; all that the step sees is of that moment, as far as it is journaled;
+1. look at the journal; all that the step sees is of that moment, as far as it is journaled. Beside
+   it the timeline is listed for instants of other engines (see `other_engines`);
 2. issue the next instant time: above every time that a slot has issued;
 3. let the step decide;
 4. put its events as one slot. If the slot is taken, somebody else decided meanwhile: again from 1;
@@ -19,14 +20,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TypeVar, Unpack, assert_never
 
-from headwater.errors import CommitUnknownError, ConflictError, NotFoundError, StorageError
-from headwater.kernel.journal.journal import Appended, Look
+from headwater.errors import (
+    CommitUnknownError,
+    ConflictError,
+    ErrorKind,
+    NotFoundError,
+    StorageError,
+)
+from headwater.kernel.journal.journal import Appended, Look, table_switched
 from headwater.kernel.journal.slots import Entry, Verb, Wave
-from headwater.kernel.journal.state import BEING_ARCHIVED, JournalState
+from headwater.kernel.journal.state import BARRED, BEING_ARCHIVED, JournalState
 from headwater.kernel.journal.storage import JournaledStorage, find_journal
 from headwater.kernel.layout import PROPERTIES, TableLayout
 from headwater.kernel.table_config import changed_table_config
@@ -47,9 +55,11 @@ from headwater.kernel.txn.events import (
 )
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.metering import meter_decision, meter_ensured, meter_refusal
-from headwater.kernel.txn.prefix import LoadingWays, PrefixLoader
+from headwater.kernel.txn.other_engines import OtherEngines, Seen
+from headwater.kernel.txn.prefix import LoadingWays, Prefix, PrefixLoader
 from headwater.kernel.txn.transaction import (
     Beside,
+    CheckMode,
     Decided,
     Decision,
     LockTransaction,
@@ -106,6 +116,12 @@ class FencedTransaction:
         self._queue_timeout_ms = lock_timeout_ms
         self._prefixes = PrefixLoader(components, layout, **ways)
         self._is_queued: PerThread[bool] = PerThread()
+        self._listed: PerThread[frozenset[str]] = PerThread()
+        """What was on the timeline when the decision of this thread began."""
+        timeline = journaled.journal.known.areas.timeline
+        if folder:  # Other engines are looked for on the timeline of the whole table.
+            layout = replace(layout, timeline=timeline, history=f"{timeline}/history")
+        self._others = OtherEngines(journaled.journal, layout)
 
     @property
     def watch(self) -> HeartbeatWatch:
@@ -169,6 +185,9 @@ class FencedTransaction:
                 # Where a listing costs a round trip, what was known last is tried first.
                 is_far = may_guess and self._components.storage.is_distant
                 look = (journal.guess if is_far and not lost else None) or journal.peek()
+                if look.state.is_closed:
+                    raise table_switched(self._table, "its journal was closed")
+                self._listed.value = None
                 try:
                     with self._journaled.pinned(look):
                         return block()
@@ -183,10 +202,31 @@ class FencedTransaction:
     def _has_moved(self, look: Look) -> bool:
         return self._journaled.journal.look().state.digest != look.state.digest
 
+    def _load(self, step: Step[R], pin: Look) -> Prefix:
+        """Read what a step must see, and beside it what other engines have put on the timeline.
+
+        Raises:
+            ConflictError: kind FOREIGN_WRITER.
+            MovedError: their instants were adopted, or somebody decided meanwhile.
+        """
+        load = partial(self._prefixes.load, step.needs, pin.state.issued)
+        if self._listed.value is not None or not pin.state.has_begun:
+            return load()
+        stored = self._journaled.stored
+        list_timeline = partial(stored.list_names, pin.state.areas.timeline)
+        prefix, names = both_at_once(self._components.storage, load, list_timeline)
+        listed = self._listed.value = frozenset(names)
+        if not self._others.are_known(Seen(pin, listed)):
+            put = self._others.adopt(Seen(pin, listed))
+            if put is not None and self._journaled.files.write(put, listed):
+                self._finish(put)
+            raise MovedError
+        return prefix
+
     def _decide_pinned(self, step: Step[R]) -> _Put[R]:
         pin = self._journaled.pin
         assert pin is not None
-        prefix = self._prefixes.load(step.needs, pin.state.issued)
+        prefix = self._load(step, pin)
         decision: Decision[R] | Refusal = step.decide(prefix)
         if not pin.state.has_begun and self._journaled.journal.look().state.has_begun:
             raise MovedError  # What was read from files is of no one moment.
@@ -195,6 +235,7 @@ class FencedTransaction:
                 raise MovedError
             meter_refusal(self._table, decision.error)
             raise decision.error
+        self._check_not_barred(decision.events, pin.state)
         waves = tuple(wave for wave in self._waves(decision.events, pin.state) if wave)
         put: Appended | None = None
         if waves:
@@ -208,6 +249,19 @@ class FencedTransaction:
         seen = self._prefixes.note_seen(prefix.timeline, ended)
         meter_decision(self._table, prefix, decision.events, seen)
         return Decided(decision.result, 0, prefix.timeline), decision, put
+
+    def _check_not_barred(self, events: Iterable[Event], state: JournalState) -> None:
+        for event in events:
+            if isinstance(event, Completed) and f"{BARRED}/{event.time}" in state.paths:
+                raise ConflictError(
+                    f"Another engine wrote to this fenced table and completed while {event.time} "
+                    "was at work, so that neither knew of the other. Nothing was committed; write "
+                    "the batch again. If both are to write at once, `headwater table upgrade "
+                    "--no-fenced` gives the table back to a lock; use one that both know",
+                    kind=ErrorKind.FOREIGN_WRITER,
+                    table=self._table,
+                    instant=event.time,
+                )
 
     def _carry_out(
         self,
@@ -233,7 +287,7 @@ class FencedTransaction:
         if beside is not None and not any(isinstance(e, Completed) for e in decision.events):
             counts, _ = both_at_once(storage, partial(files.begin, put), go_on)
             return counts
-        if not files.write(put):
+        if not files.write(put, self._listed.value):
             return False
         for event in decision.events:
             if isinstance(event, Archived):
@@ -297,9 +351,15 @@ def transaction_on(
     layout: TableLayout,
     *,
     lock_timeout_ms: int = 60_000,
+    check_mode: CheckMode | None = None,
     **ways: Unpack[LoadingWays],
 ) -> Transaction:
-    """Return transactions as the table has them: by its journal if it has one, else by its lock."""
+    """Return transactions as the table has them: by its journal if it has one, else by its lock.
+
+    Args:
+        check_mode: tells those that trust the lock that the table has a journal by now. A journal
+            says by itself that it is closed.
+    """
     journaled, folder = find_journal(components.storage)
     if journaled is not None:
         return FencedTransaction(
@@ -310,4 +370,6 @@ def transaction_on(
             lock_timeout_ms=lock_timeout_ms,
             **ways,
         )
-    return LockTransaction(components, layout, lock_timeout_ms=lock_timeout_ms, **ways)
+    return LockTransaction(
+        components, layout, lock_timeout_ms=lock_timeout_ms, check_mode=check_mode, **ways
+    )

@@ -59,6 +59,7 @@ from headwater.seams.ids import Ids
 from headwater.seams.lock import HeldLock
 from headwater.seams.metered_lock import acquire_metered
 from headwater.seams.mutex import PerThread
+from headwater.seams.storage import both_at_once
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +104,10 @@ class Decided(Generic[R]):
 
 Beside = Callable[[Decided[R]], object]
 """What goes on while the lock is given back, because nothing of it needs the lock."""
+
+
+CheckMode = Callable[[], None]
+"""Raises if transactions of another kind have the table by now."""
 
 
 class Transaction(Protocol):
@@ -151,12 +156,15 @@ class LockTransaction:
         layout: TableLayout,
         *,
         lock_timeout_ms: int = 60_000,
+        check_mode: CheckMode | None = None,
         **ways: Unpack[LoadingWays],
     ) -> None:
+        """`check_mode` is asked under the lock, together with what a step must see."""
         self._components = components
         self._layout = layout
         self._table = components.storage.uri
         self._lock_timeout_ms = lock_timeout_ms
+        self._check_mode = check_mode
         self._prefixes = PrefixLoader(components, layout, **ways)
         self._held: PerThread[HeldLock] = PerThread()
 
@@ -190,7 +198,11 @@ class LockTransaction:
     def _decide(self, step: Step[R], held: HeldLock) -> Decided[R]:
         clock = self._components.clock
         began_ms = clock.monotonic_ms()
-        prefix = self._prefixes.load(step.needs)
+        load = partial(self._prefixes.load, step.needs)
+        if self._check_mode is None:
+            prefix = load()
+        else:
+            prefix, _ = both_at_once(self._components.storage, load, self._check_mode)
         decision = step.decide(prefix)
         if isinstance(decision, Refusal):
             meter_refusal(self._table, decision.error)

@@ -1,0 +1,360 @@
+"""Instants of other engines on a fenced table: what is adopted, what is refused, what is ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from tests.support.counting_storage import CountingStorage
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_storage import MemoryStorage
+
+from headwater.errors import ConflictError, ErrorKind
+from headwater.kernel.journal.journal import Journal
+from headwater.kernel.journal.slots import Entry, Slot, Verb
+from headwater.kernel.journal.state import (
+    BARRED,
+    ERASED_KEPT,
+    Areas,
+    JournalState,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+from headwater.kernel.journal.storage import JournaledStorage, erase_files
+from headwater.kernel.layout import METADATA_TIMELINE, TableLayout
+from headwater.kernel.timeline.active import load_active
+from headwater.kernel.txn.fenced import FencedTransaction
+from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
+from headwater.kernel.txn.other_engines import Findings, find_others
+from headwater.kernel.txn.steps import Claim
+from headwater.kernel.txn.writes import CommittedWrite, request_write
+from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_at
+from headwater.seams.components import Components
+from headwater.seams.ids import Owner, SystemIds
+from headwater.seams.storage import Storage
+
+LAYOUT = TableLayout()
+TIMELINE = LAYOUT.timeline
+AREAS = Areas(TIMELINE)
+
+
+def time_of(number: int) -> InstantTime:
+    return InstantTime(f"20260101000000{number:03d}")
+
+
+def files_of(requested: int, completed: int | None = None) -> list[str]:
+    names = [f"{time_of(requested)}.deltacommit.{state}" for state in ("requested", "inflight")]
+    done = [] if completed is None else [f"{time_of(requested)}_{time_of(completed)}.deltacommit"]
+    return [*names, *done]
+
+
+def state_with(names: list[str], *, issued: int, erased: list[str] | None = None) -> JournalState:
+    state = JournalState(areas=AREAS)
+    made = [Entry(Verb.CREATE, f"{TIMELINE}/{name}", b"x") for name in [*names, *(erased or [])]]
+    state = state.after(a_slot(state, made, issued), "1")
+    return state.after(
+        a_slot(state, [Entry(Verb.ERASE, f"{TIMELINE}/{n}") for n in erased or []], issued), "2"
+    )
+
+
+def a_slot(state: JournalState, entries: list[Entry], issued: int | None = None) -> Slot:
+    return Slot(
+        number=state.number + 1,
+        follows=state.digest,
+        operation="o",
+        owner="w",
+        issued=None if issued is None else time_of(issued),
+        waves=(tuple(entries),),
+    )
+
+
+# The pure decision.
+
+
+def test_what_the_journal_has_is_nothing_to_find() -> None:
+    ours = files_of(1, 2)
+    assert find_others(state_with(ours, issued=2), ours) == Findings()
+
+
+def test_an_instant_that_came_after_all_of_ours_can_be_adopted() -> None:
+    ours, theirs = files_of(1, 2), files_of(5, 6)
+    found = find_others(state_with(ours, issued=2), [*ours, *theirs])
+    done = Instant(time_of(5), Action.DELTA_COMMIT, State.COMPLETED, time_of(6))
+    assert (found.completed, found.live, found.overlapping) == ((done,), (), ())
+    assert found.names == {time_of(5): tuple(sorted(theirs))}
+
+
+def test_a_pending_one_is_live() -> None:
+    found = find_others(state_with(files_of(1, 2), issued=2), files_of(5))
+    assert [one.requested_time for one in found.live] == [time_of(5)]
+    assert not found.completed
+
+
+@pytest.mark.parametrize("issued", [5, 6, 7])
+def test_one_that_began_before_our_last_decision_overlaps(issued: int) -> None:
+    found = find_others(state_with(files_of(1, 2), issued=issued), files_of(5, 6))
+    assert [one.requested_time for one in found.overlapping] == [time_of(5)]
+    assert not found.completed
+
+
+def test_a_file_that_a_slot_erased_is_ours_whatever_its_time() -> None:
+    late = files_of(3, 4)
+    state = state_with(files_of(1, 2), issued=9, erased=late)
+    assert find_others(state, [*files_of(1, 2), *late]) == Findings()
+
+
+def test_a_file_under_the_time_of_ours_that_no_slot_ever_had_is_not_ours() -> None:
+    """Hudi executes a plan that we scheduled."""
+    plan = f"{time_of(3)}.compaction.requested"
+    state = state_with([plan], issued=3)
+    begun = find_others(state, [plan, f"{time_of(3)}.compaction.inflight"])
+    assert [one.requested_time for one in begun.live] == [time_of(3)]
+    done = find_others(state, [plan, f"{time_of(3)}_{time_of(8)}.commit"])
+    assert [one.requested_time for one in done.overlapping] == [time_of(3)]
+
+
+def test_a_savepoint_has_the_time_of_what_it_protects() -> None:
+    ours = files_of(1, 2)
+    point = [f"{time_of(1)}.savepoint.inflight", f"{time_of(1)}_{time_of(7)}.savepoint"]
+    assert find_others(state_with(ours, issued=2), [*ours, *point]).completed
+    assert find_others(state_with(ours, issued=8), [*ours, *point]).overlapping
+    assert find_others(state_with(ours, issued=2), [*ours, point[0]]).live
+
+
+def test_other_names_are_nobodys() -> None:
+    ours = files_of(1, 2)
+    assert find_others(state_with(ours, issued=2), [*ours, ".keep", "history"]) == Findings()
+
+
+def test_a_completed_file_is_gone_only_if_it_was_in_a_file_for_sure() -> None:
+    ours = files_of(1, 2)
+    state = state_with(ours, issued=2)
+    unsure = find_others(state, [])
+    assert unsure.is_nothing  # Its author may not have written it yet.
+    assert [one.requested_time for one in unsure.missing] == [time_of(1)]
+    (gone,) = find_others(state.without_data(2), []).gone
+    assert gone.requested_time == time_of(1)
+    assert not find_others(state.without_data(2), ours[2:]).gone
+
+
+def test_erased_names_are_remembered_for_a_while_and_by_checkpoints() -> None:
+    late = files_of(3, 4)
+    state = state_with([], issued=9, erased=late)
+    read = decode_checkpoint(encode_checkpoint(state), AREAS, number=state.number)
+    assert read.erased == state.erased
+    assert not find_others(read, late).strays
+    while state.number < 2 + ERASED_KEPT // 2:
+        state = state.after(a_slot(state, []), "2")
+    assert sorted(find_others(state, late).strays) == sorted(late)  # Refreshed by the next slot.
+    while state.number < 2 + ERASED_KEPT:
+        state = state.after(a_slot(state, []), "2")
+    assert not state.erased
+
+
+def test_a_name_that_is_used_again_is_not_erased() -> None:
+    name = f"{time_of(3)}.compaction.inflight"
+    state = state_with([], issued=3, erased=[name])
+    state = state.after(a_slot(state, [Entry(Verb.CREATE, f"{TIMELINE}/{name}")]), "3")
+    assert not state.erased
+
+
+def test_a_barred_plan_can_be_executed_again_from_its_request() -> None:
+    names = [f"{time_of(3)}.clustering.{state}" for state in ("requested", "inflight")]
+    state = state_with(names, issued=3)
+    note = f"{BARRED}/{time_of(3)}"
+    state = state.after(a_slot(state, [Entry(Verb.NOTE, note)]), "3")
+    assert note in state.paths
+    state = state.after(a_slot(state, [Entry(Verb.ERASE, f"{TIMELINE}/{names[1]}")]), "4")
+    assert note not in state.paths
+
+
+# Decisions beside another engine.
+
+
+@dataclass
+class Site:
+    """A fenced table, the clock that its processes share, and another engine at work on it."""
+
+    storage: Storage = field(default_factory=MemoryStorage)
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    def process(self, name: str = "w") -> tuple[Components, FencedTransaction]:
+        ids = SystemIds(Owner("host", 1, name))
+        journaled = JournaledStorage(Journal(self.storage, self.clock, ids, AREAS))
+        locks = StorageBasedLockProvider(self.storage, self.clock, ids)
+        components = Components(journaled, self.clock, ids, locks)
+        return components, FencedTransaction(components, LAYOUT, journaled)
+
+    def claim(self, components: Components) -> Claim:
+        return Claim(
+            owner=components.ids.owner,
+            token=components.ids.new_uuid(),
+            interval_ms=1_000,
+            tolerable_misses=2,
+        )
+
+    def commit(self, name: str = "w") -> CommittedWrite:
+        self.clock.advance_ms(10)
+        components, txn = self.process(name)
+        started = request_write(components, txn, Action.DELTA_COMMIT, self.claim(components))
+        return started.enter_inflight().commit(b"ours")
+
+    def tick(self) -> InstantTime:
+        self.clock.advance_ms(10)
+        return instant_time_at(self.clock.now_ms())
+
+    def hudi_begins(self) -> InstantTime:
+        time = self.tick()
+        for state in ("requested", "inflight"):
+            self.put(f"{time}.deltacommit.{state}")
+        return time
+
+    def hudi_completes(self, time: InstantTime) -> None:
+        self.put(f"{time}_{self.tick()}.deltacommit")
+
+    def put(self, name: str, folder: str = TIMELINE) -> None:
+        self.storage.put(f"{folder}/{name}", b"theirs")
+
+    def completed(self) -> list[InstantTime]:
+        """What a reader of ours sees."""
+        components, _ = self.process("reader")
+        done = load_active(components.storage, TIMELINE).completed
+        return [instant.requested_time for instant in done]
+
+
+@pytest.fixture
+def site() -> Site:
+    """A table whose store has the clock of the test, so that files have its times."""
+    clock = ManualClock()
+    return Site(MemoryStorage(clock=clock), clock)
+
+
+def refused(site: Site) -> ConflictError:
+    with pytest.raises(ConflictError) as raised:
+        site.commit()
+    assert raised.value.kind is ErrorKind.FOREIGN_WRITER
+    return raised.value
+
+
+def test_an_instant_that_completed_while_nothing_of_ours_was_at_work_is_adopted(site: Site) -> None:
+    first = site.commit().instant.requested_time
+    time = site.hudi_begins()
+    site.hudi_completes(time)
+    site.put(f"{time}_{time}.deltacommit", METADATA_TIMELINE)
+    assert site.completed() == [first]  # No decision has looked yet.
+    second = site.commit().instant.requested_time
+    assert site.completed() == [first, time, second]
+    components, _ = site.process()
+    assert components.storage.list_names(METADATA_TIMELINE) == [f"{time}_{time}.deltacommit"]
+    assert site.commit().instant.requested_time > second
+
+
+def test_a_live_one_is_refused_until_it_has_ended(site: Site) -> None:
+    first = site.commit().instant.requested_time
+    time = site.hudi_begins()
+    before = sorted(info.path for info in site.storage.list_tree(""))
+    error = refused(site)
+    assert time in str(error)
+    assert "--no-fenced" in str(error)
+    assert sorted(info.path for info in site.storage.list_tree("")) == before
+    assert site.completed() == [first]  # Readers do not fail.
+    site.hudi_completes(time)
+    assert site.commit().instant.requested_time > time
+    assert time in site.completed()
+
+
+def test_a_live_one_that_its_engine_rolled_back_is_no_hindrance(site: Site) -> None:
+    site.commit()
+    time = site.hudi_begins()
+    refused(site)
+    for state in ("requested", "inflight"):
+        site.storage.delete(f"{TIMELINE}/{time}.deltacommit.{state}")
+    rollback = site.tick()
+    for name in (f"{rollback}.rollback.requested", f"{rollback}_{site.tick()}.rollback"):
+        site.put(name)
+    site.commit()
+    assert rollback in site.completed()
+    assert time not in site.completed()
+
+
+def test_one_that_we_decided_beside_is_refused_for_good(site: Site) -> None:
+    """Hudi gave itself a time, and its first file came after our decision."""
+    site.commit()
+    time = site.tick()
+    ours = site.commit().instant.requested_time
+    site.put(f"{time}.deltacommit.requested")
+    site.hudi_completes(time)
+    assert "neither side knew of the other" in str(refused(site))
+    assert ours in site.completed()
+    assert time not in site.completed()
+
+
+def test_one_that_began_before_our_files_were_there_is_refused(site: Site) -> None:
+    """By its times it came after ours, but it cannot have seen ours."""
+    site.commit()
+    components, txn = site.process("slow")
+    started = request_write(components, txn, Action.DELTA_COMMIT, site.claim(components))
+    inflight = started.enter_inflight()
+    write, begun = txn._journaled.files.write, []
+
+    def write_late(*arguments: Any) -> bool:
+        begun.append(site.hudi_begins())
+        site.clock.advance_ms(10)
+        return write(*arguments)
+
+    txn._journaled.files.write = write_late  # type: ignore[assignment,method-assign]
+    inflight.commit(b"ours")
+    (time,) = begun
+    site.hudi_completes(time)
+    assert "neither side knew of the other" in str(refused(site))
+
+
+def test_one_that_saw_no_files_of_a_dead_author_is_refused(site: Site) -> None:
+    site.commit()
+    components, txn = site.process("dead")
+    started = request_write(components, txn, Action.DELTA_COMMIT, site.claim(components))
+    inflight = started.enter_inflight()
+    confirm = txn._journaled.journal.confirm
+    txn._journaled.files.write = lambda put, *_: confirm(put)  # type: ignore[method-assign]
+    inflight.commit(b"ours")
+    site.hudi_completes(site.hudi_begins())
+    refused(site)
+
+
+def test_a_write_of_ours_that_another_engine_overtook_can_never_complete(site: Site) -> None:
+    site.commit()
+    components, txn = site.process("slow")
+    slow = request_write(
+        components, txn, Action.DELTA_COMMIT, site.claim(components)
+    ).enter_inflight()
+    time = site.hudi_begins()
+    site.hudi_completes(time)
+    site.commit("other")  # Which adopts.
+    with pytest.raises(ConflictError) as raised:
+        slow.commit(b"ours")
+    assert raised.value.kind is ErrorKind.FOREIGN_WRITER
+    assert slow.instant_time not in site.completed()
+    assert time in site.completed()
+
+
+def test_a_file_that_we_erased_and_that_comes_late_changes_nothing(site: Site) -> None:
+    first = site.commit().instant
+    site.commit()
+    components, _ = site.process()
+    names = [n for n in site.storage.list_names(TIMELINE) if n.startswith(first.requested_time)]
+    erase_files(components.storage, [f"{TIMELINE}/{name}" for name in names])
+    for name in names:
+        site.put(name)
+    site.commit()
+    assert first.requested_time not in site.completed()
+
+
+def test_a_decision_lists_the_timeline_once() -> None:
+    storage = CountingStorage(MemoryStorage(), keep_trace=True)
+    site = Site(storage)
+    site.commit("first")  # So that several slots are new to the next process.
+    components, txn = site.process()
+    storage.reset()
+    request_write(components, txn, Action.DELTA_COMMIT, site.claim(components))
+    assert storage.trace.count(("list_names", TIMELINE)) == 1
