@@ -1,17 +1,32 @@
 """The scenarios of lock-trusting tables on fenced ones: no lock, the same steps, the same rules.
 
-What must break where a lock is trusted and fails (A1), holds here.
+What must break where a lock is trusted and fails (A1), holds here. Files are checked against the
+journal all the while (INV-134). `python -m headwater.testing.sim --fenced` goes further.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from headwater.testing.catalog import LIMITS, Limit, Proof, proofs
-from headwater.testing.explore import exhaust
+from headwater.testing.catalog import LIMITS, Limit, Proof, fenced_proof, proofs
+from headwater.testing.explore import exhaust, run
+from headwater.testing.faults import Fate, Faults
 from headwater.testing.fenced import fenced
+from headwater.testing.scenarios.journal import (
+    MARKS,
+    journal_archive,
+    journal_cancel,
+    journal_files,
+    journal_floor,
+)
+from headwater.testing.scenarios.swarm import fenced_swarm
+from headwater.testing.scenarios.upkeep import beside
+from headwater.testing.schedule import Pct
+from headwater.testing.simulation import Scenario
 
-STATES_MAX = 300
+STATES_MAX = 100
 
 
 def searched() -> list[Proof]:
@@ -26,6 +41,37 @@ def test_what_breaks_without_a1_holds_without_a_lock(limit: Limit) -> None:
 
 @pytest.mark.parametrize("proof", searched(), ids=lambda proof: proof.label)
 def test_no_run_breaks_an_invariant(proof: Proof) -> None:
-    scenario = fenced(proof.build())
-    report = exhaust(scenario, preemptions_max=proof.preemptions_max, states_max=STATES_MAX)
+    report = fenced_proof(proof, checkpoint_every=3).run(STATES_MAX)
+    assert report.violation is None
+
+
+def test_a_slot_that_is_put_below_the_floor_means_nothing() -> None:
+    report = exhaust(journal_floor(Faults(), marks=tuple(MARKS)), preemptions_max=1)
+    assert report.violation is None
+    assert report.is_complete
+    assert not report.missing_marks
+
+
+@pytest.mark.parametrize("build", [journal_files, journal_archive, journal_cancel])
+def test_files_show_a_prefix_wherever_a_process_dies(build: Callable[[Faults], Scenario]) -> None:
+    scenario = build(Faults(crashes=1, fates=(Fate.DROP,)))
+    report = exhaust(scenario, preemptions_max=0)
+    assert report.violation is None
+    assert report.is_complete
+
+
+def test_writers_that_announce_their_files_commit_on_fenced_tables() -> None:
+    """They would all fail if what marks files hid the journal, and nothing would be shown."""
+    report = exhaust(fenced(beside("archive", "write", Faults())), preemptions_max=0)
+    assert report.results == {(("X", "done"), ("Y", "committed"))}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_seed_of_the_swarm_breaks_an_invariant(seed: int) -> None:
+    assert run(fenced_swarm(seed), Pct(seed)).violation is None
+
+
+def test_a_listing_that_fails_after_the_slot_does_not_make_a_failure_of_a_commit() -> None:
+    """Seed 5375 found it: the writer took it for one, and deleted files of its own commit."""
+    report = exhaust(journal_floor(Faults(failures=1)), preemptions_max=0)
     assert report.violation is None

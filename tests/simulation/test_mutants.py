@@ -39,6 +39,7 @@ LONG = {
     "rollback by prefix listing",
     "savepoint deleted while a restore to it is pending",
     "second rollback for the same write",
+    "slot read back by name only",
     "write rolled back by listing its files",
 }
 """Those that are found after a second; `make sim` hunts all of them."""
@@ -94,7 +95,7 @@ def _unbroken(scenario: Scenario) -> Scenario:
         whole = logcompact(scenario.faults)
     if scenario.name == "cancel_commit":
         whole = cancel_commit(scenario.faults)
-    elif scenario.name.startswith(PATCHED):
+    elif scenario.name.startswith(PATCHED) or scenario.name.endswith(", fenced"):
         whole = scenario  # What is broken there is patched into the product.
     return replace(scenario, actors=whole.actors)
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from headwater.errors import InternalError
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.state import Areas
 from headwater.kernel.journal.storage import JournaledStorage
@@ -83,6 +84,20 @@ class ProcessRules:
     """On a fenced table: after how many slots a checkpoint comes."""
 
 
+class Defect(BaseException):
+    """The product calls something a bug of its own; no scenario takes that for a way to end."""
+
+
+class _StrictJournaled(JournaledStorage):
+    """A fenced table on which a write past the journal is a finding, whoever catches errors."""
+
+    def _check_free(self, path: str) -> None:
+        try:
+            super()._check_free(path)
+        except InternalError as error:
+            raise Defect(str(error)) from error
+
+
 class _Live:
     """A process suspended at its calls."""
 
@@ -102,7 +117,7 @@ class _Live:
         if rules.checkpoint_every is not None:
             areas = Areas(TableLayout().timeline)
             journal = Journal(storage, clock, ids, areas, every=rules.checkpoint_every)
-            storage = JournaledStorage(journal)
+            storage = _StrictJournaled(journal)
         process = Process(
             name=name,
             storage=storage,

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Unpack
 
 from headwater.config.detection import DetectionStrategy
 from headwater.testing.explore import Report, exhaust, hunt, replay
 from headwater.testing.faults import Fate, Faults
+from headwater.testing.fenced import FencedWays, fenced
 from headwater.testing.mutants import cancel as cancel_mutants
 from headwater.testing.mutants import early_conflict as early_conflict_mutants
 from headwater.testing.mutants import guard as guard_mutants
 from headwater.testing.mutants import index as index_mutants
+from headwater.testing.mutants import journal as journal_mutants
 from headwater.testing.mutants import logcompact as logcompact_mutants
 from headwater.testing.mutants import lost_reply as lost_reply_mutants
 from headwater.testing.mutants import many_writers as many_writers_mutants
@@ -105,6 +107,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *logcompact_mutants.MUTANTS,
     *index_mutants.MUTANTS,
     *upkeep_mutants.MUTANTS,
+    *journal_mutants.MUTANTS,
 )
 
 
@@ -118,6 +121,10 @@ class Limit:
 
     def run(self) -> Report:
         return exhaust(self.build(), states_max=_LIMIT_STATES_MAX, stop_at=self.is_it)
+
+    def run_fenced(self) -> Report:
+        """Search the same on a fenced table, where nothing must break."""
+        return exhaust(fenced(self.build()), states_max=_LIMIT_STATES_MAX)
 
     def is_it(self, violation: Violation) -> bool:
         return violation.invariant == self.invariant
@@ -166,15 +173,26 @@ class Proof:
     """Where a search cannot go: one run for each seed, as this chooses it."""
     seeds: range = range(1)
 
-    def run(self) -> Report:
+    def run(self, states_max: int | None = None) -> Report:
         if self.strategy is not None:
             report = hunt(self.build(), self.strategy, self.seeds)
             report.is_complete = report.violation is None
             report.missing_marks = tuple(sorted(set(self.build().marks) - report.marks))
         else:
-            report = exhaust(self.build(), preemptions_max=self.preemptions_max)
+            report = exhaust(
+                self.build(), preemptions_max=self.preemptions_max, states_max=states_max
+            )
         report.scenario = self.label
         return report
+
+
+def fenced_proof(proof: Proof, **ways: Unpack[FencedWays]) -> Proof:
+    """Return the proof on a fenced table; its marks are situations of mode L."""
+    return replace(
+        proof,
+        label=f"{proof.label}, fenced",
+        build=lambda: replace(fenced(proof.build(), **ways), marks={}),
+    )
 
 
 def proofs(extent: Extent) -> list[Proof]:

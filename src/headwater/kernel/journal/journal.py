@@ -26,6 +26,7 @@ from headwater.errors import (
     CorruptTableError,
     ErrorKind,
     Retry,
+    StorageError,
 )
 from headwater.kernel.journal.slots import (
     Entry,
@@ -59,6 +60,8 @@ from headwater.seams.mutex import new_mutex
 from headwater.seams.storage import Storage, both_at_once
 
 CHECKPOINT_EVERY = 64
+_TRIES_MAX = 5
+_PAUSE_MS = 50  # Doubled after every try, as for what is put once.
 _READ_AHEAD = 2  # Slots that are read while the journal is listed.
 _LOOKS_MAX = 10
 """How often a look starts over: each time others must have written a checkpoint meanwhile."""
@@ -231,23 +234,43 @@ class Journal:
         """Whether a slot that was put is part of the journal, or came to a name that was deleted.
 
         Raises:
-            CommitUnknownError: it is not to be known any more.
-            StorageError: storage failed; asking again may tell.
+            CommitUnknownError: it is not to be known any more, or storage did not answer. The slot
+                is there, so no failure means that nothing was decided.
         """
-        slot, listing = put.slot, self._list()
-        if listing.floor < slot.number:
-            self._is_alone = listing.tail == slot.number
+        error: StorageError | None = None
+        for tried in range(_TRIES_MAX):
+            if tried:
+                self.clock.sleep_ms(_PAUSE_MS << (tried - 1))
+            try:
+                return self._counts(put)
+            except StorageError as failed:
+                error = failed
+        raise CommitUnknownError(
+            "The decision was written, and storage did not say whether it came in time. Do not "
+            "clean up: load the timeline again once storage answers, it will tell",
+            path=slot_path(put.slot.number),
+        ) from error
+
+    def _counts(self, put: Appended) -> bool:
+        number, mine, listing = put.slot.number, digest_of(put.data), self._list()
+        if listing.floor < number:
+            self._is_alone = listing.tail == number
             self._note(put.look)
             return True
-        found = self.look()
-        for later in found.slots:
-            if later.number == slot.number + 1:
-                return later.follows == digest_of(put.data)
+        # Others wrote a checkpoint since. Who follows tells, if its name cannot have been deleted.
+        (following,) = self._read_slots([number + 1])
+        if following is not None and self._list().deleted <= number:
+            return decode_slot(following, number=number + 1).follows == mine
+        if listing.floor == number:
+            (checkpoint,) = self.storage.read_many([checkpoint_path(number)])
+            if checkpoint is not None:
+                areas = self.known.areas
+                return decode_checkpoint(checkpoint, areas, number=number).digest == mine
         # Its paths would prove nothing: another decision may have used the same time.
         raise CommitUnknownError(
-            f"This process stood still while others came {listing.floor - slot.number} decisions "
+            f"This process stood still while others came {listing.floor - number} decisions "
             "further than its own. Load the timeline to see what became of it",
-            path=slot_path(slot.number),
+            path=slot_path(number),
         )
 
     def _adopted(self) -> Wave:

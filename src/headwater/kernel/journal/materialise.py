@@ -135,14 +135,21 @@ class Materialiser:
     def _write_slots(
         self, look: Look, early: Wave = (), there: Collection[str] | None = None
     ) -> None:
-        for slot in self._missing(look, there):
+        has = self._areas.has
+        shown, missing = self._split_unsure(look, there)
+        for slot in shown:
+            if slot.number in self._own:  # Others write only what is journaled of it.
+                rest = tuple(entry for entry in slot.entries() if not has(entry.path))
+                self._write_wave(rest, look.state)
+        for slot in missing:
             self._written.append(slot)
             for wave in slot.waves:
                 if slot.number not in self._own:
-                    wave = tuple(entry for entry in wave if self._areas.has(entry.path))
+                    wave = tuple(entry for entry in wave if has(entry.path))
                 if wave is not early:
                     self._write_wave(wave, look.state)
         self._done = max(self._done, look.state.number)
+        self._own = {number for number in self._own if number > self._done}
 
     def _write_wave(self, wave: Wave, state: JournalState) -> None:
         self._storage.at_once(lambda entry: self._apply(entry, state), wave)
@@ -154,18 +161,23 @@ class Materialiser:
             for entry in wave
         )
 
-    def _missing(self, look: Look, there: Collection[str] | None) -> list[Slot]:
-        """Return the slots whose files may be missing; what the last of one shows is there."""
+    def _split_unsure(
+        self, look: Look, there: Collection[str] | None
+    ) -> tuple[list[Slot], list[Slot]]:
+        """Return the slots whose files are there, of those not known before, and the others.
+
+        The file that a slot creates last shows that all before it are there.
+        """
         unsure = [slot for slot in look.slots if slot.number > self._done]
         if len(unsure) < 2:
-            return unsure
+            return [], unsure
         if there is None:
             there = set(self._storage.list_names(self._areas.timeline))
         for place in reversed(range(len(unsure))):
             name = self._last_name(unsure[place])
             if name is not None and name in there:
-                return unsure[place + 1 :]
-        return unsure
+                return unsure[: place + 1], unsure[place + 1 :]
+        return [], unsure
 
     def _last_name(self, slot: Slot) -> str | None:
         """Return the file of the timeline that a slot creates last of all it does, if it does."""

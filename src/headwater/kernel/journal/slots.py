@@ -88,6 +88,11 @@ class Listing(NamedTuple):
         return max(self.checkpoints, default=0)
 
     @property
+    def deleted(self) -> int:
+        """The checkpoint before that: slots above it were never deleted."""
+        return max(self.checkpoints - {self.floor}, default=0)
+
+    @property
     def tail(self) -> int:
         return max(self.slots, default=self.floor)
 

@@ -10,6 +10,9 @@ A seed draws one of three crowds:
     plan     executors of one plan, writers that fail, and cleaners that roll them back
     small    the actors of a small scenario, with more faults than a search could exhaust:
              cancellation, index builds, early conflicts, removable plans, replacing writes
+
+On a fenced table the same crowds have faults that mode L does not survive: any write may land late,
+also one of a dead process, and locks expire.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from random import Random
 from headwater.config.detection import DetectionStrategy
 from headwater.model.instant import State
 from headwater.testing.actor import Body, ProcessRules
-from headwater.testing.faults import Fate, Faults
+from headwater.testing.faults import Fate, Faults, any_call
+from headwater.testing.fenced import NO_CHECKPOINT, fenced
 from headwater.testing.operation import Op
 from headwater.testing.scenarios.cancel import (
     cancel_archive,
@@ -100,6 +104,30 @@ def swarm(seed: int) -> Scenario:
     source = Random(seed)
     crowd = source.choice((_kept_crowd, _kept_crowd, plan_crowd, _small_crowd))
     return crowd(source)
+
+
+def fenced_swarm(seed: int) -> Scenario:
+    """Return the scenario of a seed on a fenced table, with checkpoints near and far."""
+    source = Random(f"fenced {seed}")
+    scenario = swarm(seed)
+    # Who cannot announce its file fails, and 5.9 has no row for that.
+    if source.random() < 0.3 and not scenario.name.startswith("ecd_"):
+        scenario = _with_late_landings(scenario)
+    if source.random() < 0.3:
+        faults = replace(scenario.faults, lock_expiries=2)
+        scenario = replace(scenario, faults=faults, world=replace(scenario.world, lock="lease"))
+    return fenced(
+        scenario,
+        checkpoint_every=source.choice((2, 3, 5, NO_CHECKPOINT)),
+        has_private_files=source.random() < 0.5,
+    )
+
+
+def _with_late_landings(scenario: Scenario) -> Scenario:
+    faults = scenario.faults
+    fates = (*faults.fates, Fate.LIMBO) if Fate.LIMBO not in faults.fates else faults.fates
+    faults = replace(faults, limbos=faults.limbos + 1, fates=fates, may_fail=any_call)
+    return replace(scenario, faults=faults)
 
 
 def _kept_crowd(source: Random) -> Scenario:

@@ -12,6 +12,7 @@ rewrite file groups. `beside` has any two of them; the others have what needs mo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -32,6 +33,7 @@ from headwater.errors import (
 )
 from headwater.format.properties import encode_properties
 from headwater.format.timeline.records import encode_record
+from headwater.kernel.journal.storage import JournaledStorage
 from headwater.kernel.layout import HEARTBEATS, PROPERTIES
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, delete_markers
@@ -314,12 +316,21 @@ def _marking(process: Process) -> Process:
     """Return the process with a storage that announces data files, as tasks of the product do."""
     return Process(
         name=process.name,
-        storage=_MarkingStorage(process.storage),
+        storage=_marking_storage(process.storage),
         clock=process.clock,
         ids=process.ids,
         lock=process.lock,
         note=process.note,
     )
+
+
+def _marking_storage(storage: Storage) -> Storage:
+    if not isinstance(storage, JournaledStorage):
+        return _MarkingStorage(storage)
+    # Below the journal: what is around it would hide from transactions that the table has one.
+    journal = copy(storage.journal)
+    journal.storage = _MarkingStorage(journal.storage)
+    return type(storage)(journal)
 
 
 class _MarkingStorage:

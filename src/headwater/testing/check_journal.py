@@ -1,0 +1,119 @@
+"""What other engines see of a fenced table: its files are a prefix of the journal (INV-134).
+
+Files follow the slots, and any process may write them, late and twice. Whoever knows nothing of the
+journal must not notice: at every moment the instants that have ended in files are those after some
+slot, and perhaps some of the next one. Nothing that was shown is taken back but by a slot.
+
+One window is documented (`kernel.journal.materialise`): a process that stalls may put a file that
+was erased meanwhile, and takes it back before it answers. If it dies or storage fails in between,
+the file stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headwater.testing.fenced_world import FILES, FencedWorld
+from headwater.testing.history import Move, Step
+from headwater.testing.simulation import Invariant, Simulation
+
+_SHOWN = "shown"
+"""The fact how far files have come: an index of `FencedWorld.prefixes`."""
+_LATE = "late"
+"""The fact that a file was put late, by whom."""
+
+
+def journal_invariants() -> tuple[Invariant, ...]:
+    """INV-134."""
+    return (
+        Invariant(id="INV-134", check=_files_are_a_prefix, under=f"{FILES}/"),
+        Invariant(id="INV-134", check=_late_files_are_taken_back, under=None),
+    )
+
+
+def learn_files(step: Step, simulation: Simulation) -> None:
+    """Remember how far files have come, and which were put late."""
+    if not step.path.startswith(f"{FILES}/"):
+        return
+    world, facts, path = _world(simulation), simulation.facts, _file_of(step)
+    late = _late_after(step, simulation)
+    if path in late:
+        facts.learn((_LATE, path), late[path])
+    else:
+        facts.forget((_LATE, path))
+    shown = _prefix_in(world, frozenset(late), facts.get(_SHOWN) or 0)
+    if shown:
+        facts.learn(_SHOWN, shown)
+
+
+def _files_are_a_prefix(step: Step, simulation: Simulation) -> Iterator[str]:
+    world, path = _world(simulation), _file_of(step)
+    if step.after is None and path in world.state.paths:
+        yield f"the journal has {path}, and its file was taken away"
+    if step.after is not None and not any(path in files for files in world.prefixes):
+        yield f"the journal never had {path}, and there is a file"
+    known = world.state.paths.get(path)
+    if known is not None and known.data is not None and step.after not in (None, known.data):
+        yield f"the file {path} is not what the journal says"
+    late = frozenset(_late_after(step, simulation))
+    since = simulation.facts.get(_SHOWN) or 0
+    if _prefix_in(world, late, since) is None:
+        newest = world.prefixes[-1]
+        files = world.ended_files() - late
+        yield (
+            f"files show no prefix of the journal from state {since} on: beyond the newest state "
+            f"they have {sorted(files - newest)}, and they lack {sorted(newest - files)}"
+        )
+
+
+def _late_files_are_taken_back(step: Step, simulation: Simulation) -> Iterator[str]:
+    if step.outcome is None or _has_storage_failed(simulation):
+        return
+    for name, by in simulation.facts.items():
+        if isinstance(name, tuple) and name[0] == _LATE and by == step.actor:
+            yield f"{by} put {name[1]} after it was erased, and did not take it back"
+
+
+def _has_storage_failed(simulation: Simulation) -> bool:
+    left, given = simulation.budgets, simulation.scenario.faults.budgets()
+    return (left.failures, left.lost_replies, left.limbos) != (
+        given.failures,
+        given.lost_replies,
+        given.limbos,
+    )
+
+
+def _prefix_in(world: FencedWorld, late: frozenset[str], since: int) -> int | None:
+    """Return the first state from `since` on after which files are, or some of the next slot."""
+    there = world.ended_files()
+    states = world.prefixes
+    for place in range(since, len(states)):
+        state, following = states[place], states[min(place + 1, len(states) - 1)]
+        if state & following <= there and there - late <= state | following:
+            return place
+    return None
+
+
+def _late_after(step: Step, simulation: Simulation) -> dict[str, str]:
+    """Return the files that are there although a slot had erased them when they were put."""
+    late = {
+        name[1]: by
+        for name, by in simulation.facts.items()
+        if isinstance(name, tuple) and name[0] == _LATE
+    }
+    path = _file_of(step)
+    late.pop(path, None)
+    if step.after is not None and path not in _world(simulation).state.paths:
+        # What storage lands late is nobody's to take back.
+        late[path] = "" if step.action.move in (Move.LAND, Move.CRASH) else step.actor
+    return late
+
+
+def _file_of(step: Step) -> str:
+    return step.path.removeprefix(f"{FILES}/")
+
+
+def _world(simulation: Simulation) -> FencedWorld:
+    world = simulation.world
+    assert isinstance(world, FencedWorld)
+    return world
