@@ -55,7 +55,7 @@ from headwater.kernel.txn.events import (
 )
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.metering import meter_decision, meter_ensured, meter_refusal
-from headwater.kernel.txn.other_engines import OtherEngines, Seen
+from headwater.kernel.txn.other_engines import OtherEngines, Seen, shows_others
 from headwater.kernel.txn.prefix import LoadingWays, Prefix, PrefixLoader
 from headwater.kernel.txn.transaction import (
     Beside,
@@ -118,6 +118,8 @@ class FencedTransaction:
         self._is_queued: PerThread[bool] = PerThread()
         self._listed: PerThread[frozenset[str]] = PerThread()
         """What was on the timeline when the decision of this thread began."""
+        self._listed_ahead: frozenset[str] | None = None
+        """What was there while a write was at work: its end needs no listing of its own."""
         timeline = journaled.journal.known.areas.timeline
         if folder:  # Other engines are looked for on the timeline of the whole table.
             layout = replace(layout, timeline=timeline, history=f"{timeline}/history")
@@ -141,9 +143,15 @@ class FencedTransaction:
 
     def catch_up(self) -> None:
         try:
-            self._journaled.files.catch_up()
+            both_at_once(self._journaled.stored, self._journaled.files.catch_up, self._list_ahead)
         except (StorageError, CommitUnknownError) as error:
             log.warning("files follow with the next decision table=%s error=%s", self._table, error)
+
+    def _list_ahead(self) -> None:
+        stored = self._journaled.stored
+        if stored.is_distant:
+            areas = self._journaled.journal.known.areas
+            self._listed_ahead = frozenset(stored.list_names(areas.timeline))
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -211,6 +219,9 @@ class FencedTransaction:
         """
         load = partial(self._prefixes.load, step.needs, pin.state.issued)
         if self._listed.value is not None or not pin.state.has_begun:
+            return load()
+        ahead, self._listed_ahead = self._listed_ahead, None
+        if ahead is not None and not shows_others(pin.state, ahead):
             return load()
         stored = self._journaled.stored
         list_timeline = partial(stored.list_names, pin.state.areas.timeline)

@@ -128,6 +128,16 @@ def find_others(state: JournalState, listed: Collection[str]) -> Findings:
     )
 
 
+def shows_others(state: JournalState, listed: Iterable[str]) -> bool:
+    """Whether a listing that may be older than the state shows files that it does not know. Pure.
+
+    What such a listing lacks says nothing.
+    """
+    start = f"{state.areas.timeline}/"
+    paths = (start + name for name in listed if _is_file(name))
+    return any(path not in state.paths and path not in state.erased for path in paths)
+
+
 def had_to_be_seen(state: JournalState) -> frozenset[str]:
     """Return the names on the timeline that whoever writes after us must have seen. Pure.
 
