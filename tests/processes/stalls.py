@@ -130,9 +130,7 @@ class Scene:
         return hw.open_table(self.path, self.options)
 
     def start(self, **how: Any) -> StoppedProcess[Table, Any]:
-        return StoppedProcess(
-            self.open, lambda table: self.operation.act(table, self.known), **how
-        )
+        return StoppedProcess(self.open, lambda table: self.operation.act(table, self.known), **how)
 
 
 # What processes are stopped in -----------------------------------------------------------------
