@@ -297,12 +297,14 @@ def check_told(scene: Scene, told: Told[Any]) -> None:
     table = scene.open()
     if scene.operation.act is _upsert:
         if error is None:
+            assert told.answer is not None
             scene.writes.acknowledged[told.answer] = OWN
         elif isinstance(error, CommitUnknownError) and "own" in rows_by_us(table):
             scene.writes.acknowledged[UNKNOWN] = OWN
     elif scene.operation.act is _cancel and error is None:
         assert scene.known not in _instants(table)
     elif scene.operation.act is _restore and error is None:
+        assert told.answer is not None
         assert set(told.answer) <= _taken_back(table)
 
 

@@ -186,7 +186,7 @@ class _Gate:
                 with self.call("publish", path):
                     pass
 
-        LocalStorage.open_output = open_output  # type: ignore[method-assign]
+        LocalStorage.open_output = open_output  # type: ignore[assignment, method-assign]
 
     def _gated(self, method: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def gated(storage: LocalStorage, path: Any, *arguments: Any, **named: Any) -> Any:
@@ -209,7 +209,7 @@ def _run_child(
         logging.disable(logging.CRITICAL)
         clock = Leaping() if notices else None
         if clock is not None:
-            opening.SystemClock = lambda: clock  # type: ignore[assignment, misc]
+            setattr(opening, "SystemClock", lambda: clock)  # noqa: B010
         gate = _Gate(stops, clock)
         prepared = prepare()
         gate.install()
