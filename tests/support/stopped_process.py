@@ -120,6 +120,11 @@ class StoppedProcess(Generic[T, R]):
             self._pid = None
             raise AssertionError(f"it ended before it was stopped: {self._read()}")
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet. It is not waited for."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
     def resume(self) -> Told[R]:
         """Let it go on, and return what it came to."""
         assert self._pid is not None
