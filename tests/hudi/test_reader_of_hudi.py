@@ -19,7 +19,6 @@ def test_hudi_finds_what_was_written(hudi: HudiPeer, tmp_path: Path, history: st
 
 
 @pytest.mark.parametrize("history", HISTORIES)
-@shows("tables with a journal, every operation and service", they_read=YES)
 def test_hudi_finds_what_was_written_to_fenced_tables(
     hudi: HudiPeer, tmp_path: Path, history: str
 ) -> None:
