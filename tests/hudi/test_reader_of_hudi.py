@@ -16,3 +16,10 @@ from tests.support.hudi_peer import HudiPeer
 @shows("copy-on-write and merge-on-read, every operation", they_read=YES)
 def test_hudi_finds_what_was_written(hudi: HudiPeer, tmp_path: Path, history: str) -> None:
     check_history(HudiReader(hudi), recorded(history, tmp_path))
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_hudi_finds_what_was_written_to_fenced_tables(
+    hudi: HudiPeer, tmp_path: Path, history: str
+) -> None:
+    check_history(HudiReader(hudi), recorded(history, tmp_path, is_fenced=True))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -31,6 +32,7 @@ from tests.readers.readers import (
     Refuses,
     Snapshot,
 )
+from tests.support.tables import fenced_tables
 from tests.support.two_readers import META, in_order, without
 
 import headwater as hw
@@ -116,10 +118,14 @@ class Recorded:
 
 
 @lru_cache(maxsize=2)
-def recorded(name: str, folder: Path) -> Sequence[Recorded]:
+def recorded(name: str, folder: Path, *, is_fenced: bool = False) -> Sequence[Recorded]:
     """Run a history once for all readers in turn; folders are gone when others came."""
+    with fenced_tables() if is_fenced else nullcontext():
+        return _record(name, folder / ("fenced" if is_fenced else "locked") / name)
+
+
+def _record(name: str, kept: Path) -> Sequence[Recorded]:
     ours = ArrowReader()
-    kept = folder / name
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
     found = []

@@ -9,7 +9,9 @@ a value: a file may keep one with what its tests have in common, and each test g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import pyarrow as pa
 
 import headwater as hw
 from headwater.arrow.spark_schema import schema_from_ddl
+from headwater.kernel.journal.storage import JournaledStorage
 from headwater.kernel.table_config import update_table_config
 from headwater.table import Table
 
@@ -25,6 +28,10 @@ COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 
 FAST = {"headwater.storage.fsync": "false"}
 """Nothing in a test has to survive a power cut, and forcing files out is half of the time."""
+
+FENCED = {"headwater.timeline.fenced": "true"}
+
+_usual: ContextVar[Mapping[str, str]] = ContextVar("_usual", default=FAST)
 
 Rows = Callable[..., pa.Table]
 
@@ -117,12 +124,24 @@ def a_table(folder: Path, schema: pa.Schema | str = TRIPS, **arguments: Any) -> 
 def table_at(path: Path, schema: pa.Schema | str = TRIPS, **arguments: Any) -> TableBuilder:
     """Return the builder of a table with a path that the test chooses."""
     schema = columns(schema) if isinstance(schema, str) else schema
-    builder = TableBuilder(path, schema, {"record_key": schema.names[0]}, FAST)
+    builder = TableBuilder(path, schema, {"record_key": schema.names[0]}, _usual.get())
     return builder.having(**arguments)
+
+
+@contextmanager
+def fenced_tables() -> Iterator[None]:
+    """Let builders that begin here make tables with a journal, for histories that say neither."""
+    before = _usual.set({**FAST, **FENCED})
+    try:
+        yield
+    finally:
+        _usual.reset(before)
 
 
 def with_properties(table: Table, changes: Mapping[str, str]) -> Table:
     """Return the table with a config that stock Hudi can create and `create_table` cannot."""
-    locks = table.context.components.locks
-    update_table_config(table.storage, locks, table.context.clock, changes, lock_timeout_ms=1_000)
+    locks, storage = table.context.components.locks, table.storage
+    if isinstance(storage, JournaledStorage):
+        storage = storage.stored  # As before the first decision.
+    update_table_config(storage, locks, table.context.clock, changes, lock_timeout_ms=1_000)
     return hw.open_table(table.uri, table.context.options)

@@ -132,6 +132,15 @@ class Materialiser:
         if self._done >= put.slot.number:
             self._journal.checkpoint(put.look.state)
 
+    def give_up(self) -> None:
+        """Take away what was erased while it was written, if no decision of ours follows.
+
+        Raises:
+            StorageError: such files stay; our readers know them from the journal.
+        """
+        if self._written:
+            self._take_back()
+
     def _write_slots(
         self, look: Look, early: Wave = (), there: Collection[str] | None = None
     ) -> None:

@@ -177,16 +177,20 @@ def _forget_instant(paths: dict[str, Known], erased: str, areas: Areas) -> None:
 
     Its time stays taken, for no time at or below the largest one issued is given out again.
     """
-    if folder_of(erased) != areas.timeline:
+    timeline = folder_of(erased)
+    claims = {areas.timeline: CLAIMS[0], METADATA_TIMELINE: CLAIMS[1]}.get(timeline)
+    if claims is None:
         return
     time = erased.rpartition("/")[2].partition(".")[0].partition("_")[0]
-    if erased.endswith(".inflight"):
+    is_main = timeline == areas.timeline
+    if is_main and erased.endswith(".inflight"):
         paths.pop(f"{BARRED}/{time}", None)
-    if not any(path.startswith(f"{areas.timeline}/{time}") for path in paths):
-        for path in [path for path in paths if path.startswith(f"{ATTEMPTS}/{time}/")]:
+    if not any(path.startswith(f"{timeline}/{time}") for path in paths):
+        for path in [path for path in paths if path.startswith(f"{claims}{time}/")]:
             del paths[path]
-        paths.pop(f"{BEING_ARCHIVED}/{time}", None)
-        paths.pop(f"{BARRED}/{time}", None)
+        if is_main:
+            paths.pop(f"{BEING_ARCHIVED}/{time}", None)
+            paths.pop(f"{BARRED}/{time}", None)
 
 
 def folder_of(path: str) -> str:

@@ -245,6 +245,7 @@ class FencedTransaction:
             if self._has_moved(pin):
                 raise MovedError
             meter_refusal(self._table, decision.error)
+            self._give_up_files()
             raise decision.error
         self._check_not_barred(decision.events, pin.state)
         waves = tuple(wave for wave in self._waves(decision.events, pin.state) if wave)
@@ -305,6 +306,13 @@ class FencedTransaction:
                 write_history(storage, self._layout, event.instants)
         both_at_once(storage, partial(self._finish, put), go_on)
         return True
+
+    def _give_up_files(self) -> None:
+        """Leave no files of a write that others have rolled back: other engines would see it."""
+        try:
+            self._journaled.files.give_up()
+        except StorageError as error:
+            log.warning("late files are left behind table=%s error=%s", self._table, error)
 
     def _finish(self, put: Appended) -> None:
         try:

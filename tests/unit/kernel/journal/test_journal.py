@@ -13,6 +13,7 @@ from headwater.kernel.journal.slots import (
     Verb,
     Wave,
     decode_slot,
+    digest_of,
     encode_slot,
     parse_listing,
     slot_path,
@@ -24,7 +25,14 @@ from headwater.kernel.journal.state import (
     encode_checkpoint,
 )
 from headwater.kernel.journal.storage import JournaledStorage, erase_files
-from headwater.kernel.layout import JOURNAL, PROPERTIES, TableLayout
+from headwater.kernel.layout import (
+    ATTEMPTS,
+    JOURNAL,
+    METADATA,
+    METADATA_TIMELINE,
+    PROPERTIES,
+    TableLayout,
+)
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import SystemIds
@@ -101,6 +109,23 @@ def test_a_checkpoint_holds_what_the_slots_add_up_to() -> None:
     assert read.paths.keys() == after.paths.keys()
     assert read.paths[PROPERTIES].data == b"config"
     assert read.paths[f"{TIMELINE}/a"].data is None  # Its file has it.
+
+
+@pytest.mark.parametrize(
+    ("timeline", "claims"), [(TIMELINE, ATTEMPTS), (METADATA_TIMELINE, f"{METADATA}/{ATTEMPTS}")]
+)
+def test_claims_go_with_the_last_file_of_their_instant(timeline: str, claims: str) -> None:
+    files = [f"{timeline}/{T1}.commit.requested", f"{timeline}/{T1}_{T2}.commit"]
+    claim, other = f"{claims}/{T1}/00001.json", f"{claims}/{T2}/00001.json"
+    created = tuple(Entry(Verb.CREATE, path) for path in (*files, claim, other))
+    state = JournalState(areas=AREAS)
+    for number, wave in enumerate([created, *((Entry(Verb.ERASE, path),) for path in files)], 1):
+        assert number == 1 or claim in state.paths
+        slot = Slot(
+            number=number, follows=state.digest, operation="", owner="", issued=None, waves=(wave,)
+        )
+        state = state.after(slot, digest_of(encode_slot(slot)))
+    assert {*state.paths} == {other}
 
 
 def test_the_journal_stays_short_and_says_the_same() -> None:
