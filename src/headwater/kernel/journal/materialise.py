@@ -21,7 +21,7 @@ from headwater.errors import CommitUnknownError, ConflictError, NotFoundError, S
 from headwater.kernel.journal.journal import Appended, Journal, Look
 from headwater.kernel.journal.slots import Entry, Slot, Verb, Wave
 from headwater.kernel.journal.state import Areas, JournalState, folder_of
-from headwater.kernel.layout import METADATA_TIMELINE
+from headwater.kernel.layout import JOURNAL, METADATA_TIMELINE
 from headwater.kernel.write_once import put_if_missing, put_surely
 from headwater.seams.clock import Clock
 from headwater.seams.storage import Storage, StoredObject
@@ -200,7 +200,8 @@ class Materialiser:
             case Verb.ADOPT | Verb.NOTE:
                 return
             case Verb.ERASE:
-                if entry.path not in state.paths:  # Or a later slot has it again.
+                is_note = entry.path.startswith(f"{JOURNAL}/")
+                if entry.path not in state.paths and not is_note:  # Or a later slot has it again.
                     storage.delete(entry.path)
             case Verb.CREATE:
                 if entry.path in state.paths:  # Or a later slot has erased it.

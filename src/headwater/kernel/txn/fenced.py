@@ -69,6 +69,7 @@ from headwater.kernel.txn.transaction import (
     give_up_claim,
     release_quietly,
 )
+from headwater.kernel.txn.turns import Turns
 from headwater.seams.components import Components
 from headwater.seams.mutex import PerThread
 from headwater.seams.storage import both_at_once
@@ -78,9 +79,8 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 T = TypeVar("T")
 
-_QUEUES_AFTER = 5
-"""After how many lost slots a process takes its turn by the table lock, which is no more than a
-queue here (LIV-15)."""
+_TURN_AFTER = 5
+"""After how many lost slots a process asks the others to wait for it (LIV-15)."""
 _PAUSE_MS = 4  # At random up to this, doubled with every loss.
 
 
@@ -116,6 +116,8 @@ class FencedTransaction:
         self._queue_timeout_ms = lock_timeout_ms
         self._prefixes = PrefixLoader(components, layout, **ways)
         self._is_queued: PerThread[bool] = PerThread()
+        self._turns = Turns(journaled, components.clock, components.ids)
+        self._turn: PerThread[str] = PerThread()
         self._listed: PerThread[frozenset[str]] = PerThread()
         """What was on the timeline when the decision of this thread began."""
         self._listed_ahead: frozenset[str] | None = None
@@ -184,15 +186,18 @@ class FencedTransaction:
         """Run a block on one state after the other, until nobody else decides meanwhile."""
         ids, clock = self._components.ids, self._components.clock
         journal = self._journaled.journal
+        began_ms = clock.monotonic_ms()
         with ExitStack() as turn:
             for lost in count():
-                if lost == _QUEUES_AFTER:
-                    turn.enter_context(self.hold())
-                elif lost:
+                if lost == _TURN_AFTER:
+                    took_ms = (clock.monotonic_ms() - began_ms) // lost
+                    turn.enter_context(self._taking_turn(took_ms))
+                elif 0 < lost < _TURN_AFTER:
                     clock.sleep_ms(ids.jitter(_PAUSE_MS << lost))
                 # Where a listing costs a round trip, what was known last is tried first.
                 is_far = may_guess and self._components.storage.is_distant
                 look = (journal.guess if is_far and not lost else None) or journal.peek()
+                look = self._turns.wait(look, self._turn.value)
                 if look.state.is_closed:
                     raise table_switched(self._table, "its journal was closed")
                 self._listed.value = None
@@ -206,6 +211,19 @@ class FencedTransaction:
                     if not self._has_moved(look):
                         raise
         raise AssertionError("It is tried until it is won")
+
+    @contextmanager
+    def _taking_turn(self, took_ms: int) -> Iterator[None]:
+        """Have the others wait for this thread's decision."""
+        self._turn.value = note = self._turns.ask(took_ms)
+        try:
+            yield
+        finally:
+            self._turn.value = None
+            try:
+                self._turns.give_back(note)
+            except (StorageError, CommitUnknownError) as error:
+                log.warning("others wait for a moment table=%s error=%s", self._table, error)
 
     def _has_moved(self, look: Look) -> bool:
         return self._journaled.journal.look().state.digest != look.state.digest
@@ -249,6 +267,8 @@ class FencedTransaction:
             raise decision.error
         self._check_not_barred(decision.events, pin.state)
         waves = tuple(wave for wave in self._waves(decision.events, pin.state) if wave)
+        if waves and (ended := self._turns.ended_by(pin.state, self._turn.value)):
+            waves = (ended, *waves)
         put: Appended | None = None
         if waves:
             put = self._journaled.journal.append(pin, waves, prefix.next_time)
@@ -257,8 +277,8 @@ class FencedTransaction:
             self._journaled.advance_pin(put.look)
         elif self._has_moved(pin):
             raise MovedError
-        ended = {event.time for event in decision.events if isinstance(event, Completed)}
-        seen = self._prefixes.note_seen(prefix.timeline, ended)
+        completed = {event.time for event in decision.events if isinstance(event, Completed)}
+        seen = self._prefixes.note_seen(prefix.timeline, completed)
         meter_decision(self._table, prefix, decision.events, seen)
         return Decided(decision.result, 0, prefix.timeline), decision, put
 
