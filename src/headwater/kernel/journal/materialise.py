@@ -70,7 +70,9 @@ class Materialiser:
             nonlocal counts
             counts = self._journal.confirm(put)
 
-        early = slot.waves[0] if self._means_nothing_alone(slot.waves[0]) else ()
+        is_next = self._done >= slot.number - 1  # Nothing of slots before it is missing.
+        is_early = is_next and self._means_nothing_alone(slot.waves[0])
+        early = slot.waves[0] if is_early else ()
         calls: list[Callable[[], None]] = [confirm, partial(self._write_wave, early, state)]
         self._own.add(slot.number)
         try:

@@ -195,6 +195,10 @@ def _start(
             if conflict.kind is not conflict.default_kind or conflicts == _STARTS_MAX:
                 raise
             continue
+        except BaseException:
+            for each in heartbeats:  # It may have begun to beat before its outcome was unknown.
+                each.stop()
+            raise
         *late, heartbeat = heartbeats
         for each in late:  # Of decisions that came too late to count.
             each.stop()
