@@ -20,7 +20,8 @@ from headwater.kernel.journal.storage import JournaledStorage
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
 
-_POLL_MS = 20
+_POLL_MS = 10  # Doubled with every look.
+_POLL_MS_MAX = 200
 _PATIENCE_MS_MIN = 500
 _PATIENCE_MS_MAX = 30_000
 
@@ -51,8 +52,10 @@ class Turns:
         Raises:
             StorageError: storage failed.
         """
+        pause_ms = _POLL_MS
         while any(self._is_waited_for(each) for each in _others(look.state, own)):
-            self._clock.sleep_ms(_POLL_MS)
+            self._clock.sleep_ms(pause_ms)
+            pause_ms = min(2 * pause_ms, _POLL_MS_MAX)
             look = self._journaled.journal.peek()
         return look
 

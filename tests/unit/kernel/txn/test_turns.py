@@ -77,7 +77,7 @@ def test_others_wait_until_its_author_has_decided() -> None:
             assert put is not None
         return polls < 3
 
-    site.clock.every_ms(20, decide_at_the_third_poll, "planner")
+    site.clock.every_ms(10, decide_at_the_third_poll, "planner")
     look = ours.wait(writer.journal.peek(), None)
     assert polls == 3
     assert not look.state.names(TURNS)
