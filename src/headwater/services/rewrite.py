@@ -313,7 +313,15 @@ def run_next(
             )
         return execute(instant)
     for pending in table.load_timeline().pending:
-        if pending.action is not action or _is_begun_elsewhere(table, pending):
+        if pending.action is not action:
+            continue
+        if _is_begun_elsewhere(table, pending):
+            log.warning(
+                "%s was begun by another engine and is left to it; its file groups stay as they "
+                "are until that engine has finished it, or has rolled its execution back table=%s",
+                pending,
+                table.storage.uri,
+            )
             continue
         try:
             return execute(pending.requested_time)

@@ -494,7 +494,7 @@ def test_a_plan_that_somebody_executes_is_refused_or_passed_over(
 
 
 def test_a_plan_of_another_engine_is_executed_unless_that_engine_has_begun(
-    new_table: Callable[..., Table],
+    new_table: Callable[..., Table], caplog: pytest.LogCaptureFixture
 ) -> None:
     table = new_table()
     table.upsert(rows(("a", "sf", 1, 1)))
@@ -508,6 +508,8 @@ def test_a_plan_of_another_engine_is_executed_unless_that_engine_has_begun(
     table.storage.put(f"{folder}/{theirs}.compaction.requested", request)
     table.storage.put(f"{folder}/{theirs}.compaction.inflight", b"")
     assert table.services.compact() is None
+    assert theirs in caplog.text
+    assert "left to it" in caplog.text
     with pytest.raises(UnsupportedError, match="begun by another engine"):
         table.services.compact(theirs)
     table.storage.delete(f"{folder}/{theirs}.compaction.inflight")
