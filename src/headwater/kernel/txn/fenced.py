@@ -185,7 +185,6 @@ class FencedTransaction:
     def _until_won(self, block: Callable[[], T], *, may_guess: bool = False) -> T:
         """Run a block on one state after the other, until nobody else decides meanwhile."""
         ids, clock = self._components.ids, self._components.clock
-        journal = self._journaled.journal
         began_ms = clock.monotonic_ms()
         with ExitStack() as turn:
             for lost in count():
@@ -194,10 +193,7 @@ class FencedTransaction:
                     turn.enter_context(self._taking_turn(took_ms))
                 elif 0 < lost < _TURN_AFTER:
                     clock.sleep_ms(ids.jitter(_PAUSE_MS << lost))
-                # Where a listing costs a round trip, what was known last is tried first.
-                is_far = may_guess and self._components.storage.is_distant
-                look = (journal.guess if is_far and not lost else None) or journal.peek()
-                look = self._turns.wait(look, self._turn.value)
+                look = self._turns.wait(self._begin(may_guess and not lost), self._turn.value)
                 if look.state.is_closed:
                     raise table_switched(self._table, "its journal was closed")
                 self._listed.value = None
@@ -211,6 +207,19 @@ class FencedTransaction:
                     if not self._has_moved(look):
                         raise
         raise AssertionError("It is tried until it is won")
+
+    def _begin(self, may_guess: bool) -> Look:
+        """Return the state to decide on. Where that costs a round trip, the first is a guess.
+
+        Else the timeline is listed at the same time, for instants of other engines.
+        """
+        journal, stored = self._journaled.journal, self._journaled.stored
+        if not stored.is_distant:
+            return journal.peek()
+        if may_guess and journal.guess is not None:
+            return journal.guess
+        look, _ = both_at_once(stored, journal.peek, self._list_ahead)
+        return look
 
     @contextmanager
     def _taking_turn(self, took_ms: int) -> Iterator[None]:
