@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from headwater.kernel.journal.journal import Journal
+from headwater.kernel.journal.storage import JournaledStorage
+from headwater.seams.ids import SystemIds
 from headwater.seams.storage import Storage
 
 _WRITES = ("put", "put_if_absent", "open_output", "replace", "delete")
@@ -42,3 +45,12 @@ class DyingStorage:
             return call(*arguments, **named)
 
         return checked
+
+
+def dying_storage(storage: Storage, writes_left: int) -> Any:
+    """Return a table's storage for a process that dies after so many writes to the store itself."""
+    if not isinstance(storage, JournaledStorage):
+        return DyingStorage(storage, writes_left)
+    stored: Any = DyingStorage(storage.stored, writes_left)
+    journal = storage.journal
+    return JournaledStorage(Journal(stored, journal.clock, SystemIds(), journal.known.areas))

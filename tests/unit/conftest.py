@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.dying import DyingStorage, Killed
+from tests.support.dying import Killed, dying_storage
 
 from headwater.seams.storage import Storage
 
@@ -14,7 +14,7 @@ from headwater.seams.storage import Storage
 @pytest.fixture
 def dying() -> Callable[[Storage, int], Any]:
     """Return a function that wraps storage, so that its user dies after so many writes."""
-    return DyingStorage
+    return dying_storage
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.retained_answers import ask_all, check_unchanged, completion_times
-from tests.support.tables import FAST
+from tests.support.tables import FAST, FENCED
 from tests.support.tables import trips as rows
 
 import headwater as hw
@@ -293,13 +293,15 @@ def as_process(table: Table, name: str, storage: Storage | None = None) -> Table
     return TableContext.through(components, table.config, QUICK_TO_DIE)
 
 
+@pytest.mark.parametrize("options", [{}, FENCED], ids=["lock", "fenced"])
 def test_inv_35_the_next_archival_finishes_what_a_dead_one_began(
+    options: dict[str, str],
     make_table: Callable[..., Table],
     dying: Callable[..., Any],
     killed: type[BaseException],
     copies: Callable[[Table], Iterator[Table]],
 ) -> None:
-    original = make_table(commits=4)
+    original = make_table(commits=4, **options)
     times = completion_times(original)
     before = ask_all(original, times[-2:])
     instants = {i.requested_time for i in active(original).instants}

@@ -323,6 +323,7 @@ class FencedTransaction:
         files, storage = self._journaled.files, self._components.storage
         go_on: Callable[[], object] = (lambda: None) if beside is None else partial(beside, decided)
         if put is None:
+            self._write_history(decision.events)  # Noted by another, which may have died over it.
             go_on()
             return True
         if beside is not None and not any(isinstance(e, Completed) for e in decision.events):
@@ -330,11 +331,14 @@ class FencedTransaction:
             return counts
         if not files.write(put, self._listed.value):
             return False
-        for event in decision.events:
-            if isinstance(event, Archived):
-                write_history(storage, self._layout, event.instants)
+        self._write_history(decision.events)
         both_at_once(storage, partial(self._finish, put), go_on)
         return True
+
+    def _write_history(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if isinstance(event, Archived):
+                write_history(self._components.storage, self._layout, event.instants)
 
     def _give_up_files(self) -> None:
         """Leave no files of a write that others have rolled back: other engines would see it."""
