@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from itertools import product
 from multiprocessing.synchronize import Barrier
@@ -32,6 +32,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from targets import Target
 from tests.support.faulty_proxy import Proxy, faulty_proxy
 from tests.support.store_servers import versitygw
 
@@ -47,27 +48,6 @@ MODES = {
 TIMELINES = {"lock": {}, "fenced": {"headwater.timeline.fenced": "true"}}
 SERIAL_REQUESTS = {"lock": 14.0, "fenced": 9.0}
 COMMITS_A_SECOND = {"lock": 8.0, "fenced": 15.0}
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure beside its target."""
-
-    name: str
-    value: float
-    unit: str
-    target: float
-    is_least: bool
-    """Whether the target is the least that is good, and not the most."""
-
-    @property
-    def is_held(self) -> bool:
-        return self.value >= self.target if self.is_least else self.value <= self.target
-
-    def __str__(self) -> str:
-        bound = "at least" if self.is_least else "at most"
-        verdict = "held" if self.is_held else "missed"
-        return f"{self.name:44}{self.value:>8.1f} {self.unit:16}{bound} {self.target:g}: {verdict}"
 
 
 @contextmanager
@@ -127,7 +107,7 @@ def upsert_one_row(table: hw.Table, numbers: Iterator[int]) -> None:
     table.upsert(batch(next(numbers), 1))
 
 
-def measure_operations(delay_s: float) -> list[Figure]:
+def measure_operations(delay_s: float) -> list[Target]:
     numbers = iter(range(1, 1_000_000))
     with delaying(0.0) as proxy:
         one = create(proxy, "one", buckets=1)
@@ -151,7 +131,7 @@ def measure_operations(delay_s: float) -> list[Figure]:
             many.upsert(batch(next(numbers), 1_000))
             run()  # What is read once in a process is not what is measured.
             value = serial_requests(proxy, delay_s, run)
-            found.append(Figure(name, value, "requests", target, is_least=False))
+            found.append(Target(name, value, "requests", target))
             print(found[-1], flush=True)
     return found
 
@@ -178,7 +158,7 @@ def run_writer(
 
 def measure_writers(
     control: str, timeline: str, writers: int, seconds: float, delay_s: float
-) -> Figure:
+) -> Target:
     with delaying(delay_s) as proxy:
         mode = {"hoodie.write.concurrency.mode": MODES[control]}
         table = create(proxy, control, buckets=4, options={**mode, **TIMELINES[timeline]})
@@ -194,7 +174,7 @@ def measure_writers(
     given_up = sum(tally[1] for tally in tallies)
     commits = sum(tally[0] for tally in tallies) / seconds
     name = f"{writers} {control} writers, {timeline}, {given_up} given up"
-    return Figure(name, commits, "commits/s", COMMITS_A_SECOND[timeline], is_least=True)
+    return Target(name, commits, "commits/s", COMMITS_A_SECOND[timeline], is_least=True)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import FENCED
 
 from headwater import Table, create_table, open_table
 from headwater.context import TableContext
@@ -32,6 +33,13 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
         record_key="id",
         table_type=request.param,
         buckets=2,
+    )
+
+
+@pytest.fixture
+def fenced_table(tmp_path: Path) -> Table:
+    return create_table(
+        tmp_path / "fenced", schema=ROWS.schema, record_key="id", buckets=2, options=FENCED
     )
 
 
@@ -192,3 +200,13 @@ def test_a_write_that_was_committed_cannot_go_on(table: Table) -> None:
 
     with pytest.raises(FencedError):
         resume_write(target_of(table), planned)
+
+
+def test_what_has_ended_on_a_fenced_table_cannot_go_on(fenced_table: Table) -> None:
+    committed, given_up = begin(fenced_table), begin(fenced_table)
+    resume_write(target_of(fenced_table), committed).commit([])
+    abandon_write(target_of(fenced_table), given_up.attempt)
+
+    for planned in (committed, given_up):
+        with pytest.raises(FencedError):
+            resume_write(target_of(fenced_table), planned)

@@ -152,6 +152,8 @@ class JournalState:
                 is_stored = entry.verb in (Verb.ADOPT, Verb.NOTE)
                 data = None if is_stored else entry.data
                 paths[entry.path] = Known(slot.number, data)
+                if _ends_instant(entry.path):
+                    _forget_claims(paths, entry.path, self.areas)
         if CLOSED in paths:
             paths, erased = {CLOSED: paths[CLOSED]}, {}
         for path in [p for p, number in erased.items() if number <= slot.number - ERASED_KEPT]:
@@ -179,20 +181,39 @@ def _forget_instant(paths: dict[str, Known], erased: str, areas: Areas) -> None:
 
     Its time stays taken, for no time at or below the largest one issued is given out again.
     """
-    timeline = folder_of(erased)
-    claims = {areas.timeline: CLAIMS[0], METADATA_TIMELINE: CLAIMS[1]}.get(timeline)
-    if claims is None:
+    timeline, time = folder_of(erased), _time_of(erased)
+    if timeline not in areas.timelines:
         return
-    time = erased.rpartition("/")[2].partition(".")[0].partition("_")[0]
     is_main = timeline == areas.timeline
     if is_main and erased.endswith(".inflight"):
         paths.pop(f"{BARRED}/{time}", None)
     if not any(path.startswith(f"{timeline}/{time}") for path in paths):
-        for path in [path for path in paths if path.startswith(f"{claims}{time}/")]:
-            del paths[path]
+        _forget_claims(paths, erased, areas)
         if is_main:
             paths.pop(f"{BEING_ARCHIVED}/{time}", None)
             paths.pop(f"{BARRED}/{time}", None)
+
+
+def _forget_claims(paths: dict[str, Known], path: str, areas: Areas) -> None:
+    """Forget the claims of the instant of a timeline file; their files are their owners' to tidy.
+
+    Who resumes a write that has ended must not find them.
+    """
+    claims = {areas.timeline: CLAIMS[0], METADATA_TIMELINE: CLAIMS[1]}.get(folder_of(path))
+    if claims is not None:
+        for each in [each for each in paths if each.startswith(f"{claims}{_time_of(path)}/")]:
+            del paths[each]
+
+
+def _ends_instant(path: str) -> bool:
+    """Whether a timeline file is the last of its instant; a savepoint has the time of another."""
+    name = path.rpartition("/")[2]
+    is_completed = "_" in name.partition(".")[0] and not name.endswith(".savepoint")
+    return is_completed or name.endswith(".aborted")
+
+
+def _time_of(path: str) -> str:
+    return path.rpartition("/")[2].partition(".")[0].partition("_")[0]
 
 
 def folder_of(path: str) -> str:
