@@ -645,7 +645,9 @@ def _taken_over_writes_no_timeline(step: Step, simulation: Simulation) -> Iterat
     newest = None if place is None else _newest_attempt(simulation, _guarding(place, simulation))
     if _is_archival(step, simulation) or _is_late_deletion_of_a_rollback(step, simulation):
         return
-    if newest is not None and not _is_owner(step.actor, newest, simulation):
+    if newest is None or str(newest.owner) == simulation.world.author:
+        return
+    if not _is_owner(step.actor, newest, simulation):
         yield f"{step.actor} writes {step.path} although {newest} has taken over"
 
 

@@ -30,8 +30,9 @@ _ENDS = (State.COMPLETED, State.ABORTED)
 class FencedWorld(World):
     """What the journal says, over a store that holds it."""
 
-    __slots__ = ("disk", "has_stood_still", "prefixes", "state", "unsettled")
+    __slots__ = ("_author", "disk", "has_stood_still", "prefixes", "state", "unsettled")
 
+    _author: str | None
     disk: World
     state: JournalState
     prefixes: tuple[frozenset[str], ...]
@@ -54,7 +55,12 @@ class FencedWorld(World):
         fenced.prefixes = (fenced.ended_files(),)
         fenced.unsettled = {}
         fenced.has_stood_still = False
+        fenced._author = None
         return fenced
+
+    @property
+    def author(self) -> str | None:
+        return self._author
 
     def fork(self) -> FencedWorld:
         twin = super().fork()
@@ -64,6 +70,7 @@ class FencedWorld(World):
         twin.prefixes = self.prefixes
         twin.unsettled = self.unsettled
         twin.has_stood_still = self.has_stood_still
+        twin._author = self._author
         return twin
 
     def key(self) -> tuple[object, ...]:
@@ -119,6 +126,7 @@ class FencedWorld(World):
         if slot.follows != self.state.digest:
             return []  # Nobody takes it for a decision.
         self.state = self.state.after(slot, digest_of(op.data))
+        self._author = slot.owner
         self.prefixes = (*self.prefixes, frozenset(filter(says_end, self.state.paths)))
         return self._changes_of(slot)
 

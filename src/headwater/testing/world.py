@@ -115,6 +115,11 @@ class World:
         self.memo: tuple[int, Any] = (-1, None)
         self._is_shared = False
 
+    @property
+    def author(self) -> str | None:
+        """Who decided the last change, where that is written down; it may be a former self."""
+        return None
+
     def fork(self) -> World:
         """Return a twin; the two share their dicts until either writes."""
         twin = type(self).__new__(type(self))
