@@ -499,6 +499,15 @@ def check(
         f"{len(peer.acknowledged) + len(peer.errors)}, {peer.kills} kills of theirs, "
         f"services {Counter(services.told).most_common()}"
     )
+    for error in peer.errors:  # A write of Hudi's that failed may be there: its services come last.
+        print(f"Hudi failed: {root_cause(error)}")
+
+
+def root_cause(trace: str) -> str:
+    """Return the line of a stack trace of Java's that says why; the first if it is none."""
+    lines = trace.splitlines()
+    causes = [line for line in lines if line.startswith((": ", "Caused by: "))]
+    return (causes or lines)[-1 if causes else 0]
 
 
 Steps = Collection[tuple[str, int]]
