@@ -3,7 +3,8 @@
     python soak_job.py TABLE KIND NOTES OPTIONS PAUSE_S PLAN
 
 KIND is `write` or `serve`. NOTES gets the numbers of steps that were acknowledged, or what became
-of each service. What a step is says PLAN, one of `soak_batches`.
+of each service. What a step is says PLAN, one of `soak_batches`. Started with SIGTERM blocked, it
+takes it once it can stop in order.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ def main() -> None:
     path, kind, notes, options, pause_s, plan = sys.argv[1:]
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     table = hw.open_table(path, json.loads(options))
     job = {"write": write, "serve": serve}[kind]
     job(table, stop, Path(notes), float(pause_s), PLANS[plan])

@@ -34,7 +34,14 @@ from tests.hudi.soak_batches import (
 )
 from tests.hudi.test_hudi_rolls_back_ours import die_in_an_upsert
 from tests.support.beside_hudi import YES, shows
-from tests.support.hudi_peer import Bundle, HudiError, HudiPeer, NoHudiError, find_bundle
+from tests.support.hudi_peer import (
+    Bundle,
+    HudiEndedError,
+    HudiError,
+    HudiPeer,
+    NoHudiError,
+    find_bundle,
+)
 from tests.support.server_processes import CannotRunServer
 from tests.support.tables import COW, MOR, a_table
 from tests.support.two_readers import META, TwoReaders, without
@@ -224,7 +231,12 @@ class OurJob:
         self._start()
 
     def _start(self) -> None:
-        self._process = subprocess.Popen(self._command, env=self._environment)
+        # The process takes SIGTERM from when it knows what to do then; until then it would die.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            self._process = subprocess.Popen(self._command, env=self._environment)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def kill(self) -> None:
         self._process.kill()
@@ -263,24 +275,32 @@ class Theirs:
     def _run(self) -> None:
         number = 0
         while not self._is_over.is_set():
-            with suppress(HudiError), HudiPeer(self._bundle) as peer:
+            with HudiPeer(self._bundle) as peer:
                 self._peer = peer
-                # A process whose first act is to append to column statistics may fail, and goes on
-                # failing. One that has read a metadata table does not, even if we cleaned the files
-                # away that it was to read.
-                with suppress(HudiError):
-                    peer.read(self._path, EVERY_INDEX)
-                while not self._is_over.is_set():
-                    try:
-                        self._write(peer, number)
-                        self.acknowledged.append(number)
-                    except (HudiError, BrokenPipeError) as error:
-                        self.errors.append(str(error))
-                        if "process ended" in str(error) or isinstance(error, BrokenPipeError):
-                            break
-                    finally:
-                        number += 1
-                    self._is_over.wait(0.5)
+                try:
+                    number = self._write_until_it_ends(peer, number)
+                finally:
+                    self._peer = None  # Its number may soon be another process's.
+
+    def _write_until_it_ends(self, peer: HudiPeer, number: int) -> int:
+        """Write step after step; return the number of the next."""
+        # A process whose first act is to append to column statistics may fail, and goes on
+        # failing. One that has read a metadata table does not, even if we cleaned the files
+        # away that it was to read.
+        with suppress(HudiError):
+            peer.read(self._path, EVERY_INDEX)
+        while not self._is_over.is_set():
+            try:
+                self._write(peer, number)
+                self.acknowledged.append(number)
+            except HudiEndedError as error:
+                self.errors.append(str(error))
+                return number + 1
+            except HudiError as error:
+                self.errors.append(str(error))
+            number += 1
+            self._is_over.wait(0.5)
+        return number
 
     def _write(self, peer: HudiPeer, number: int) -> None:
         step = self._plan("theirs", number)
@@ -303,6 +323,10 @@ class Theirs:
             with suppress(ProcessLookupError):
                 os.kill(int(process), signal.SIGKILL)
         self.kills += 1
+
+    def check_alive(self) -> None:
+        """Check that Hudi's side goes on; one that has given up would find nothing wrong."""
+        assert self._thread.is_alive(), self.errors[-1:]
 
     def abandon(self) -> None:
         self._is_over.set()
@@ -434,6 +458,7 @@ def run(case: Case, writer: OurJob, services: OurJob, peer: Theirs) -> None:
     chance = random.Random(7)
     while True:
         now = time.monotonic()
+        peer.check_alive()
         are_done = min(len(peer.acknowledged), len(writer.told)) >= case.commits_min
         if now > began + case.seconds and are_done:
             return
@@ -474,6 +499,15 @@ def check(
         f"{len(peer.acknowledged) + len(peer.errors)}, {peer.kills} kills of theirs, "
         f"services {Counter(services.told).most_common()}"
     )
+    for error in peer.errors:  # A write of Hudi's that failed may be there: its services come last.
+        print(f"Hudi failed: {root_cause(error)}")
+
+
+def root_cause(trace: str) -> str:
+    """Return the line of a stack trace of Java's that says why; the first if it is none."""
+    lines = trace.splitlines()
+    causes = [line for line in lines if line.startswith((": ", "Caused by: "))]
+    return (causes or lines)[-1 if causes else 0]
 
 
 Steps = Collection[tuple[str, int]]

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,10 @@ STOPPED_WITHIN_S = 30
 
 class HudiError(Exception):
     """Hudi failed; the text is its stack trace."""
+
+
+class HudiEndedError(HudiError):
+    """Hudi's process ended, between two calls or in one; the text is the end of its log."""
 
 
 class NoHudiError(Exception):
@@ -74,7 +79,8 @@ def find_bundle() -> Bundle:
 class HudiPeer:
     """A running Spark session with Hudi. Calls block until Hudi has answered.
 
-    Whatever Hudi logs goes to the file `log`.
+    Whatever Hudi logs goes to the file `log`. Tests kill the process; whenever that was, a call
+    then raises HudiEndedError, and `stop` has nothing left to do but to clean up.
     """
 
     def __init__(
@@ -106,7 +112,11 @@ class HudiPeer:
                 cwd=self._folder,
                 text=True,
             )
-        self.spark_version = str(self._answer())
+        try:
+            self.spark_version = str(self._answer())
+        except BaseException:
+            self.stop()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -127,7 +137,9 @@ class HudiPeer:
         """End the session and delete its files."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        # If it ended before it was asked, the question is still to be sent, and nobody takes it.
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(STOPPED_WITHIN_S)
         except subprocess.TimeoutExpired:
@@ -179,17 +191,23 @@ class HudiPeer:
 
     def _ask(self, command: str, **fields: Any) -> Any:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": command, **fields}) + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps({"do": command, **fields}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
         return self._answer()
 
     def _answer(self) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        if not line:
-            tail = self.log.read_text(errors="replace")[-4000:]
-            raise HudiError(f"Hudi's process ended.\n{tail}")
+        if not line.endswith("\n"):  # Nothing, or what there was of it when the process ended.
+            raise self._ended()
         answer = json.loads(line)
         if "error" in answer:
             raise HudiError(answer["error"])
         return answer["ok"]
+
+    def _ended(self) -> HudiEndedError:
+        tail = self.log.read_text(errors="replace")[-4000:]
+        return HudiEndedError(f"Hudi's process ended.\n{tail}")
