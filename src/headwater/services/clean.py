@@ -392,7 +392,14 @@ def _schedule(
     for _ in range(_PLANS_MAX):
         view = load_view(table.storage, table.config, timeline=timeline)
         timeline = None
-        plan = plan_next_clean(table, config, view)
+        try:
+            plan = plan_next_clean(table, config, view)
+        except NotFoundError as gone:
+            if gone.kind is not ErrorKind.INSTANT_NOT_FOUND:
+                raise
+            # A savepoint was deleted since the timeline was listed (N-135).
+            log.info("clean is planned again, for something is gone error=%s", gone)
+            continue
         if plan is None:
             return None
         started = _request(table, view.timeline, plan)

@@ -591,7 +591,8 @@ def _own_heartbeats_only(step: Step, simulation: Simulation) -> Iterator[str]:
         _is_rolled_back(old.instant, simulation) or simulation.facts.get(("aborted", old.instant))
     ):
         return  # Whoever tidies up after an instant removes its attempts.
-    if not _is_owner(step.actor, old, simulation):
+    is_former_self = step.action.move is Move.LAND and old.owner.host == step.actor
+    if not is_former_self and not _is_owner(step.actor, old, simulation):
         yield f"{step.actor} touches {step.path}, the heartbeat of {old.owner.host}"
 
 

@@ -26,6 +26,7 @@ from headwater.format.timeline.records import decode_record
 from headwater.kernel.layout import attempt_folder, heartbeat_path
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
+from headwater.kernel.timeline.history.write import archive_instants
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, load_markers
 from headwater.kernel.txn.transaction import LockTransaction
@@ -41,7 +42,8 @@ from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.lock import TABLE, HeldLock, LockProvider
 from headwater.seams.storage import Storage
-from headwater.services.clean import CleanTask, run_clean
+from headwater.services import clean
+from headwater.services.clean import CleanTask, plan_next_clean, run_clean
 from headwater.services.savepoint import create_savepoint
 from headwater.table import Table
 
@@ -478,6 +480,39 @@ def test_a_savepoint_that_comes_between_plan_and_request_is_respected(
     assert f"as of {times[1]}" not in refused
     assert f"as of {times[0]}" in refused
     assert not [path for path in done.deleted_paths if second in path]
+
+
+def test_n_135_a_savepoint_that_is_deleted_and_its_commit_archived_is_not_read_for_it(
+    make_table: Callable[..., Table],
+) -> None:
+    table = make_table(commits=5)
+    first = load_active(table.storage, _folder(table)).completed[0]
+    table.services.savepoint(first.requested_time)
+    listed = load_active(table.storage, _folder(table))
+    table.services.delete_savepoint(first.requested_time)
+    archive_instants(table.storage, table.context.layout, [first])
+    view = load_view(table.storage, table.config, timeline=listed)
+    with pytest.raises(NotFoundError) as raised:
+        plan_next_clean(table.context, CleanConfig(commits_retained=1), view)
+    assert raised.value.kind is ErrorKind.INSTANT_NOT_FOUND
+
+
+def test_n_135_a_clean_whose_savepoint_is_gone_is_planned_again(
+    make_table: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(commits=5)
+    first = load_active(table.storage, _folder(table)).completed[0].requested_time
+    table.services.savepoint(first)
+    load = clean.load_protected
+
+    def delete_and_load(*given: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        table.services.delete_savepoint(first)
+        return load(*given, **named)
+
+    monkeypatch.setattr(clean, "load_protected", delete_and_load)
+    (done,) = run_clean(table.context, CleanConfig(commits_retained=1))
+    assert any(first in path for path in done.deleted_paths)
 
 
 def test_a_rollback_of_a_commit_that_comes_between_is_respected(

@@ -204,12 +204,18 @@ class CommitReader:
                 raise
         # `history` may have been looked at before archival moved the instants there.
         now = HistoryTimeline(self.storage, self._layout.history)
-        archived = now.contents(instant.requested_time for instant in instants)
-        rest = [instant for instant in instants if instant.requested_time not in archived]
-        active = iter(self._contents.load(rest, state))
+        # A savepoint has the time of a commit, whose row is not the savepoint's (N-135).
+        wanted = [i.requested_time for i in instants if i.action is not Action.SAVEPOINT]
+        archived = now.contents(wanted)
+
+        def is_archived(instant: Instant) -> bool:
+            is_savepoint = instant.action is Action.SAVEPOINT
+            return instant.requested_time in archived and not is_savepoint
+
+        active = iter(self._contents.load([i for i in instants if not is_archived(i)], state))
         return [
             _archived_part(archived[instant.requested_time], state)
-            if instant.requested_time in archived
+            if is_archived(instant)
             else next(active)
             for instant in instants
         ]
