@@ -16,7 +16,9 @@ from tests.support.tables import FENCED, MOR, a_table, trips
 
 import headwater as hw
 from headwater import opening
+from headwater.kernel.journal import state
 from headwater.kernel.journal.journal import CHECKPOINT_EVERY, Journal
+from headwater.kernel.journal.state import ERASED_KEPT
 from headwater.kernel.layout import JOURNAL
 from headwater.seams.open_storage import open_storage
 from headwater.table import Table
@@ -58,6 +60,8 @@ def sizes(
 ) -> Iterator[Size]:
     """Commit, and give a size now and then: at every place between two checkpoints."""
     monkeypatch.setattr(opening, "Journal", partial(Journal, every=every))
+    # How long erased names are remembered, in the same proportion.
+    monkeypatch.setattr(state, "ERASED_KEPT", ERASED_KEPT * every // CHECKPOINT_EVERY)
     table = a_table(folder, table_type=MOR, buckets=1).with_options(OPTIONS).create()
     for number in range(commits):
         table.upsert(trips((f"k{number % 8}", "sf", number)))

@@ -143,11 +143,11 @@ def calls_of_a_commit(folder: Path, target_of: Targets, *, has_plan: bool) -> in
     return counting.count()
 
 
-def test_a_plan_in_the_way_costs_a_write_three_calls_of_storage(
+def test_a_plan_in_the_way_costs_a_write_four_calls_of_storage(
     tmp_path: Path, target_of: Targets
 ) -> None:
     alone = calls_of_a_commit(tmp_path / "alone", target_of, has_plan=False)
-    assert calls_of_a_commit(tmp_path / "met", target_of, has_plan=True) == alone + 3
+    assert calls_of_a_commit(tmp_path / "met", target_of, has_plan=True) == alone + 4
 
 
 def test_clean_aborts_what_writes_have_cancelled(tmp_path: Path) -> None:
