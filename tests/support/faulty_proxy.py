@@ -94,6 +94,9 @@ def faulty_proxy(upstream_port: int) -> Iterator[Proxy]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # Headers and body in one packet: else the body waits some 40 ms for the client's kernel.
+        wbufsize = -1
+        disable_nagle_algorithm = True
 
         def handle_any(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
