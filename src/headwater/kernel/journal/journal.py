@@ -112,6 +112,7 @@ class Journal:
 
     @property
     def known_look(self) -> Look:
+        """The same with its slots, whose files may be missing."""
         return self._known
 
     @property
@@ -248,6 +249,7 @@ class Journal:
         raise CommitUnknownError(
             "The decision was written, and storage did not say whether it came in time. Do not "
             "clean up: load the timeline again once storage answers, it will tell",
+            table=self.storage.uri,
             path=slot_path(put.slot.number),
         ) from error
 
@@ -270,6 +272,7 @@ class Journal:
         raise CommitUnknownError(
             f"This process stood still while others came {listing.floor - number} decisions "
             "further than its own. Load the timeline to see what became of it",
+            table=self.storage.uri,
             path=slot_path(number),
         )
 

@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import TypeVar, Unpack, assert_never
+from typing import NamedTuple, TypeVar, Unpack, assert_never
 
 from headwater.errors import (
     CommitUnknownError,
@@ -82,6 +82,7 @@ T = TypeVar("T")
 _TURN_AFTER = 5
 """After how many lost slots a process asks the others to wait for it (LIV-15)."""
 _PAUSE_MS = 4  # At random up to this, doubled with every loss.
+_LISTED_LATELY_MS = 1_000
 
 
 class MovedError(BaseException):
@@ -92,6 +93,13 @@ class MovedError(BaseException):
 
 
 _Put = tuple[Decided[R], Decision[R], Appended | None]
+
+
+class _Listed(NamedTuple):
+    """The names on the timeline, and when they were asked for by this process's own clock."""
+
+    names: frozenset[str]
+    at_ms: int | None
 
 
 class FencedTransaction:
@@ -120,8 +128,9 @@ class FencedTransaction:
         self._turn: PerThread[str] = PerThread()
         self._listed: PerThread[frozenset[str]] = PerThread()
         """What was on the timeline when the decision of this thread began."""
-        self._listed_ahead: frozenset[str] | None = None
-        """What was there while a write was at work: its end needs no listing of its own."""
+        self._listed_ahead = _Listed(frozenset(), None)
+        """What was there a moment ago, beside other work: a decision needs no listing of its own.
+        """
         timeline = journaled.journal.known.areas.timeline
         if folder:  # Other engines are looked for on the timeline of the whole table.
             layout = replace(layout, timeline=timeline, history=f"{timeline}/history")
@@ -153,7 +162,9 @@ class FencedTransaction:
         stored = self._journaled.stored
         if stored.is_distant:
             areas = self._journaled.journal.known.areas
-            self._listed_ahead = frozenset(stored.list_names(areas.timeline))
+            began_ms = self._components.clock.monotonic_ms()
+            names = frozenset(stored.list_names(areas.timeline))
+            self._listed_ahead = _Listed(names, began_ms)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -224,7 +235,14 @@ class FencedTransaction:
     @contextmanager
     def _taking_turn(self, took_ms: int) -> Iterator[None]:
         """Have the others wait for this thread's decision."""
-        self._turn.value = note = self._turns.ask(took_ms)
+        try:
+            note = self._turns.ask(took_ms)
+        except (StorageError, CommitUnknownError) as error:
+            # It would only have helped. What the step decides must not be reported by this.
+            log.warning("no turn was to be had table=%s error=%s", self._table, error)
+            yield
+            return
+        self._turn.value = note
         try:
             yield
         finally:
@@ -247,8 +265,7 @@ class FencedTransaction:
         load = partial(self._prefixes.load, step.needs, pin.state.issued)
         if self._listed.value is not None or not pin.state.has_begun:
             return load()
-        ahead, self._listed_ahead = self._listed_ahead, None
-        if ahead is not None and not shows_others(pin.state, ahead):
+        if self._is_listed_lately() and not shows_others(pin.state, self._listed_ahead.names):
             return load()
         stored = self._journaled.stored
         list_timeline = partial(stored.list_names, pin.state.areas.timeline)
@@ -260,6 +277,12 @@ class FencedTransaction:
                 self._finish(put)
             raise MovedError
         return prefix
+
+    def _is_listed_lately(self) -> bool:
+        """Whether a listing is as good as new; that of a long write, when it began, is not."""
+        at_ms = self._listed_ahead.at_ms
+        now_ms = self._components.clock.monotonic_ms()
+        return at_ms is not None and now_ms - at_ms <= _LISTED_LATELY_MS
 
     def _decide_pinned(self, step: Step[R]) -> _Put[R]:
         pin = self._journaled.pin

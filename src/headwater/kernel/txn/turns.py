@@ -52,6 +52,8 @@ class Turns:
         Raises:
             StorageError: storage failed.
         """
+        there = set(_others(look.state, None))
+        self._first_seen_ms = {n: ms for n, ms in self._first_seen_ms.items() if n in there}
         pause_ms = _POLL_MS
         while any(self._is_waited_for(each) for each in _others(look.state, own)):
             self._clock.sleep_ms(pause_ms)
