@@ -13,7 +13,7 @@ import pytest
 from tests.support.tables import COW, MOR, a_table, trips
 
 import headwater as hw
-from headwater.errors import UnsupportedError
+from headwater.errors import ConflictError, ErrorKind, UnsupportedError
 from headwater.kernel.layout import TableLayout, attempt_folder, heartbeat_path
 from headwater.kernel.timeline.names import file_name
 from headwater.model.instant import Action, InstantTime, State
@@ -149,6 +149,24 @@ def test_n_153_an_old_plan_that_its_engine_beats_for_is_left_to_it(
     assert plan.is_pending()
     plan.table.storage.delete(heartbeat_path(plan.time))
     assert plan.run() is not None
+
+
+@each_service
+def test_n_153_a_plan_that_its_engine_beats_for_is_not_executed_even_if_it_is_named(
+    tmp_path: Path, action: Action
+) -> None:
+    """Hudi would not notice, and complete it a second time."""
+    plan = TheirPlan(tmp_path, action)
+    plan.table.storage.put(heartbeat_path(plan.time), b"")
+    before = {info.path for info in plan.table.storage.list_tree("")}
+    with pytest.raises(ConflictError, match="executed by another engine") as caught:
+        plan.run(plan.time)
+    assert caught.value.kind is ErrorKind.ALREADY_RUNNING
+    assert {info.path for info in plan.table.storage.list_tree("")} == before
+    file = Path(plan.table.uri) / heartbeat_path(plan.time)
+    os.utime(file, (1, 1))
+    assert plan.run(plan.time) is not None
+    assert plan.values() == plan.seen
 
 
 def test_n_153_the_policy_never_says_nothing_about_plans(tmp_path: Path) -> None:

@@ -116,6 +116,23 @@ def is_dead_elsewhere(
     return error is None
 
 
+def why_executed_elsewhere(plan: Instant, silence: Silence, expiry_ms: int) -> ConflictError | None:
+    """Return why a plan is not executed here: another engine beats for it; None if none does.
+
+    Hudi begins to beat under the table lock, before the plan is inflight. So who holds the lock and
+    sees no beat is the first; two that execute one plan would both complete it (N-153).
+    """
+    if silence.beat_ms is None or silence.beat_ms > expiry_ms:
+        return None
+    return ConflictError(
+        f"{plan} is being executed by another engine: its heartbeat is {silence.beat_ms} ms old, "
+        f"and may be {expiry_ms} ms by hoodie.client.heartbeat.interval_in_ms. Nothing was "
+        "changed; wait for that engine to finish",
+        kind=ErrorKind.ALREADY_RUNNING,
+        instant=plan.requested_time,
+    )
+
+
 def load_left_ms(storage: Storage, timeline_folder: str, plan: Instant, expiry_ms: int) -> int:
     """Return for how much longer a plan that another engine requested is left to it; 0: no longer.
 
