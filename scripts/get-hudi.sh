@@ -3,7 +3,9 @@
 # peer.json which jar it is and which Python has the Spark that it is made for.
 #
 # First choice is the bundle for the Spark that Headwater runs on. Where no release of it can be
-# had, the bundle for Spark 3.5 runs in an environment of its own: it is the same Hudi.
+# had, the bundle for Spark 3.5 runs in an environment of its own: it is the same Hudi. Beside that
+# one goes Hadoop's client for S3, for the tests of Hudi's storage-based lock; they are skipped where
+# it is not.
 set -eu
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/headwater/hudi"
@@ -15,7 +17,12 @@ if [ -n "${HUDI_SPARK_BUNDLE:-}" ]; then
   echo "Hudi: $HUDI_SPARK_BUNDLE, as HUDI_SPARK_BUNDLE says"
   exit 0
 fi
-if [ -f "$cache/peer.json" ]; then
+s3="hadoop-aws-3.3.4.jar aws-java-sdk-bundle-1.12.262.jar"
+is_whole=yes
+if [ -x "$cache/spark35/bin/python" ]; then
+  for jar in $s3; do [ -f "$cache/s3/$jar" ] || is_whole=""; done
+fi
+if [ -f "$cache/peer.json" ] && [ -n "$is_whole" ]; then
   echo "Hudi: $(cat "$cache/peer.json")"
   exit 0
 fi
@@ -42,6 +49,23 @@ fetch() {
   return 1
 }
 
+# fetch_s3: what Spark 3.5, with Hadoop 3.3, needs for s3a://. Without it all else works.
+fetch_s3() {
+  for artifact in org.apache.hadoop:hadoop-aws:3.3.4 com.amazonaws:aws-java-sdk-bundle:1.12.262; do
+    echo "Looking for $artifact ..."
+    if ! mvn -B -q "$copy" -Dartifact="$artifact" -DoutputDirectory="$cache/s3" >"$cache/mvn.log" 2>&1; then
+      echo "$artifact could not be fetched; tests of the storage-based lock are skipped." >&2
+      rm -rf "$cache/s3"
+      return 0
+    fi
+  done
+}
+
+if [ -f "$cache/peer.json" ]; then
+  fetch_s3
+  echo "Hudi: $(cat "$cache/peer.json")"
+  exit 0
+fi
 if fetch hudi-spark4.1-bundle_2.13; then
   python=""
 elif fetch hudi-spark3.5-bundle_2.12; then
@@ -49,6 +73,7 @@ elif fetch hudi-spark3.5-bundle_2.12; then
   python="$cache/spark35/bin/python"
   [ -x "$python" ] || "${PYTHON:-python3}" -m venv "$cache/spark35"
   "$python" -m pip install --quiet "pyspark>=3.5.6,<3.6"
+  fetch_s3
 else
   echo "No bundle of Apache Hudi 1.2 could be fetched; the last answer is in $cache/mvn.log." >&2
   exit 1

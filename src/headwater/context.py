@@ -31,7 +31,7 @@ from headwater.kernel.txn.attempts import load_newest_number
 from headwater.kernel.txn.heartbeat import age_by_store
 from headwater.kernel.txn.locks.in_process import InProcessLocks
 from headwater.kernel.txn.locks.select import lock_provider_for
-from headwater.model.instant import Instant, InstantTime, instant_time_at
+from headwater.model.instant import Instant, InstantTime, State, instant_time_at
 from headwater.seams.clock import Clock
 from headwater.seams.components import Components
 from headwater.seams.ids import Ids
@@ -241,6 +241,22 @@ class TableContext:
             tolerable_misses=config.heartbeat_tolerable_misses,
             is_said=config.failed_writes_policy is not None,
         )
+
+    def load_left_ms(self, plan: Instant) -> int:
+        """Return for how much longer a pending plan is left to the engine that requested it.
+
+        0 if it is ours, or anybody's by now. One that another engine has begun is always its own.
+        """
+        from headwater.kernel.txn.foreign import foreign_expiry_ms, load_left_ms
+
+        if plan.state is not State.REQUESTED or self.is_ours(plan):
+            return 0
+        config = self.write_config
+        expiry_ms = foreign_expiry_ms(
+            interval_ms=config.heartbeat_interval_ms,
+            tolerable_misses=config.heartbeat_tolerable_misses,
+        )
+        return load_left_ms(self.storage, self.layout.timeline, plan, expiry_ms)
 
     @cached_property
     def cancellations(self) -> Cancellations:

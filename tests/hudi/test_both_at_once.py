@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from tests.hudi.soak_batches import (
 )
 from tests.hudi.test_hudi_rolls_back_ours import die_in_an_upsert
 from tests.support.beside_hudi import YES, shows
+from tests.support.hudi_on_s3 import s3_settings
 from tests.support.hudi_peer import (
     Bundle,
     HudiEndedError,
@@ -43,7 +45,8 @@ from tests.support.hudi_peer import (
     find_bundle,
 )
 from tests.support.server_processes import CannotRunServer
-from tests.support.tables import COW, MOR, a_table
+from tests.support.store_servers import S3Server, versitygw
+from tests.support.tables import COW, MOR, table_at
 from tests.support.two_readers import META, TwoReaders, without
 from tests.support.zookeeper_server import run_zookeeper
 
@@ -61,8 +64,8 @@ OURS = {
     "hoodie.clean.commits.retained": "6",
     "hoodie.keep.min.commits": "12",
     "hoodie.keep.max.commits": "16",
-    "headwater.storage.fsync": "false",
 }
+ON_DISK = {"headwater.storage.fsync": "false"}
 THEIRS = {
     "hoodie.datasource.write.operation": "upsert",
     "hoodie.clean.failed.writes.policy": "LAZY",
@@ -81,7 +84,8 @@ THEIRS = {
 }
 FILE_LOCK = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
 ZOOKEEPER_LOCK = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
-
+STORAGE_LOCK = "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider"
+BUCKET = "tables"
 
 METADATA_TABLE = {"hoodie.metadata.enable": "true"}
 EVERY_INDEX = {
@@ -149,6 +153,11 @@ CASES = {
     "non-blocking": Case(MOR, NON_BLOCKING, is_soaked=True),
     "optimistic cow": Case(COW, OPTIMISTIC, index_type="simple", is_soaked=True),
     "optimistic mor, zookeeper": Case(MOR, OPTIMISTIC, "zookeeper", is_soaked=True),
+    "non-blocking, storage": Case(MOR, NON_BLOCKING, "storage", is_soaked=True),
+    "optimistic cow, storage": Case(
+        COW, OPTIMISTIC, "storage", index_type="simple", is_soaked=True
+    ),
+    "optimistic mor, storage": Case(MOR, OPTIMISTIC, "storage", is_soaked=True),
     "every operation, cow": Case(
         COW, OPTIMISTIC, index_type="simple", plan="every operation", theirs=ROW_WRITER
     ),
@@ -178,36 +187,69 @@ CASES = {
 }
 
 
+class Place(NamedTuple):
+    """Where the table is, and the options that make both sides take one lock there."""
+
+    base: str
+    ours: Mapping[str, str]
+    theirs: Mapping[str, str]
+    settings: Mapping[str, str] = {}
+    """Of Hudi's session."""
+
+
 @contextmanager
-def locks(case: Case, folder: Path) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-    """Give the options that make both sides take one lock: ours, and theirs."""
-    if case.lock == "filesystem":
-        expire = {"hoodie.write.lock.filesystem.expire": "1"}
-        yield (
-            {"hoodie.write.lock.provider": "filesystem", **expire},
-            {"hoodie.write.lock.provider": FILE_LOCK, **expire},
-        )
-        return
-    try:
-        with run_zookeeper(folder) as address:
-            host, port = address.split(":")
-            where = {
-                "hoodie.write.lock.zookeeper.url": host,
-                "hoodie.write.lock.zookeeper.port": port,
-                "hoodie.write.lock.zookeeper.base_path": "/soak",
-                "hoodie.write.lock.zookeeper.lock_key": "trips",
-            }
-            yield (
-                {"hoodie.write.lock.provider": "zookeeper", **where},
-                # Hudi connects to what the URL says, and does not look at the port.
-                {
-                    "hoodie.write.lock.provider": ZOOKEEPER_LOCK,
-                    **where,
-                    "hoodie.write.lock.zookeeper.url": address,
-                },
+def place(case: Case, bundle: Bundle, folder: Path) -> Iterator[Place]:
+    match case.lock:
+        case "filesystem":
+            expire = {"hoodie.write.lock.filesystem.expire": "1"}
+            yield Place(
+                str(folder),
+                {"hoodie.write.lock.provider": "filesystem", **expire, **ON_DISK},
+                {"hoodie.write.lock.provider": FILE_LOCK, **expire},
             )
-    except CannotRunServer as missing:
+        case "zookeeper":
+            try:
+                with run_zookeeper(folder / "zookeeper") as address:
+                    yield Place(str(folder), *zookeeper_locks(address))
+            except CannotRunServer as missing:
+                pytest.skip(str(missing))
+        case "storage":
+            with versitygw(folder / "s3", BUCKET) as server:
+                yield on_s3(bundle, server, folder / "client")
+
+
+def zookeeper_locks(address: str) -> tuple[dict[str, str], dict[str, str]]:
+    host, port = address.split(":")
+    where = {
+        "hoodie.write.lock.zookeeper.url": host,
+        "hoodie.write.lock.zookeeper.port": port,
+        "hoodie.write.lock.zookeeper.base_path": "/soak",
+        "hoodie.write.lock.zookeeper.lock_key": "trips",
+    }
+    ours = {"hoodie.write.lock.provider": "zookeeper", **where, **ON_DISK}
+    # Hudi connects to what the URL says, and does not look at the port.
+    url = {"hoodie.write.lock.zookeeper.url": address}
+    return ours, {"hoodie.write.lock.provider": ZOOKEEPER_LOCK, **where, **url}
+
+
+def on_s3(bundle: Bundle, server: S3Server, folder: Path) -> Place:
+    """Hudi has a storage-based lock for object stores only, so the table is on one, too."""
+    folder.mkdir()
+    try:
+        settings = s3_settings(bundle, server, folder)
+    except NoHudiError as missing:
         pytest.skip(str(missing))
+    # Short leases: whoever is killed with the lock keeps it until they end.
+    lease = {
+        "hoodie.write.lock.storage.validity.timeout.secs": "20",
+        "hoodie.write.lock.storage.renew.interval.secs": "2",
+    }
+    return Place(
+        f"s3://{BUCKET}",
+        {"hoodie.write.lock.provider": "storage", **lease, **server.options},
+        {"hoodie.write.lock.provider": STORAGE_LOCK, **lease},
+        settings,
+    )
 
 
 class OurJob:
@@ -259,8 +301,16 @@ class OurJob:
 class Theirs:
     """Hudi's side: one thread that drives a session, started again after each kill."""
 
-    def __init__(self, bundle: Bundle, path: str, options: Mapping[str, str], case: Case) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        settings: Mapping[str, str],
+        path: str,
+        options: Mapping[str, str],
+        case: Case,
+    ) -> None:
         self._bundle = bundle
+        self._settings = settings
         self._path = path
         self._options = dict(options)
         self._plan = PLANS[case.plan]
@@ -275,7 +325,7 @@ class Theirs:
     def _run(self) -> None:
         number = 0
         while not self._is_over.is_set():
-            with HudiPeer(self._bundle) as peer:
+            with HudiPeer(self._bundle, settings=self._settings) as peer:
                 self._peer = peer
                 try:
                     number = self._write_until_it_ends(peer, number)
@@ -341,7 +391,7 @@ class Theirs:
 
 @pytest.mark.parametrize("name", CASES)
 @shows(
-    "upserts under optimistic control, locks of files and of ZooKeeper",
+    "upserts under optimistic control, locks of files, of storage and of ZooKeeper",
     we_read=YES,
     we_write=YES,
     they_read=YES,
@@ -363,16 +413,17 @@ def test_nothing_is_lost_doubled_or_stuck(tmp_path: Path, name: str) -> None:
     except NoHudiError as missing:
         pytest.skip(str(missing))
     with ExitStack() as stack:
-        ours, theirs = stack.enter_context(locks(case, tmp_path / "zookeeper"))
+        home = stack.enter_context(place(case, bundle, tmp_path))
         control = {"hoodie.write.concurrency.mode": case.control}
-        options = {**OURS, **ours, **control, **case.options}
-        table = create(case, tmp_path, options)
+        options = {**OURS, **home.ours, **control, **case.options}
+        table = create(case, home.base, options)
         dead: set[str] = set()
         if case.has_dead_writes:
             die_in_an_upsert(table, {**options, **METADATA_TABLE}, batch("ours", 500_000))
             dead = pending_writes(table)
             assert dead, "it did not die in its write"
-        peer = Theirs(bundle, table.uri, {**hudi_options(case, table), **theirs}, case)
+        theirs = {**hudi_options(case, table), **home.theirs}
+        peer = Theirs(bundle, home.settings, table.uri, theirs, case)
         stack.callback(peer.abandon)
         if case.has_dead_writes:
             dead.add(kill_in_a_write(table, peer))
@@ -386,13 +437,13 @@ def test_nothing_is_lost_doubled_or_stuck(tmp_path: Path, name: str) -> None:
         writer.stop()
         services.stop()
         table = table.reload()
-        with HudiPeer(bundle) as hudi:
+        with HudiPeer(bundle, settings=home.settings) as hudi:
             check(case, table, hudi, writer, services, peer)
 
 
-def create(case: Case, folder: Path, options: Mapping[str, str]) -> Table:
-    builder = a_table(
-        folder,
+def create(case: Case, base: str, options: Mapping[str, str]) -> Table:
+    builder = table_at(
+        f"{base}/trips",
         SCHEMA,
         partition_by=case.partition_by,
         ordering=case.ordering and case.ordering.split(","),
@@ -400,7 +451,8 @@ def create(case: Case, folder: Path, options: Mapping[str, str]) -> Table:
         index=case.index_type,
         buckets=2 if case.index_type == "bucket" else None,
     )
-    table = builder.with_options({**options, **case.ours}).create()
+    # Without what builders say of tables on a disk.
+    table = replace(builder, options={**options, **case.ours}).create()
     # All shared keys are there, so that none is inserted by both at once.
     table.upsert(pa.concat_tables([batch("ours", number) for number in BEGINNING]))
     return table

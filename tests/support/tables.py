@@ -70,7 +70,7 @@ def numbers(ids: str, value: int) -> pa.Table:
 class TableBuilder:
     """What table to make, and what is written to it first. See `a_table`."""
 
-    path: Path
+    path: Path | str
     schema: pa.Schema
     arguments: Mapping[str, Any]
     options: Mapping[str, Any]
@@ -121,7 +121,7 @@ def a_table(folder: Path, schema: pa.Schema | str = TRIPS, **arguments: Any) -> 
     return table_at(folder / "trips", schema, **arguments)
 
 
-def table_at(path: Path, schema: pa.Schema | str = TRIPS, **arguments: Any) -> TableBuilder:
+def table_at(path: Path | str, schema: pa.Schema | str = TRIPS, **arguments: Any) -> TableBuilder:
     """Return the builder of a table with a path that the test chooses."""
     schema = columns(schema) if isinstance(schema, str) else schema
     builder = TableBuilder(path, schema, {"record_key": schema.names[0]}, _usual.get())

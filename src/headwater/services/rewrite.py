@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 
 from headwater.config.table import TableConfig
@@ -295,6 +296,7 @@ def run_next(
     """Execute a given plan, else the oldest pending one that nobody works on, else a new one.
 
     A pending plan goes first: it closes its file groups for every other plan until it has ended.
+    One that another engine has just requested is passed over unless it is given (N-153).
     One that failed and is removable is rolled back, be it an old one or the new one of this call.
 
     Raises:
@@ -320,6 +322,16 @@ def run_next(
                 "%s was begun by another engine and is left to it; its file groups stay as they "
                 "are until that engine has finished it, or has rolled its execution back table=%s",
                 pending,
+                table.storage.uri,
+            )
+            continue
+        left_ms = table.load_left_ms(pending)
+        if left_ms:
+            log.info(
+                "%s was requested by another engine, which may be about to execute it; it is left "
+                "to it until %s, unless it is named table=%s",
+                pending,
+                (table.moment() + timedelta(milliseconds=left_ms)).isoformat(timespec="seconds"),
                 table.storage.uri,
             )
             continue

@@ -19,7 +19,6 @@ from headwater.errors import (
     ErrorKind,
     InvalidInputError,
     NotFoundError,
-    UnsupportedError,
 )
 from headwater.kernel.layout import CLOCK
 from headwater.kernel.table_config import table_layout
@@ -491,32 +490,6 @@ def test_a_plan_that_somebody_executes_is_refused_or_passed_over(
     assert caught.value.kind is ErrorKind.ALREADY_RUNNING
     assert table.services.compact() is None
     assert {info.path for info in table.storage.list_tree("")} | {CLOCK} == files
-
-
-def test_a_plan_of_another_engine_is_executed_unless_that_engine_has_begun(
-    new_table: Callable[..., Table], caplog: pytest.LogCaptureFixture
-) -> None:
-    table = new_table()
-    table.upsert(rows(("a", "sf", 1, 1)))
-    table.upsert(rows(("a", "sf", 2, 2)))
-    ours = table.services.schedule_compaction()
-    assert ours is not None
-    folder = ".hoodie/timeline"
-    request = table.storage.read(f"{folder}/{ours}.compaction.requested")
-    table.storage.delete(f"{folder}/{ours}.compaction.requested")
-    theirs = f"{int(ours) + 1}"
-    table.storage.put(f"{folder}/{theirs}.compaction.requested", request)
-    table.storage.put(f"{folder}/{theirs}.compaction.inflight", b"")
-    assert table.services.compact() is None
-    assert theirs in caplog.text
-    assert "left to it" in caplog.text
-    with pytest.raises(UnsupportedError, match="begun by another engine"):
-        table.services.compact(theirs)
-    table.storage.delete(f"{folder}/{theirs}.compaction.inflight")
-    done = table.services.compact()
-    assert done is not None
-    assert done.instant == theirs
-    assert values(table) == {"a": 2}
 
 
 def test_a_compaction_of_what_was_replaced_meanwhile_brings_nothing_back(

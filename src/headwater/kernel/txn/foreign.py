@@ -1,4 +1,4 @@
-"""Writes of other engines: whether one that is pending is dead, by Apache Hudi's own rules.
+"""Other engines: when a pending write is dead, by Apache Hudi's own rules, and a plan anybody's.
 
 Hudi claims no attempts. What shows that a writer of its lives is the plain file
 `.hoodie/.heartbeat/<T>`: under the lazy policy of failed writes it is there before the instant, its
@@ -11,7 +11,12 @@ We take a write of Hudi's for dead (INV-112)
 - without one: once nothing of the write has changed for that long, if the policy was said to us or
   the instant was named; else a day later, for a live writer under the eager policy looks like that.
 
-How old a file is the store says, by its own clock alone. Under the policy NEVER nothing of Hudi's
+A plan that Hudi only requested is anybody's to execute, but not at once: Hudi with inline services
+plans after its commit, looks for the plan again, and fails the whole write, which has landed, if
+somebody was faster. So a plan is left to its engine until nothing was heard of it for as long as a
+heartbeat may stand still (N-153).
+
+How old a file is the store says, by its own clock alone. Under the policy NEVER no write of Hudi's
 is touched.
 """
 
@@ -43,6 +48,12 @@ class Silence(NamedTuple):
     """Since anything of it was: heartbeat, timeline files, markers."""
 
 
+def foreign_expiry_ms(*, interval_ms: int, tolerable_misses: int) -> int:
+    """Return for how long nothing may be heard of what another engine has begun."""
+    # One more than Hudi's own: nobody is to be the first to call a writer dead.
+    return interval_ms * (tolerable_misses + 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignRule:
     """When a write of another engine counts as dead."""
@@ -58,8 +69,7 @@ class ForeignRule:
         `is_said` is whether somebody vouches for what Hudi's jobs do: by its policy of failed
         writes, or by naming the instant.
         """
-        # One more than Hudi's own: nobody is to be the first to call a writer dead.
-        expiry_ms = interval_ms * (tolerable_misses + 1)
+        expiry_ms = foreign_expiry_ms(interval_ms=interval_ms, tolerable_misses=tolerable_misses)
         return cls(expiry_ms=expiry_ms, silence_ms=expiry_ms if is_said else _SILENT_MS)
 
     def when_named(self) -> ForeignRule:
@@ -106,8 +116,34 @@ def is_dead_elsewhere(
     return error is None
 
 
+def why_executed_elsewhere(plan: Instant, silence: Silence, expiry_ms: int) -> ConflictError | None:
+    """Return why a plan is not executed here: another engine beats for it; None if none does.
+
+    Hudi begins to beat under the table lock, before the plan is inflight. So who holds the lock and
+    sees no beat is the first; two that execute one plan would both complete it (N-153).
+    """
+    if silence.beat_ms is None or silence.beat_ms > expiry_ms:
+        return None
+    return ConflictError(
+        f"{plan} is being executed by another engine: its heartbeat is {silence.beat_ms} ms old, "
+        f"and may be {expiry_ms} ms by hoodie.client.heartbeat.interval_in_ms. Nothing was "
+        "changed; wait for that engine to finish",
+        kind=ErrorKind.ALREADY_RUNNING,
+        instant=plan.requested_time,
+    )
+
+
+def load_left_ms(storage: Storage, timeline_folder: str, plan: Instant, expiry_ms: int) -> int:
+    """Return for how much longer a plan that another engine requested is left to it; 0: no longer.
+
+    An engine that executes it beats already before the plan is inflight.
+    """
+    quiet_ms = load_silence(storage, timeline_folder, plan).quiet_ms
+    return max(0, expiry_ms - quiet_ms + 1)
+
+
 def load_silence(storage: Storage, timeline_folder: str, write: Instant) -> Silence:
-    """Return for how long nothing was heard of a pending write of another engine.
+    """Return for how long nothing was heard of a pending write, or plan, of another engine.
 
     Whatever the store does not say counts as heard right now.
     """

@@ -96,7 +96,7 @@ class Prefix:
     newest_attempt_numbers: Mapping[InstantTime, int] = field(default_factory=dict)
     newest_attempts: Mapping[InstantTime, SeenAttempt] = field(default_factory=dict)
     silence: Mapping[InstantTime, Silence] = field(default_factory=dict)
-    """Since when nothing was heard of writes of other engines."""
+    """Since when nothing was heard of writes and plans of other engines."""
     requests: Mapping[InstantTime, bytes] = field(default_factory=dict)
     """What the requested files of plans say."""
     cancelled: frozenset[InstantTime] = frozenset()

@@ -52,6 +52,7 @@ from headwater.kernel.txn.events import (
     RevertedToRequested,
     WentInflight,
 )
+from headwater.kernel.txn.foreign import foreign_expiry_ms, why_executed_elsewhere
 from headwater.kernel.txn.metadata_commit import MetadataCommit, indexes_changed
 from headwater.kernel.txn.plan_flags import decode_flags, flagged_plan
 from headwater.kernel.txn.prefix import Needs, Prefix
@@ -174,7 +175,8 @@ class StartExecution:
     removable one whose execution has failed or whose rollback is scheduled (INV-26).
 
     Without `is_guarded` an execution takes over from one that seems alive. That one is fenced like
-    any other that was taken over.
+    any other that was taken over. One of another engine cannot be fenced, and is never taken over
+    while it beats (N-153).
     """
 
     time: InstantTime
@@ -183,11 +185,16 @@ class StartExecution:
     is_guarded: bool = True
 
     def needs(self, timeline: Timeline) -> Needs:
-        plans = flagged_plan(timeline, self.time) if self.purpose is Purpose.EXECUTE else ()
-        if not plans:
+        if self.purpose is not Purpose.EXECUTE:
             return Needs(attempts=(self.time,))
+        plans = flagged_plan(timeline, self.time)
+        found = timeline.find(self.time)
+        silence = () if found is None or not found.is_pending else (found,)
+        if not plans:
+            return Needs(attempts=(self.time,), silence=silence)
         return Needs(
             attempts=(self.time,),
+            silence=silence,
             requests=(*plans, *pending_rollbacks(timeline)),
             cancels=plans[0].action is Action.CLUSTERING,
         )
@@ -224,6 +231,13 @@ class StartExecution:
         return Decision((AttemptStarted(attempt),), started)
 
     def _why_not_executed(self, instant: Instant, prefix: Prefix) -> HeadwaterError | None:
+        if self.time in prefix.silence:  # Only if no attempt of ours ever stood behind it.
+            expiry_ms = foreign_expiry_ms(
+                interval_ms=self.claim.interval_ms, tolerable_misses=self.claim.tolerable_misses
+            )
+            error = why_executed_elsewhere(instant, prefix.silence[self.time], expiry_ms)
+            if error is not None:
+                return error
         if self.time in prefix.cancelled:
             return plan_cancelled(instant)
         request = prefix.requests.get(self.time)

@@ -138,8 +138,9 @@ class _Watched:
             return False
         number = load_newest_number(self._table.storage, pending.requested_time)
         if not number:
-            # Another engine's. One that it only scheduled is anybody's to execute.
-            return pending.action in _REWRITES and pending.state is State.REQUESTED
+            # Another engine's. One that it scheduled and did not begin is anybody's in the end.
+            is_planned = pending.action in _REWRITES and pending.state is State.REQUESTED
+            return is_planned and not self._table.load_left_ms(pending)
         attempt = load_attempt(self._table.storage, pending.requested_time, number)
         return attempt is not None and not self._table.txn.watch.is_active(attempt)
 

@@ -1,0 +1,65 @@
+"""Apache Hudi on a server of S3: what its session needs to reach tables and locks there.
+
+`make hudi` lays Hadoop's client for S3 beside Hudi's bundle. Hudi's own lock client for S3 is in
+its module for AWS, of which no release of this Hudi can be fetched; the bundle has the lock
+provider, and a client of ours, `java/`, does the reads and conditional writes for it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.support.hudi_peer import Bundle, NoHudiError, cache_folder
+from tests.support.store_servers import S3Server
+
+SOURCES = Path(__file__).with_name("java")
+COMPILED_WITHIN_S = 300
+
+
+def s3_settings(bundle: Bundle, server: S3Server, folder: Path) -> dict[str, str]:
+    """Return the settings of a session that reads and writes `s3://`, and locks tables there.
+
+    The lock client is compiled into the folder.
+
+    Raises:
+        NoHudiError: Hadoop's client for S3 was not fetched, or there is no compiler for Java.
+    """
+    jars = sorted((cache_folder() / "s3").glob("*.jar"))
+    if not jars:
+        raise NoHudiError("Hadoop's client for S3 is not here. Run `make hudi`.")
+    client = compile_lock_client(bundle, jars, folder)
+    endpoint = f"http://{server.host}:{server.port}"
+    system = {
+        "aws.accessKeyId": "test",
+        "aws.secretKey": "test",
+        "s3.endpoint": endpoint,
+    }
+    # All of it on the class path of the virtual machine: the client has to see Hudi's classes, and
+    # Spark would copy what it is told of by `spark.jars` for each session.
+    return {
+        "spark.driver.extraClassPath": ":".join(map(str, [bundle.jar, *jars, client])),
+        "spark.driver.extraJavaOptions": " ".join(f"-D{key}={system[key]}" for key in system),
+        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "spark.hadoop.fs.s3a.endpoint": endpoint,
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+        "spark.hadoop.fs.s3a.access.key": "test",
+        "spark.hadoop.fs.s3a.secret.key": "test",
+        # Else it deletes an object for each folder above a new file. To a server that keeps objects
+        # as files these are the folders themselves, and it refuses.
+        "spark.hadoop.fs.s3a.directory.marker.retention": "keep",
+    }
+
+
+def compile_lock_client(bundle: Bundle, jars: list[Path], folder: Path) -> Path:
+    compiler = shutil.which("javac")
+    if compiler is None:
+        raise NoHudiError("There is no compiler for Java (javac) for the lock client.")
+    path = ":".join(map(str, [bundle.jar, *jars]))
+    sources = map(str, SOURCES.rglob("*.java"))
+    subprocess.run(
+        [compiler, "-d", str(folder), "-cp", path, *sources], check=True, timeout=COMPILED_WITHIN_S
+    )
+    return folder
