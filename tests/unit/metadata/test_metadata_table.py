@@ -152,6 +152,8 @@ def test_an_index_is_built(metadata: MetadataBench) -> None:
     process.commit(told={"old": b"1"})
     storage = metadata.storage
     time = InstantTime("0" * 16 + "2")
+    for info in storage.list_tree(f"{METADATA}/record_index"):
+        storage.delete(info.path)
     initialise_partition(storage, "record_index", 2, time)
     content = [
         metadata.entries({"a": b"1", "b": b"2"}),
