@@ -73,7 +73,7 @@ def _completion_by_earlier_look(
 
 
 @dataclass(frozen=True, slots=True)
-class _SayUsable:
+class SayUsable:
     """Say that indexes can be used, whether a plan has completed or not."""
 
     names: frozenset[str]
@@ -90,7 +90,7 @@ def _complete_after_config(self: Indexing, build: Any) -> IndexedPlan:
     names = frozenset(build.stats)
     stats = [stat for each in build.finished for stat in build.stats[each.partition]]
     with self.txn.hold():
-        self.txn.run(_SayUsable(names))
+        self.txn.run(SayUsable(names))
         step = CompleteIndexing(
             attempt=build.attempt,
             finished=build.finished,
