@@ -12,7 +12,7 @@ it does. Definitions, file groups and contents must be those of the index that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from headwater.format.metadata.index_definitions import (
@@ -35,6 +35,7 @@ from headwater.testing.check_index import DROPPED, check_index_end, config_in
 from headwater.testing.faults import Faults
 from headwater.testing.fenced import fenced
 from headwater.testing.history import Step
+from headwater.testing.operation import Kind
 from headwater.testing.scenarios.index import (
     BUILT,
     PLANNED,
@@ -45,11 +46,12 @@ from headwater.testing.scenarios.index import (
     indexing_of,
     writer,
 )
-from headwater.testing.simulation import Scenario, Simulation
+from headwater.testing.simulation import Scenario, Simulation, Violation
 from headwater.testing.table import TIMELINE
 from headwater.testing.toy_index import INDEX
 
 GONE = "gone"
+_CRASHED = "crashed"
 
 
 def planned_on(column: str, groups: int, partition: str = INDEX) -> PlannedIndex:
@@ -103,9 +105,15 @@ def _on_journal(
     *,
     has_private_files: bool = True,
 ) -> Scenario:
-    scenario = replace(_scenario(name, actors, faults, marks=()), check_end=check_index_end)
+    scenario = replace(_scenario(name, actors, faults, marks=()), check_end=_check_end)
     wrapped = fenced(scenario, has_private_files=has_private_files)
     return replace(wrapped, marks={mark: MARKS[mark] for mark in marks})
+
+
+def _check_end(simulation: Simulation) -> Iterator[Violation]:
+    """Look at the end of those who are all there: one may be done before another's plan begins."""
+    if _CRASHED not in simulation.results().values():
+        yield from check_index_end(simulation)
 
 
 def _planner(planned: PlannedIndex) -> Body:
@@ -159,9 +167,12 @@ def _is_group_late(step: Step, simulation: Simulation) -> bool:
 
 
 def _is_wiped_late(step: Step, simulation: Simulation) -> bool:
-    """Whether a file is deleted of an index that has been planned anew since."""
-    file = parse_data_file(step.path.removeprefix(f"{METADATA}/")) if step.path else None
-    if file is None or step.after is not None or step.before is None:
+    """Whether somebody deletes files of an index that has been planned anew, and wiped, since."""
+    op = step.op
+    if op is None or op.kind is not Kind.DELETE or not op.target.startswith(f"{METADATA}/"):
+        return False
+    file = parse_data_file(op.target.removeprefix(f"{METADATA}/"))
+    if file is None:
         return False
     birth = births_of(config_in(simulation.world)).get(INDEX)
     return birth is not None and file.instant_time < birth.plan
