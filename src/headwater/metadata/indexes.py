@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headwater.context import TableContext
 from headwater.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.txn.index_plan import PlannedIndex, pending_indexings
 from headwater.kernel.txn.locks.select import chosen_provider
 from headwater.kernel.txn.metadata_commit import load_planned
@@ -38,7 +39,10 @@ class Indexes:
     """
 
     def __init__(self, table: TableContext, *, needs_chosen_lock: bool = True) -> None:
-        """`needs_chosen_lock` refuses to plan and build where the options choose no lock."""
+        """`needs_chosen_lock` refuses to plan and build where the options choose no lock.
+
+        A fenced table needs none.
+        """
         self._table = table
         self._needs_chosen_lock = needs_chosen_lock
 
@@ -61,6 +65,8 @@ class Indexes:
             ConflictError: the lock was not to be had in time.
         """
         self._check_buildable()
+        # Or an index that is there on other columns would be taken for the one asked for (N-145).
+        self.finish()
         plan = self._indexing(log_progress).schedule(self._plan(names, columns))
         return None if plan is None else plan.requested_time
 
@@ -199,7 +205,9 @@ class Indexes:
     def _check_buildable(self) -> None:
         table = self._table
         table.config.check_writable(table.storage.uri)
-        if self._needs_chosen_lock and chosen_provider(table.lock_config, table.storage) is None:
+        if not self._needs_chosen_lock or find_journal(table.storage)[0] is not None:
+            return
+        if chosen_provider(table.lock_config, table.storage) is None:
             raise InvalidInputError(
                 "Indexes are built beside writers, so all of them need a lock that they have "
                 f"chosen, and table {self._table.config.name} is opened without one. Set "
