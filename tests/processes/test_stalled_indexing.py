@@ -188,6 +188,7 @@ def some_stalls(calls: Sequence[str]) -> Iterator[tuple[int, bool]]:
     decisions = [place for place, call in enumerate(calls) if is_slot_put(call)]
     yield decisions[0] + 1, True
     yield decisions[-1], True
+    yield decisions[-1], False
     yield decisions[-1] + 1, True
     yield (decisions[0] + decisions[-1]) // 2, False
     files = [
@@ -195,6 +196,7 @@ def some_stalls(calls: Sequence[str]) -> Iterator[tuple[int, bool]]:
         for place, call in enumerate(calls)
         if f"metadata/{INDEX}/" in call and call.startswith(("put", "delete"))
     ]
+    yield files[0] - 1, True  # What it did last before: a late look at what to delete.
     yield files[0], True
     yield files[-1], True
 
