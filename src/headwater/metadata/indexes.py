@@ -12,14 +12,12 @@ from headwater.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.txn.index_plan import PlannedIndex, pending_indexings
 from headwater.kernel.txn.locks.select import chosen_provider
-from headwater.kernel.txn.metadata_commit import load_planned
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.metadata.definitions import load_index_definitions
 from headwater.metadata.index_content import TableIndexes
 from headwater.metadata.index_request import Columns, plan_indexes
 from headwater.metadata.indexing import IndexedPlan, Indexing, IndexProgress, Report, log_progress
 from headwater.metadata.listing import list_indexes
-from headwater.metadata.partition_kinds import FILES, RECORD_INDEX, PartitionKind, kind_of
 from headwater.metadata.services import metadata_services, run_metadata_services
 from headwater.model.instant import parse_instant_time
 from headwater.observed import observed_build, observed_service
@@ -152,19 +150,6 @@ class Indexes:
             ConflictError: it is being built; cancel the plan instead.
         """
         self._check_buildable()
-        storage, layout = self._table.storage, self._table.layout
-        config = self._table.load_config()
-        planned = load_planned(storage, layout, self._table.load_timeline())
-        known = {*config.metadata_partitions, *config.metadata_partitions_inflight, *planned}
-        others = known - {name}
-        secondary = [n for n in others if kind_of(n) is PartitionKind.SECONDARY_INDEX]
-        needing = secondary if name == RECORD_INDEX else others if name == FILES else ()
-        if needing and name not in planned:
-            raise InvalidInputError(
-                f"{', '.join(sorted(needing))} need the index {name}; drop them "
-                "first, or cancel the plan that builds them",
-                kind=ErrorKind.INVALID_INDEX,
-            )
         self._indexing(log_progress).drop(name)
 
     def list(self) -> pa.Table:

@@ -105,6 +105,7 @@ from headwater.kernel.txn.metadata_commit import load_index_partitions, load_pla
 from headwater.kernel.txn.steps import Claim, Ended, EnterInflight, Started, StartExecution
 from headwater.kernel.txn.transaction import Transaction
 from headwater.metadata.coverage import load_covered
+from headwater.metadata.partition_kinds import FILES, RECORD_INDEX, needs_of
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
@@ -292,6 +293,14 @@ class Indexing:
             return None
         timeline = self._load_timeline()
         names = frozenset(each.partition for each in planned)
+        lacking = frozenset().union(*map(needs_of, names)) - {*in_use, *names}
+        if lacking:
+            raise ConflictError(
+                f"The index {', '.join(sorted(lacking))} was dropped meanwhile, and is needed for "
+                f"{', '.join(sorted(names))}. Nothing was changed; create both at once",
+                kind=ErrorKind.INDEXES_CHANGED,
+                partitions=tuple(sorted(in_use)),
+            )
         taken = names & {
             *load_index_partitions(storage, clock, self.layout, timeline),
             *load_planned(storage, self.layout, timeline),
@@ -368,6 +377,7 @@ class Indexing:
 
         Raises:
             NotFoundError: kind INDEX_NOT_FOUND; the table has no such index.
+            InvalidInputError: kind INVALID_INDEX; another index needs it.
             ConflictError: a pending plan builds it.
         """
         self.finish()
@@ -375,7 +385,8 @@ class Indexing:
 
     def _drop(self, partition: str) -> None:
         left_over = self._list_wipeable([partition])
-        self.txn.run(DropIndex(partition, is_left_over=bool(left_over)))
+        needing = partial(_needing, partition)
+        self.txn.run(DropIndex(partition, is_left_over=bool(left_over), needing=needing))
         self._wipe(left_over)
 
     def finish(self) -> frozenset[str]:
@@ -734,6 +745,14 @@ class Indexing:
                 storage.delete(f"{attempt_folder(time)}/{name}")
         except HeadwaterError as error:
             log.warning("attempts of an index plan remain instant=%s error=%s", time, error)
+
+
+def _needing(partition: str, others: frozenset[str]) -> frozenset[str]:
+    """Return those of the other indexes that cannot be without one; all need `files`."""
+    if partition == FILES:
+        return others
+    is_needed = partition == RECORD_INDEX  # Other statistics are merely of no use then.
+    return frozenset(one for one in others if is_needed and partition in needs_of(one))
 
 
 class _Aborted(Exception):

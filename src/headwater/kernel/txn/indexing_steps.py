@@ -32,7 +32,7 @@ so there only the last of its writes is to be seen:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -42,7 +42,14 @@ from headwater.config.table_options import (
     METADATA_PARTITIONS,
     METADATA_PARTITIONS_INFLIGHT,
 )
-from headwater.errors import AlreadyExistsError, ConflictError, ErrorKind, NotFoundError, Retry
+from headwater.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+    Retry,
+)
 from headwater.format.metadata.index_definitions import IndexDefinition, encode_index_definitions
 from headwater.kernel.layout import INDEX_DEFINITIONS
 from headwater.kernel.timeline.active import Timeline
@@ -289,6 +296,8 @@ class DropIndex:
     partition: str
     is_left_over: bool
     """Whether there are files of it, though table config may not name it."""
+    needing: Callable[[frozenset[str]], frozenset[str]]
+    """Tells which of the other indexes need it; the room that knows indexes is above this."""
 
     def needs(self, timeline: Timeline) -> Needs:
         return Needs(requests=pending_indexings(timeline), config=True, definitions=True)
@@ -310,6 +319,15 @@ class DropIndex:
                 NotFoundError(
                     f"The table has no index {self.partition}; it has {', '.join(sorted(known))}",
                     kind=ErrorKind.INDEX_NOT_FOUND,
+                )
+            )
+        needing = self.needing(frozenset({*known, *planned} - {self.partition}))
+        if needing:
+            return Refusal(
+                InvalidInputError(
+                    f"{', '.join(sorted(needing))} need the index {self.partition}; drop them "
+                    "first, or cancel the plan that builds them",
+                    kind=ErrorKind.INVALID_INDEX,
                 )
             )
         return Decision(_indexes_changed(prefix, gone={self.partition}), None)
