@@ -671,7 +671,8 @@ class Indexing:
         """Give a plan up; return the indexes that it was to build."""
 
         def abort() -> frozenset[str]:
-            planned = self.load_plan(self.check_plan(attempt.instant))
+            plan = self._load_timeline().find(attempt.instant)
+            planned = () if plan is None else self.load_plan(plan)  # The step says why it is gone.
             listed = self._list_wipeable(each.partition for each in planned)
             gone = self.txn.run(AbortIndexing(attempt)).result
             self._wipe(listed)
