@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -24,7 +25,7 @@ from headwater.kernel.txn.index_plan import PlannedIndex, encode_index_plan
 from headwater.kernel.txn.markers import Marker, MarkerKind, marker_path
 from headwater.kernel.txn.rollback_plan import plan_deletions, rollback_plan
 from headwater.metadata.partition_kinds import file_id
-from headwater.model.files import BaseFile
+from headwater.model.files import BaseFile, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionOperation, CompactionPlan
 from headwater.seams.ids import Owner
@@ -40,6 +41,8 @@ from headwater.testing.check import (
     UNKNOWN,
 )
 from headwater.testing.explore import run
+from headwater.testing.scenarios.index import PLANNED
+from headwater.testing.scenarios.journal_index import FIRST as DEFINED
 from headwater.testing.scenarios.plan import CHECKS, data_path, encode_files
 from headwater.testing.schedule import Random
 from headwater.testing.simulation import Scenario
@@ -196,6 +199,15 @@ def _index_with(path: str) -> list[Act]:
         _put(f"{METADATA_TIMELINE}/{name}", encode_toy_commit([], [INDEX])),
         _put(f"{METADATA}/{base.path}", encode_toy([path])),
     ]
+
+
+INDEX_GROUP = f"{METADATA}/{LogFile(INDEX, file_id(INDEX, 0), Q, 1, '0-0-0').path}"
+
+
+def _planned_with_group(planned: PlannedIndex) -> list[Act]:
+    """Return what makes a plan over one file group."""
+    plan = encode_index_plan([replace(planned, group_count=1)], InstantTime(FIRST))
+    return [_put(INDEX_GROUP, encode_toy([])), _put(INDEX_PLAN, plan)]
 
 
 _FOLD_PLANNED = CompactionPlan(
@@ -441,6 +453,14 @@ BAD: dict[str, tuple[str, list[Act]]] = {
             _plan_index(),
             _put(f"{METADATA_TIMELINE}/{C}.compaction.requested", encode_record(_FOLD_PLANNED)),
         ],
+    ),
+    "index without its definition": (
+        "INV-135",
+        [METADATA_TABLE, _config("files"), *_planned_with_group(DEFINED)],
+    ),
+    "file group of a planned index deleted": (
+        "INV-136",
+        [METADATA_TABLE, _config("files"), *_planned_with_group(PLANNED), _delete(INDEX_GROUP)],
     ),
 }
 

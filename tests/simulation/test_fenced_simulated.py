@@ -21,6 +21,12 @@ from headwater.testing.scenarios.journal import (
     journal_files,
     journal_floor,
 )
+from headwater.testing.scenarios.journal_index import (
+    journal_built,
+    journal_definitions,
+    journal_dropped,
+    journal_index,
+)
 from headwater.testing.scenarios.swarm import fenced_swarm
 from headwater.testing.scenarios.upkeep import beside
 from headwater.testing.schedule import Pct
@@ -64,6 +70,37 @@ def test_writers_that_announce_their_files_commit_on_fenced_tables() -> None:
     """They would all fail if what marks files hid the journal, and nothing would be shown."""
     report = exhaust(fenced(beside("archive", "write", Faults())), preemptions_max=0)
     assert report.results == {(("X", "done"), ("Y", "committed"))}
+
+
+def test_who_stood_still_while_an_index_was_replaced_harms_nothing() -> None:
+    """It stands still before any of its calls, while the other goes through with all it does."""
+    report = exhaust(journal_index(Faults(), marks=("file group put late",)), preemptions_max=1)
+    assert report.violation is None
+    assert report.is_complete
+    assert not report.missing_marks
+
+
+def test_who_stood_still_while_it_dropped_an_index_harms_no_later_one() -> None:
+    report = exhaust(journal_dropped(Faults(), marks=("wiped late",)), preemptions_max=1)
+    assert report.violation is None
+    assert report.is_complete
+    assert not report.missing_marks
+
+
+@pytest.mark.parametrize("build", [journal_built, journal_definitions])
+def test_definitions_and_indexes_are_those_that_were_decided(
+    build: Callable[[Faults], Scenario],
+) -> None:
+    report = exhaust(build(Faults()), preemptions_max=1)
+    assert report.violation is None
+    assert report.is_complete
+
+
+@pytest.mark.parametrize("build", [journal_index, journal_built, journal_dropped])
+def test_an_index_is_right_wherever_a_process_dies(build: Callable[[Faults], Scenario]) -> None:
+    report = exhaust(build(Faults(crashes=1, fates=(Fate.DROP,))), preemptions_max=0)
+    assert report.violation is None
+    assert report.is_complete
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -30,6 +30,7 @@ from headwater.config.table_options import (
     HIVE_STYLE_PARTITIONING,
     INDEX_DEFS_PATH,
     INDEX_TYPE,
+    INDEXES_PLANNED,
     INDEXES_TO_REBUILD,
     INITIAL_VERSION,
     KEY_GENERATOR_TYPE,
@@ -110,6 +111,7 @@ class TableConfig:
         metadata=stored(METADATA_PARTITIONS_INFLIGHT)
     )
     indexes_to_rebuild: tuple[str, ...] = field(metadata=stored(INDEXES_TO_REBUILD))
+    indexes_planned: tuple[str, ...] = field(metadata=stored(INDEXES_PLANNED))
     index_defs_path: str | None = field(metadata=stored(INDEX_DEFS_PATH))
     is_cdc_enabled: bool = field(metadata=stored(CDC_ENABLED))
     cdc_logging_mode: CdcLoggingMode = field(metadata=stored(CDC_LOGGING_MODE))

@@ -278,6 +278,14 @@ INDEXES_TO_REBUILD = Option(
     doc="Partitions of the metadata table that were dropped because an instant in them was taken "
     "back, and that the next service builds again.",
 )
+INDEXES_PLANNED = Option(
+    "headwater.indexes.planned",
+    TEXT_LIST,
+    default=(),
+    is_managed=True,
+    doc="Of indexes of a fenced table, the plan that each is of and the number of its file groups, "
+    "as `index:instant:groups`. Files of earlier indexes of the same name count for nothing.",
+)
 INDEX_DEFS_PATH = Option(
     "hoodie.table.index.defs.path",
     str,

@@ -14,10 +14,10 @@ after one that died, all leave one and the same metadata table.
     the bootstrap commit          no table, an empty index    the next creator finds it right
     table config                  a table with its index      -
 
-**An index of a table in use** is initialised by `initialise_partition` under the table lock, before
-its plan is requested; a crash leaves a folder that no config and no plan names, and the next
-`initialise_partition` wipes it. `write_base_files` may die anywhere: its files carry the attempt
-and count for nothing until the commit that names them completes.
+**An index of a table in use** is initialised by `initialise_partition` before its plan is
+requested; a crash leaves files that no config and no plan names, and the next plan begins by wiping
+them. `write_base_files` may die anywhere: its files carry the attempt and count for nothing until
+the commit that names them completes.
 """
 
 from __future__ import annotations
@@ -140,22 +140,15 @@ def bootstrap_writes(
 def initialise_partition(
     storage: Storage, partition: str, group_count: int, time: InstantTime
 ) -> None:
-    """Begin a partition anew: whatever is in its folder goes, and its file groups appear.
+    """Begin a partition: its file groups appear.
 
-    `storage` is the data table's. Only under the table lock, and while neither table config nor a
-    pending plan names the partition: from then on writers add to it.
+    `storage` is the data table's. Only while neither table config nor a pending plan names the
+    partition: from then on writers add to it.
 
     Args:
-        time: the bootstrap time that the partition will be built under.
+        time: the time that the partition will be built under.
     """
-    drop_partition(storage, partition)
     _put_initial_files(storage, partition, group_count, time)
-
-
-def drop_partition(storage: Storage, partition: str) -> None:
-    """Delete all files of a partition, which table config and plans must not name any more."""
-    for info in storage.list_tree(f"{METADATA}/{partition}"):
-        storage.delete(info.path)
 
 
 def write_base_files(

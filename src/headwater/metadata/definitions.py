@@ -21,13 +21,11 @@ from headwater.format.metadata.index_definitions import (
     IndexVersion,
     parse_index_definitions,
 )
-from headwater.kernel.layout import HOODIE
+from headwater.kernel.layout import INDEX_DEFINITIONS
 from headwater.metadata.column_ranges import column_type, has_range, indexed_columns
 from headwater.metadata.partition_kinds import RECORD_INDEX, PartitionKind, kind_of
 from headwater.metadata.row_keys import has_secondary_text
 from headwater.seams.storage import Storage
-
-INDEX_DEFINITIONS = f"{HOODIE}/.index_defs/index.json"
 
 _COLUMNS_LISTED_MAX = 32
 """How many columns an error offers; some tables have thousands."""

@@ -41,6 +41,7 @@ from headwater.format.avro.binary import MalformedAvroError
 from headwater.format.metadata.index_definitions import IndexDefinition
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.kernel.txn.index_births import IndexBirth, births_of
 from headwater.metadata.bloom_filters import (
     FileFilter,
     bloom_filter_records,
@@ -201,6 +202,11 @@ class Deriver:
         default_factory=dict, init=False, repr=False, compare=False
     )
     """What was found out about the files of changes: two indexes ask for it."""
+
+    @property
+    def births(self) -> Mapping[str, IndexBirth]:
+        """The plans that indexes are of, as far as table config says so."""
+        return births_of(self.table.config)
 
     def is_partitioned(self, partition: str) -> bool:
         """Whether a partition is a record index that is kept apart by partitions of the table."""

@@ -17,25 +17,25 @@ from headwater.format.metadata.index_definitions import (
     IndexDefinition,
     IndexVersion,
     encode_index_definitions,
-    parse_index_definitions,
 )
 from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.format.timeline.records import decode_record
+from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.layout import METADATA
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.index_births import births_of
 from headwater.kernel.txn.index_plan import PlannedIndex, run_time, taken_in
 from headwater.kernel.view.commits import CommitReader, CompletedCommit
 from headwater.kernel.view.table_view import TableView, ViewStart
 from headwater.metadata.bootstrap import (
-    drop_partition,
     ensure_metadata_table,
     initialise_partition,
     write_base_files,
 )
-from headwater.metadata.definitions import definitions_path, load_index_definitions
+from headwater.metadata.definitions import load_index_definitions
 from headwater.metadata.derive import Deriver, with_logs_prefetched
 from headwater.metadata.files_partition import files_records, records_of_files
 from headwater.metadata.indexing import IndexProgress, Report, Stage
@@ -85,10 +85,6 @@ class TableIndexes:
     def initialise(self, planned: PlannedIndex, time: InstantTime) -> None:
         ensure_metadata_table(self.storage, self.config)
         initialise_partition(self.storage, planned.partition, planned.group_count, time)
-        if planned.definition:
-            definition = decode_definition(planned)
-            known = load_index_definitions(self.storage, self.config)
-            self._save({**known, planned.partition: definition})
 
     def build(
         self, planned: PlannedIndex, attempt: Attempt, check: Callable[[], None], report: Report
@@ -139,23 +135,33 @@ class TableIndexes:
         return stats
 
     def catch_up(
-        self, partitions: frozenset[str], run: Sequence[Instant], timeline: Timeline
+        self,
+        partitions: frozenset[str],
+        run: Sequence[Instant],
+        timeline: Timeline,
+        attempt: Attempt,
     ) -> Iterator[tuple[int, Sequence[WriteStat]]]:
         reader = CommitReader(self.storage, table_layout(self.config))
         start = ViewStart(timeline, timeline.completed[-1].completion_time, reader)
         view = TableView(self.config, start, start.listed_files(self.storage, self.config))
         deriver = self._deriver(view)
-        groups = {name: list_groups(self.storage, name) for name in sorted(partitions)}
+        births = births_of(self.table.load_config())
+        groups = {
+            name: list_groups(self.storage, name, births.get(name)) for name in sorted(partitions)
+        }
+        is_fenced = find_journal(self.storage)[0] is not None
+        token = partial(catchup_token, attempt=attempt if is_fenced else None)
         for at in range(0, len(run), _INSTANTS_AT_ONCE):
             changes = self._changes_of(run[at : at + _INSTANTS_AT_ONCE], reader, view)
             for piece in _cut_by_size(changes):
-                yield len(piece), self._write_run(deriver, groups, piece)
+                yield len(piece), self._write_run(deriver, groups, piece, token)
 
     def _write_run(
         self,
         deriver: Deriver,
         groups: Mapping[str, Sequence[str]],
         run: Sequence[tuple[Instant, TableChange]],
+        token: Callable[[int], str],
     ) -> Sequence[WriteStat]:
         """Write one log for each file group that a run of instants concerns."""
         changes = [change for _, change in run]
@@ -178,20 +184,15 @@ class TableIndexes:
                 MetadataRecords.none(),
             )
             shares = list(share_out(partition, entries, file_ids, version)) or [nothing]
-            stats += [_put_log(puts, partition, time, *share) for share in shares]
+            stats += [
+                _put_log(puts, partition, time, name, token(number), part)
+                for name, number, part in shares
+            ]
         puts.flush()
         return stats
 
     def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
         return encode_metadata_commit(stats, BULK_INSERT, covered=covered)
-
-    def remove(self, partitions: Iterable[str]) -> None:
-        names = list(partitions)
-        known = load_index_definitions(self.storage, self.config)
-        if known.keys() & set(names):
-            self._save({name: known[name] for name in known if name not in names})
-        for name in names:
-            drop_partition(self.storage, name)
 
     def _whole(
         self,
@@ -247,9 +248,6 @@ class TableIndexes:
     def _version(self, partition: str) -> IndexVersion:
         found = load_index_definitions(self.storage, self.config).get(partition)
         return IndexVersion.V2 if found is None else found.version
-
-    def _save(self, definitions: Mapping[str, IndexDefinition]) -> None:
-        self.storage.put(definitions_path(self.config), encode_index_definitions(definitions))
 
 
 @dataclass(slots=True)
@@ -315,17 +313,6 @@ def encode_definition(definition: IndexDefinition) -> str:
     return encode_index_definitions({definition.index_name: definition}).decode()
 
 
-def decode_definition(planned: PlannedIndex) -> IndexDefinition:
-    """Return the definition that a plan carries.
-
-    Raises:
-        CorruptTableError: it is damaged.
-    """
-    path = f"the plan of {planned.partition}"
-    found = parse_index_definitions(planned.definition.encode(), table_version=9, path=path)
-    return found[planned.partition]
-
-
 def _inputs_of(commit: CompletedCommit, view: TableView) -> Inputs:
     """Return the file groups that a commit rewrote or replaced, with what they held.
 
@@ -364,12 +351,11 @@ def _put_log(
     partition: str,
     time: InstantTime,
     name: str,
-    number: int,
+    token: str,
     entries: MetadataRecords,
 ) -> WriteStat:
     """Write what a run of instants brought to one file group."""
     data = encode_metadata_log(entries, partition, time, METADATA_SCHEMA)
-    token = catchup_token(number)
     log = LogFile(partition, name, time, FIRST_LOG_VERSION, token, size_bytes=len(data))
     puts.add(f"{METADATA}/{log.path}", data)
     return log_stat(log, written=len(entries.keys), deleted=len(entries.removed))

@@ -43,7 +43,7 @@ def plan_indexes(
     definitions: Mapping[str, IndexDefinition],
     record_count: int,
 ) -> list[PlannedIndex]:
-    """Return what to build, in order; `files` is among it if the table does not have it yet.
+    """Return what to build, in order; `files` is among it, which every other needs.
 
     Args:
         columns: those of the index that has columns, or a mapping from index to columns.
@@ -63,8 +63,8 @@ def plan_indexes(
         _check_name(name)
     chosen = _columns_by_index(wanted, columns)
     _check_needs(wanted, config)
-    if FILES not in config.metadata_partitions and FILES not in wanted:
-        wanted.append(FILES)
+    if FILES not in wanted:
+        wanted.append(FILES)  # Whether the table has it is decided when the plan is requested.
     planned = []
     for name in sorted(wanted, key=_rank):
         definition = define_index(

@@ -9,16 +9,15 @@ import pyarrow as pa
 
 from headwater.context import TableContext
 from headwater.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.txn.index_plan import PlannedIndex, pending_indexings
 from headwater.kernel.txn.locks.select import chosen_provider
-from headwater.kernel.txn.metadata_commit import load_planned
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.metadata.definitions import load_index_definitions
 from headwater.metadata.index_content import TableIndexes
 from headwater.metadata.index_request import Columns, plan_indexes
 from headwater.metadata.indexing import IndexedPlan, Indexing, IndexProgress, Report, log_progress
 from headwater.metadata.listing import list_indexes
-from headwater.metadata.partition_kinds import FILES, RECORD_INDEX, PartitionKind, kind_of
 from headwater.metadata.services import metadata_services, run_metadata_services
 from headwater.model.instant import parse_instant_time
 from headwater.observed import observed_build, observed_service
@@ -38,7 +37,10 @@ class Indexes:
     """
 
     def __init__(self, table: TableContext, *, needs_chosen_lock: bool = True) -> None:
-        """`needs_chosen_lock` refuses to plan and build where the options choose no lock."""
+        """`needs_chosen_lock` refuses to plan and build where the options choose no lock.
+
+        A fenced table needs none.
+        """
         self._table = table
         self._needs_chosen_lock = needs_chosen_lock
 
@@ -61,6 +63,8 @@ class Indexes:
             ConflictError: the lock was not to be had in time.
         """
         self._check_buildable()
+        # Or an index that is there on other columns would be taken for the one asked for (N-145).
+        self.finish()
         plan = self._indexing(log_progress).schedule(self._plan(names, columns))
         return None if plan is None else plan.requested_time
 
@@ -146,19 +150,6 @@ class Indexes:
             ConflictError: it is being built; cancel the plan instead.
         """
         self._check_buildable()
-        storage, layout = self._table.storage, self._table.layout
-        config = self._table.load_config()
-        planned = load_planned(storage, layout, self._table.load_timeline())
-        known = {*config.metadata_partitions, *config.metadata_partitions_inflight, *planned}
-        others = known - {name}
-        secondary = [n for n in others if kind_of(n) is PartitionKind.SECONDARY_INDEX]
-        needing = secondary if name == RECORD_INDEX else others if name == FILES else ()
-        if needing and name not in planned:
-            raise InvalidInputError(
-                f"{', '.join(sorted(needing))} need the index {name}; drop them "
-                "first, or cancel the plan that builds them",
-                kind=ErrorKind.INVALID_INDEX,
-            )
         self._indexing(log_progress).drop(name)
 
     def list(self) -> pa.Table:
@@ -199,7 +190,9 @@ class Indexes:
     def _check_buildable(self) -> None:
         table = self._table
         table.config.check_writable(table.storage.uri)
-        if self._needs_chosen_lock and chosen_provider(table.lock_config, table.storage) is None:
+        if not self._needs_chosen_lock or find_journal(table.storage)[0] is not None:
+            return
+        if chosen_provider(table.lock_config, table.storage) is None:
             raise InvalidInputError(
                 "Indexes are built beside writers, so all of them need a lock that they have "
                 f"chosen, and table {self._table.config.name} is opened without one. Set "

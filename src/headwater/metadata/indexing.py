@@ -2,8 +2,8 @@
 
 P is an index plan, p a partition of the metadata table that it builds.
 
-**Schedule**, under one hold of the table lock: make the file groups of every p, write its
-definition, request P.
+**Schedule**, with nobody deciding meanwhile: list what is left of earlier p, claim P's time, wipe
+what was listed, make the file groups of every p, request P with the definitions.
 
 **Run**, by any process, any number of times:
 
@@ -19,12 +19,16 @@ definition, request P.
    has caught up or not, the build ends however fast others commit (LIV-16);
 5. catch up with what completed before that. Other engines' writers look at table config when they
    begin; so those that were at work when p was announced are waited for;
-6. under one hold of the lock: complete P, if nothing came meanwhile that did not tell p (H-49);
-   only then say in table config that p can be used (H-50).
+6. complete P, if nothing came meanwhile that did not tell p (H-49); only then say in table config
+   that p can be used (H-50).
 
 A partition that cannot be built is left out, the others stay (H-51). If none is left, on timeout,
 and on every other failure, P is **aborted**: table config, the timeline, definition and files of
-each p, in this order and under one hold. A process that was taken over stops and touches nothing.
+each p, in this order. A process that was taken over stops and touches nothing.
+
+Files are wiped by their names, and who stood still may wipe late (ADR 14). So names are listed
+before the decision that allows it, and on a fenced table those are passed over that an instant may
+still write to (`may_be_wiped`).
 
 What a crash leaves behind, by the last step that was reached, and who repairs it:
 
@@ -45,12 +49,12 @@ What a crash leaves behind, by the last step that was reached, and who repairs i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from functools import partial
 from itertools import count
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from headwater.errors import (
     CommitUnknownError,
@@ -62,12 +66,18 @@ from headwater.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from headwater.kernel.layout import METADATA, TableLayout, attempt_folder, heartbeat_path
+from headwater.kernel.journal.storage import find_journal
+from headwater.kernel.layout import (
+    METADATA,
+    METADATA_TIMELINE,
+    TableLayout,
+    attempt_folder,
+    heartbeat_path,
+)
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt, Purpose, load_attempt, load_newest_number
-from headwater.kernel.txn.config_steps import ChangeIndexes
 from headwater.kernel.txn.guard import beating, undo_dead_attempts
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.index_plan import (
@@ -86,7 +96,8 @@ from headwater.kernel.txn.indexing_steps import (
     AnnounceIndexing,
     ClaimIndexing,
     CompleteIndexing,
-    ProveIndexing,
+    DropIndex,
+    PublishIndexes,
     RequestIndexing,
     index_exists,
 )
@@ -94,15 +105,13 @@ from headwater.kernel.txn.metadata_commit import load_index_partitions, load_pla
 from headwater.kernel.txn.steps import Claim, Ended, EnterInflight, Started, StartExecution
 from headwater.kernel.txn.transaction import Transaction
 from headwater.metadata.coverage import load_covered
-from headwater.metadata.definitions import INDEX_DEFINITIONS
+from headwater.metadata.partition_kinds import FILES, RECORD_INDEX, needs_of
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.components import Components
 
 log = logging.getLogger(__name__)
-
-R = TypeVar("R")
 
 LOOK_EVERY_MS = 1_000
 """How often the builder looks whether what it waits for has ended."""
@@ -165,7 +174,7 @@ class IndexContent(Protocol):
     """What indexes contain, and their files. Knows nothing of plans and locks."""
 
     def initialise(self, planned: PlannedIndex, time: InstantTime) -> None:
-        """Wipe the partition's folder, make its file groups, and write its definition."""
+        """Make the file groups of a partition, under the time of its plan."""
         ...
 
     def build(
@@ -178,7 +187,11 @@ class IndexContent(Protocol):
         ...
 
     def catch_up(
-        self, partitions: frozenset[str], run: Sequence[Instant], timeline: Timeline
+        self,
+        partitions: frozenset[str],
+        run: Sequence[Instant],
+        timeline: Timeline,
+        attempt: Attempt,
     ) -> Iterator[tuple[int, Sequence[WriteStat]]]:
         """Write what a run of instants, which have not, brought to partitions (`catch_up_runs`).
 
@@ -191,9 +204,17 @@ class IndexContent(Protocol):
         """Return the commit metadata of base files, and of logs in the place of instants."""
         ...
 
-    def remove(self, partitions: Iterable[str]) -> None:
-        """Delete definitions, then files. Idempotent."""
-        ...
+
+def may_be_wiped(path: str, pending: Collection[InstantTime]) -> bool:
+    """Whether a file of an index that no plan and no table config names will never be needed again.
+
+    Its name was there before an index of this name could be planned anew. What that one needs
+    carries the time of its plan, or of an instant that completes after it; so only a pending
+    instant can use a name twice. It takes away itself what it wrote for the index that is gone. A
+    file that carries no time is of every index of the name.
+    """
+    file = parse_data_file(path)
+    return file is not None and file.instant_time not in pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,8 +282,8 @@ class Indexing:
             CommitUnknownError: the timeline will tell whether the plan was requested.
         """
         self.finish()
-        # Alone, because the file groups are made between the claim of a time and the request.
-        return self._alone(partial(self._schedule, tuple(wanted)))
+        # The file groups are made between the claim of a time and the request.
+        return self.txn.undisturbed(partial(self._schedule, tuple(wanted)))
 
     def _schedule(self, wanted: Sequence[PlannedIndex]) -> Instant | None:
         storage, clock = self.components.storage, self.components.clock
@@ -272,14 +293,24 @@ class Indexing:
             return None
         timeline = self._load_timeline()
         names = frozenset(each.partition for each in planned)
+        lacking = frozenset().union(*map(needs_of, names)) - {*in_use, *names}
+        if lacking:
+            raise ConflictError(
+                f"The index {', '.join(sorted(lacking))} was dropped meanwhile, and is needed for "
+                f"{', '.join(sorted(names))}. Nothing was changed; create both at once",
+                kind=ErrorKind.INDEXES_CHANGED,
+                partitions=tuple(sorted(in_use)),
+            )
         taken = names & {
             *load_index_partitions(storage, clock, self.layout, timeline),
             *load_planned(storage, self.layout, timeline),
         }
         if taken:
             raise index_exists(frozenset(taken))
+        left_over = self._list_wipeable(names)
         time = self._claim_time()
         try:
+            self._wipe(left_over)
             for each in planned:
                 self.content.initialise(each, time)
             step = RequestIndexing(time, planned, base_instant(timeline))
@@ -288,7 +319,7 @@ class Indexing:
             raise
         except Exception:
             # Nobody knows of the plan, so what it made is in nobody's way; but why leave it.
-            self._remove_quietly(names)
+            self._unmake_quietly(names, time)
             raise
 
     def run(self, time: InstantTime) -> IndexedPlan:
@@ -336,41 +367,27 @@ class Indexing:
                 kind=ErrorKind.INVALID_STATE,
                 instant=time,
             )
-        planned = self.load_plan(started.instant)
         with beating(self.components, started):
-            self._abort(started.attempt, planned)
+            names = self._abort(started.attempt)
         self._tidy(time)
-        return frozenset(each.partition for each in planned)
+        return names
 
     def drop(self, partition: str) -> None:
         """Take an index away: out of table config first, then its definition, then its files.
 
         Raises:
             NotFoundError: kind INDEX_NOT_FOUND; the table has no such index.
+            InvalidInputError: kind INVALID_INDEX; another index needs it.
             ConflictError: a pending plan builds it.
         """
         self.finish()
-        self._alone(partial(self._drop, partition))
+        self.txn.undisturbed(partial(self._drop, partition))
 
     def _drop(self, partition: str) -> None:
-        storage = self.components.storage
-        config = load_table_config(storage, self.components.clock)
-        planned = self._planned_by(pending_indexings(self._load_timeline()))
-        if partition in planned:
-            raise ConflictError(
-                f"The index {partition} is being built by plan {planned[partition]}. Cancel "
-                f"that one: t.indexes.cancel({str(planned[partition])!r})",
-                instant=planned[partition],
-            )
-        known = {*config.metadata_partitions, *config.metadata_partitions_inflight}
-        is_left_over = any(True for _ in storage.list_names(f"{METADATA}/{partition}"))
-        if partition not in known and not is_left_over:
-            raise NotFoundError(
-                f"The table has no index {partition}; it has {', '.join(sorted(known))}",
-                kind=ErrorKind.INDEX_NOT_FOUND,
-            )
-        self.txn.run(ChangeIndexes(removed=frozenset({partition})))
-        self.content.remove([partition])
+        left_over = self._list_wipeable([partition])
+        needing = partial(_needing, partition)
+        self.txn.run(DropIndex(partition, is_left_over=bool(left_over), needing=needing))
+        self._wipe(left_over)
 
     def finish(self) -> frozenset[str]:
         """Bring table config up to plans that completed just before their process died (INV-77).
@@ -380,25 +397,7 @@ class Indexing:
         storage, clock = self.components.storage, self.components.clock
         if not load_table_config(storage, clock).metadata_partitions_inflight:
             return frozenset()
-        return self._alone(self._finish)
-
-    def _finish(self) -> frozenset[str]:
-        config = load_table_config(self.components.storage, self.components.clock)
-        open_names = set(config.metadata_partitions_inflight)
-        timeline = self._load_timeline()
-        open_names -= self._planned_by(pending_indexings(timeline)).keys()
-        finished: set[str] = set()
-        left_out: set[str] = set()
-        done = [i for i in timeline.completed if i.action is Action.INDEXING]
-        for instant in reversed(done):
-            named = {each.partition for each in self.load_plan(instant)} & open_names
-            built = named & self._result_of(instant)
-            finished |= built
-            left_out |= named - built
-            open_names -= named  # The latest plan for a partition is the one that counts.
-        if finished or left_out:
-            self._publish(frozenset(finished), frozenset(finished | left_out))
-        return frozenset(finished)
+        return self._publish()
 
     def pending_plan(self, wanted: Sequence[PlannedIndex]) -> InstantTime | None:
         """Return the pending plan that builds all of the indexes that the table does not have."""
@@ -454,7 +453,7 @@ class Indexing:
         except Exception as error:
             try:
                 heartbeat.check()
-                self._abort(attempt, self.load_plan(started.instant))
+                self._abort(attempt)
             except FencedError:
                 raise  # The plan is not ours to abort any more.
             except HeadwaterError as failed:
@@ -518,8 +517,7 @@ class Indexing:
 
     def _announce(self, build: _Build) -> None:
         """Name the partitions in table config as being built: commits tell them from now on."""
-        step = AnnounceIndexing(build.attempt, build.names, INDEX_DEFINITIONS)
-        build.unaware = self.txn.run(step).result
+        build.unaware = self.txn.run(AnnounceIndexing(build.attempt, build.names)).result
 
     def _catch_up(self, build: _Build) -> None:
         """Catch up with what has completed, and wait for what may complete without a word to it.
@@ -602,7 +600,7 @@ class Indexing:
         count = lag = sum(len(run) for _, run in runs)
         for partitions, run in runs:
             self.report(IndexProgress(instant=plan, stage=Stage.CATCHING_UP, lag=lag))
-            for done, logs in self.content.catch_up(partitions, run, timeline):
+            for done, logs in self.content.catch_up(partitions, run, timeline, build.attempt):
                 build.heartbeat.check()
                 build.told += logs
                 lag -= done
@@ -615,16 +613,14 @@ class Indexing:
         for tried in count(1):
             build.heartbeat.check()
             content = self._commit_content(build)
-            with self.txn.hold():
-                try:
-                    done = self.txn.undisturbed(partial(self._complete_once, build, content, tried))
-                except ConflictError as conflict:
-                    if conflict.kind is not ErrorKind.INDEX_UNCOVERED:
-                        raise
-                else:
-                    # A decision of its own: if it is not made, `finish` makes it.
-                    self._publish_quietly(done.finished, build.names)
-                    return done
+            try:
+                done = self.txn.undisturbed(partial(self._complete_once, build, content, tried))
+            except ConflictError as conflict:
+                if conflict.kind is not ErrorKind.INDEX_UNCOVERED:
+                    raise
+            else:
+                self._publish_quietly()
+                return done
             self._cover(build, self._load_timeline())
         raise AssertionError("It is tried until it is done")
 
@@ -649,46 +645,65 @@ class Indexing:
         written = [stat for each in build.finished for stat in build.stats[each.partition]]
         return self.content.encode_commit([*written, *build.told], frozenset(build.stats))
 
-    def _publish_quietly(self, finished: frozenset[str], named: frozenset[str]) -> None:
+    def _publish_quietly(self) -> None:
         """Publish; the plan is completed whatever becomes of that, and `finish` repairs it."""
         try:
-            self._publish(finished, named)
+            self._publish()
         except HeadwaterError as error:
             log.warning("index is complete but not published yet: %s", error)
 
-    def _publish(self, finished: frozenset[str], named: frozenset[str]) -> None:
-        self.txn.run(ChangeIndexes(usable=finished, ended=named))
-        self.content.remove(sorted(named - finished))
+    def _publish(self) -> frozenset[str]:
+        def publish() -> frozenset[str]:
+            config = load_table_config(self.components.storage, self.components.clock)
+            building = config.metadata_partitions_inflight
+            listed = {n: self._list_wipeable([n]) for n in building if self._is_fenced}
+            done = self.txn.run(PublishIndexes()).result
+            for name in sorted(done.left_out):
+                self._wipe(listed[name] if self._is_fenced else self._list([name]))
+            return done.finished
+
+        finished = self.txn.undisturbed(publish)
         for name in sorted(finished):
             log.info("index can be used index=%s", name)
+        return finished
 
-    def _abort(self, attempt: Attempt, planned: Sequence[PlannedIndex]) -> None:
-        names = frozenset(each.partition for each in planned)
+    def _abort(self, attempt: Attempt) -> frozenset[str]:
+        """Give a plan up; return the indexes that it was to build."""
 
-        def abort() -> None:
-            self.txn.run(ProveIndexing(attempt))
-            self.txn.run(ChangeIndexes(ended=names))
-            self.txn.run(AbortIndexing(attempt))
-            self.content.remove(sorted(names))
+        def abort() -> frozenset[str]:
+            plan = self._load_timeline().find(attempt.instant)
+            planned = () if plan is None else self.load_plan(plan)  # The step says why it is gone.
+            listed = self._list_wipeable(each.partition for each in planned)
+            gone = self.txn.run(AbortIndexing(attempt)).result
+            self._wipe(listed)
+            return gone
 
-        self._alone(abort)
+        names = self.txn.undisturbed(abort)
         log.warning("index plan aborted instant=%s indexes=%s", attempt.instant, sorted(names))
+        return names
 
     # What they share.
 
-    def _alone(self, block: Callable[[], R]) -> R:
-        """Run a block beside which nobody else plans, publishes or drops an index.
+    @property
+    def _is_fenced(self) -> bool:
+        return find_journal(self.components.storage)[0] is not None
 
-        The files of a partition are wiped by its name (see `indexing_steps`), so those who may do
-        that wait for each other by the table lock, on every table.
-        """
-        with self.txn.hold():
-            return self.txn.undisturbed(block)
+    def _list(self, partitions: Iterable[str]) -> list[str]:
+        storage = self.components.storage
+        return [i.path for name in partitions for i in storage.list_tree(f"{METADATA}/{name}")]
 
-    def _planned_by(self, plans: Iterable[Instant]) -> dict[str, InstantTime]:
-        return {
-            each.partition: plan.requested_time for plan in plans for each in self.load_plan(plan)
-        }
+    def _list_wipeable(self, partitions: Iterable[str]) -> list[str]:
+        """List what may be deleted of partitions once it is decided that they are gone."""
+        found = self._list(sorted(partitions))
+        if not self._is_fenced:
+            return found  # Nobody else writes before the lock is given back.
+        own = load_active(self.components.storage, METADATA_TIMELINE)
+        pending = {i.requested_time for i in (*self._load_timeline().pending, *own.pending)}
+        return [path for path in found if may_be_wiped(path, pending)]
+
+    def _wipe(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.components.storage.delete(path)
 
     def _result_of(self, instant: Instant) -> frozenset[str]:
         folder = self.layout.timeline
@@ -714,9 +729,11 @@ class Indexing:
                     raise
         raise AssertionError("The last claim either succeeds or raises")
 
-    def _remove_quietly(self, partitions: Iterable[str]) -> None:
+    def _unmake_quietly(self, partitions: Iterable[str], time: InstantTime) -> None:
+        """Delete the file groups of a plan that was not requested: no other has its time."""
         try:
-            self.content.remove(sorted(partitions))
+            files = ((path, parse_data_file(path)) for path in self._list(sorted(partitions)))
+            self._wipe(path for path, file in files if file and file.instant_time == time)
         except HeadwaterError as error:
             log.warning("file groups of an index that was not planned remain error=%s", error)
 
@@ -729,6 +746,14 @@ class Indexing:
                 storage.delete(f"{attempt_folder(time)}/{name}")
         except HeadwaterError as error:
             log.warning("attempts of an index plan remain instant=%s error=%s", time, error)
+
+
+def _needing(partition: str, others: frozenset[str]) -> frozenset[str]:
+    """Return those of the other indexes that cannot be without one; all need `files`."""
+    if partition == FILES:
+        return others
+    is_needed = partition == RECORD_INDEX  # Other statistics are merely of no use then.
+    return frozenset(one for one in others if is_needed and partition in needs_of(one))
 
 
 class _Aborted(Exception):

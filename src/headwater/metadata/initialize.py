@@ -13,10 +13,9 @@ from headwater.config.table_options import INDEX_TYPE, RECORD_INDEXES, IndexType
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.format.avro.schema import parse_avro_schema
 from headwater.format.metadata.index_definitions import encode_index_definitions
-from headwater.kernel.layout import PROPERTIES
+from headwater.kernel.layout import INDEX_DEFINITIONS, PROPERTIES
 from headwater.metadata.bootstrap import create_metadata_table
 from headwater.metadata.definitions import (
-    INDEX_DEFINITIONS,
     define_index,
     is_partitioned_index,
 )

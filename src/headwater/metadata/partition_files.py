@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import METADATA
+from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.index_births import IndexBirth
 from headwater.kernel.txn.metadata_commit import COVERED_KEY
 from headwater.metadata.partition_kinds import FILES, file_id, group_number
 from headwater.model.commit_metadata import CommitMetadata, RuntimeStats, WriteStat
@@ -25,6 +27,11 @@ COMPACT = "COMPACT"
 FIRST_LOG_VERSION = 1
 INITIAL_TOKEN = write_token(0, 0, 0)
 """Of the log with which a file group begins. Attempts count from 1."""
+
+_CATCHUP = 1
+_ATTEMPTS_TOLD_APART = 1024
+_PLANS_TOLD_APART = 1_048_573
+"""A prime; a token's numbers are below 2 ** 31."""
 
 FIRST_BOOTSTRAP_TIME = InstantTime("0" * 17)
 _BOOTSTRAP_PREFIX = "0" * 8
@@ -50,17 +57,52 @@ def is_initial_log(file: DataFile) -> bool:
     return isinstance(file, LogFile) and file.write_token == INITIAL_TOKEN
 
 
-def catchup_token(group: int) -> str:
+def catchup_token(group: int, attempt: Attempt | None = None) -> str:
     """Return the write token of a log that the builder of an index writes in an instant's place.
 
     It completed before the index was announced, or its engine did not look in time.
+
+    Args:
+        attempt: that of the plan, on a fenced table: two builders of which one stood still must
+            not write to the same name. Without it the lock keeps them apart.
     """
-    return write_token(group, 0, 1)
+    if attempt is None:
+        return write_token(group, 0, _CATCHUP)
+    number = _plan_number(attempt.instant) * _ATTEMPTS_TOLD_APART
+    return write_token(group, 0, number + attempt.attempt % _ATTEMPTS_TOLD_APART)
 
 
 def is_catchup_log(file: DataFile) -> bool:
     """Whether a log was written in its instant's place: its commit lacks it, and it counts."""
-    return isinstance(file, LogFile) and file.write_token.partition("-")[2] == "0-1"
+    return _catchup_number(file) > 0
+
+
+def _catchup_number(file: DataFile) -> int:
+    parts = file.write_token.split("-")
+    if len(parts) != 3:
+        return 0
+    _, stage, number = parts
+    is_number = isinstance(file, LogFile) and stage == "0" and number.isdecimal()
+    return int(number) if is_number else 0
+
+
+def _plan_number(plan: InstantTime) -> int:
+    """Return what tells plans of one index apart, so small that Hudi reads it as a number."""
+    return 1 + int(plan) % _PLANS_TOLD_APART
+
+
+def is_of_birth(file: DataFile, birth: IndexBirth) -> bool:
+    """Whether a file belongs to the index of a plan, and not to one that had its name before.
+
+    Who stood still may add such a file at any time. Logs of writers need no look: those from before
+    the plan lie below its base files, and later ones are for it.
+    """
+    if birth.group_count and group_number(file.file_id) >= birth.group_count:
+        return False
+    if isinstance(file, BaseFile) or is_initial_log(file):
+        return file.instant_time >= birth.plan
+    number = _catchup_number(file)
+    return number == 0 or number // _ATTEMPTS_TOLD_APART == _plan_number(birth.plan)
 
 
 def log_stat(file: LogFile, *, written: int, deleted: int) -> WriteStat:
@@ -137,13 +179,16 @@ def covered_partitions(metadata: CommitMetadata) -> frozenset[str]:
     return frozenset(name for name in names.split(",") if name)
 
 
-def list_groups(storage: Storage, partition: str) -> list[str]:
+def list_groups(storage: Storage, partition: str, birth: IndexBirth | None = None) -> list[str]:
     """Return the file ids of a partition's file groups, by their numbers; [] if it is not there.
 
-    `storage` is the data table's. The files partition has one group always, so nobody looks.
+    `storage` is the data table's. The files partition has one group always, and of an index that
+    has a birth the groups were made before it, so nobody looks.
     """
     if partition == FILES:
         return [file_id(FILES, 0)]
+    if birth is not None and birth.group_count:
+        return [file_id(partition, group) for group in range(birth.group_count)]
     found: set[str] = set()
     for name in storage.list_names(f"{METADATA}/{partition}"):
         # The names of a group's dozens of files all begin with its id, so one of them is parsed.

@@ -107,6 +107,17 @@ def file_id(partition: str, group: int, data_partition: str | None = None) -> st
     return f"{file_id_prefix(partition, data_partition)}{group:04d}-0"
 
 
+def needs_of(partition: str) -> frozenset[str]:
+    """Return the partitions beside `files` without which this one says nothing."""
+    match kind_of(partition):
+        case PartitionKind.SECONDARY_INDEX:
+            return frozenset({RECORD_INDEX})
+        case PartitionKind.PARTITION_STATS:
+            return frozenset({COLUMN_STATS})
+        case _:
+            return frozenset()
+
+
 def partition_of(path: str) -> str:
     """Return the partition that a file is in: the name of its folder."""
     return path.rpartition("/")[0].rpartition("/")[2]

@@ -46,6 +46,7 @@ from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.timeline.history.read import HistoryTimeline
+from headwater.kernel.txn.index_births import births_of
 from headwater.kernel.txn.index_plan import (
     changes_data_files,
     load_pending_plans,
@@ -58,6 +59,7 @@ from headwater.metadata.partition_files import (
     is_bootstrap_time,
     is_catchup_log,
     is_initial_log,
+    is_of_birth,
     is_own,
 )
 from headwater.metadata.partition_kinds import (
@@ -178,6 +180,7 @@ class MetadataTable:
         self._base_files: dict[str, HFile] = {}
         self._logged: dict[tuple[str, str], list[MetadataRecords]] = {}
         self._commits: dict[InstantTime, CommitMetadata] = {}
+        self._births = births_of(config)
 
     @property
     def uri(self) -> str:
@@ -268,10 +271,17 @@ class MetadataTable:
         return tuple(lower[one.file_id] for one in slices)
 
     def list_files(self, partition: str) -> list[DataFile]:
-        """Return all files of a partition, whether they count or not."""
+        """Return all files of a partition, whether they count or not.
+
+        Those of an earlier index of the same name are none of it.
+        """
         files = self._files.get(partition)
         if files is None:
-            files = self._files[partition] = _data_files(self._storage.list_tree(partition))
+            files = _data_files(self._storage.list_tree(partition))
+            birth = self._births.get(partition)
+            if birth is not None:
+                files = [file for file in files if is_of_birth(file, birth)]
+            self._files[partition] = files
         return files
 
     def unfolded_completion_times(self, partition: str) -> Iterator[InstantTime]:

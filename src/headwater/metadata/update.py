@@ -38,6 +38,7 @@ from headwater.format.metadata.index_definitions import IndexDefinition, IndexVe
 from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.kernel.layout import METADATA, TableLayout
 from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.kernel.txn.index_births import IndexBirth
 from headwater.kernel.txn.metadata_commit import MetadataCommit, newest_indexing
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.metadata.files_partition import files_records
@@ -68,6 +69,9 @@ class Derivation(Protocol):
 
     @property
     def definitions(self) -> Mapping[str, IndexDefinition]: ...
+
+    @property
+    def births(self) -> Mapping[str, IndexBirth]: ...
 
     def of_changes(
         self, partition: str, changes: Sequence[TableChange]
@@ -155,7 +159,8 @@ class MetadataUpdate:
         stats: list[WriteStat] = []
         covered: list[str] = []
         for partition in sorted(partitions):
-            groups = list_groups(self._storage, partition)
+            birth = None if derivation is None else derivation.births.get(partition)
+            groups = list_groups(self._storage, partition, birth)
             definition = None if derivation is None else derivation.definitions.get(partition)
             if not groups and (definition is None or not definition.is_partitioned):
                 self._warn(partition, "it has no file groups")

@@ -27,7 +27,7 @@ Back to the lock:
 1. write all files that slots have and that are missing, and delete those that slots have erased;
 2. put a slot that closes the journal. It is refused if anything was decided since 1: again from 1.
    So all is in files once it is there;
-3. table config says `headwater.timeline.fenced=false`.
+3. table config says `headwater.timeline.fenced=false`, and no longer which plans indexes are of.
 
     after     the table is                             who repairs
     1         fenced                                   nothing to repair
@@ -51,7 +51,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headwater.config.table import TableConfig
-from headwater.config.table_options import FENCED
+from headwater.config.table_options import FENCED, INDEXES_PLANNED
 from headwater.context import TableContext
 from headwater.kernel.journal.journal import Appended, Journal, table_switched
 from headwater.kernel.journal.state import Areas
@@ -155,7 +155,9 @@ class _Switch:
             # Config was read before this look, so nobody has opened the journal for it since.
             if not self.journal.look().state.is_closed:
                 raise table_switched(self.storage.uri, "its journal was opened again")
-            return {**config.raw, FENCED.key: FENCED.encode(False)}
+            # Another engine may build its indexes anew from here on, and says nothing of plans.
+            kept = {key: each for key, each in config.raw.items() if key != INDEXES_PLANNED.key}
+            return {**kept, FENCED.key: FENCED.encode(False)}
 
         change_table_config_in_lock(self.storage, held, self.clock, change)
 

@@ -18,7 +18,7 @@ from headwater.kernel.layout import (
     cancel_path,
     heartbeat_path,
 )
-from headwater.kernel.timeline.names import file_name
+from headwater.kernel.timeline.names import TimelineFile, file_name
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.plan_flags import FLAGGED, decode_flags
 from headwater.model.instant import Action, Instant, InstantTime, State
@@ -188,6 +188,8 @@ class Checks:
                 facts.learn(("cancelled", place.time))
             case _:
                 pass
+        if place.file is not None and step.after is None and _is_plan_given_up(place.file):
+            facts.learn(("aborted", place.time))
         if place.file is None or step.after is None:
             return
         if place.file.state is State.REQUESTED and step.before is None:
@@ -579,6 +581,11 @@ def _is_cancel_of_index(step: Step, place: Place, simulation: Simulation) -> boo
             for file in timeline_files(simulation.world)
         )
     )
+
+
+def _is_plan_given_up(gone: TimelineFile) -> bool:
+    """Whether the file that leaves is the last of an index plan, which nothing else ends so."""
+    return gone.action is Action.INDEXING and gone.state is State.REQUESTED
 
 
 def _own_heartbeats_only(step: Step, simulation: Simulation) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The invariants of the metadata table and of index builds, INV-71 to INV-80.
+"""The invariants of the metadata table and of index builds, INV-71 to INV-80, INV-135, INV-136.
 
 They run in every scenario. Where there is no metadata table they see that at once and hold.
 
@@ -15,21 +15,28 @@ from functools import lru_cache
 from headwater.config.table import TableConfig
 from headwater.config.table_options import (
     INDEX_DEFS_PATH,
+    INDEXES_PLANNED,
     METADATA_PARTITIONS,
     METADATA_PARTITIONS_INFLIGHT,
 )
 from headwater.errors import HeadwaterError
+from headwater.format.metadata.index_definitions import parse_index_definitions
 from headwater.format.properties import parse_properties
 from headwater.format.timeline.records import decode_record
-from headwater.kernel.layout import METADATA, METADATA_TIMELINE, PROPERTIES
+from headwater.kernel.layout import INDEX_DEFINITIONS, METADATA, METADATA_TIMELINE, PROPERTIES
+from headwater.kernel.timeline.active import load_active
 from headwater.kernel.timeline.names import TimelineFile, file_name, parse_file_name
+from headwater.kernel.txn.index_births import births_of
 from headwater.kernel.txn.index_plan import (
     PlannedIndex,
     changes_data_files,
     decode_index_plan,
     decode_index_result,
+    definition_of,
 )
+from headwater.metadata.partition_files import is_initial_log
 from headwater.metadata.partition_kinds import FILES, group_number
+from headwater.metadata.table import load_metadata_table
 from headwater.model.files import LogFile, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan
@@ -58,14 +65,20 @@ _METADATA = f"{METADATA}/"
 _OWN_TIMELINE = f"{METADATA_TIMELINE}/"
 
 _OF_INDEXES = frozenset(
-    option.key for option in (METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, INDEX_DEFS_PATH)
+    option.key
+    for option in (
+        METADATA_PARTITIONS,
+        METADATA_PARTITIONS_INFLIGHT,
+        INDEXES_PLANNED,
+        INDEX_DEFS_PATH,
+    )
 )
 
 DROPPED = "dropped"  # (partition): an actor is about to take an index away because it was asked to.
 
 
 def index_invariants() -> tuple[Invariant, ...]:
-    """INV-71 to INV-75, INV-78 to INV-80, and what of INV-76 holds at every moment."""
+    """All but INV-77, and of INV-76 what holds at every moment."""
     return (
         Invariant(id="INV-71", check=_usable_is_right, under=_TIMELINE),
         Invariant(id="INV-71", check=_usable_is_right, under=PROPERTIES),
@@ -82,6 +95,13 @@ def index_invariants() -> tuple[Invariant, ...]:
         Invariant(id="INV-78", check=_rolled_back_is_not_told, under=_TIMELINE),
         Invariant(id="INV-79", check=_only_own_keys_change, under=PROPERTIES),
         Invariant(id="INV-80", check=_services_skip_planned, under=_OWN_TIMELINE),
+        *(
+            Invariant(id="INV-135", check=_defined_as_planned, under=under)
+            for under in (INDEX_DEFINITIONS, PROPERTIES, _TIMELINE)
+        ),
+        Invariant(id="INV-136", check=_groups_are_those_planned, under=PROPERTIES),
+        Invariant(id="INV-136", check=_groups_are_those_planned, under=_METADATA),
+        Invariant(id="INV-136", check=_live_files_stay, under=_METADATA),
     )
 
 
@@ -100,15 +120,19 @@ def check_index_end(simulation: Simulation) -> Iterator[Violation]:
                     "INV-77", f"plan {time} has built {partition}, which nobody may use"
                 )
         for one in planned:
-            if one.partition in config.metadata_partitions_inflight:
+            is_planned_again = one.partition in _planned(world)
+            if one.partition in config.metadata_partitions_inflight and not is_planned_again:
                 yield Violation(
                     "INV-77", f"{one.partition} is being built for ever: plan {time} is completed"
                 )
 
 
 def _is_anybody_done(simulation: Simulation) -> bool:
-    """Whether somebody who builds indexes has come to the end of his work."""
-    return any(word in ("built", "failed") for word in simulation.results().values())
+    """Whether somebody who builds indexes has come to the end of his work.
+
+    A writer that failed has not: it brings table config up to nobody's plan.
+    """
+    return "built" in simulation.results().values()
 
 
 def _dropped(simulation: Simulation) -> set[str]:
@@ -333,6 +357,8 @@ def _groups_are_all_there(step: Step, simulation: Simulation) -> Iterator[str]:
     assert step.after is not None
     for one in _decode_plan(step.after):
         there = _group_numbers(simulation.world, one.partition)
+        if one.partition in births_of(config_in(simulation.world)):
+            there &= set(range(one.group_count))  # Others may be there, and count for nothing.
         if there != set(range(one.group_count)):
             yield (
                 f"plan {file.requested_time} appears while {one.partition} has the groups "
@@ -356,9 +382,11 @@ def _no_other_group(step: Step, simulation: Simulation) -> Iterator[str]:
     file = parse_data_file(step.path.removeprefix(_METADATA))
     if not isinstance(file, LogFile):
         return
+    births = births_of(config_in(simulation.world))
     for _, state, planned in _plans(simulation.world):
         for one in planned:
             is_it = one.partition == file.partition and state.is_pending
+            is_it = is_it and one.partition not in births  # There they count for nothing.
             if is_it and group_number(file.file_id) >= one.group_count:
                 yield f"{step.path} is in a group that the plan does not have"
 
@@ -396,6 +424,63 @@ def _only_own_keys_change(step: Step, simulation: Simulation) -> Iterator[str]:
     gone = set(before.metadata_partitions) - set(after.metadata_partitions)
     for partition in gone - _dropped(simulation):
         yield f"the index {partition} vanishes from table config, and nobody asked for that"
+
+
+def _live(world: World) -> dict[str, tuple[InstantTime, PlannedIndex]]:
+    """Return the plan of each index that there is: the pending one, or the last completed."""
+    config = config_in(world)
+    named = {*config.metadata_partitions, *config.metadata_partitions_inflight}
+    found: dict[str, tuple[InstantTime, PlannedIndex]] = {}
+    for time, state, planned in sorted(_plans(world), key=lambda plan: plan[0]):
+        for one in planned:
+            if state.is_pending or (state is State.COMPLETED and one.partition in named):
+                found[one.partition] = (time, one)
+    return found
+
+
+@_in_metadata
+def _defined_as_planned(step: Step, simulation: Simulation) -> Iterator[str]:
+    """An index that there is has the definition of its plan, whatever becomes of others."""
+    world = simulation.world
+    found = world.objects.get(INDEX_DEFINITIONS)
+    data = b"" if found is None else found.data
+    known = parse_index_definitions(data, table_version=9, path=INDEX_DEFINITIONS)
+    for partition, (time, one) in _live(world).items():
+        wanted = definition_of(one)
+        if wanted is not None and known.get(partition) != wanted:
+            yield f"{partition} of plan {time} is defined as {known.get(partition)}, not {wanted}"
+
+
+@_in_metadata
+def _groups_are_those_planned(step: Step, simulation: Simulation) -> Iterator[str]:
+    """An index in use has the file groups of its plan: where a key is depends on their number."""
+    world = simulation.world
+    config = config_in(world)
+    for partition, (time, one) in _live(world).items():
+        if partition not in config.metadata_partitions:
+            continue
+        storage = _storage(world)
+        try:
+            timeline = load_active(storage, TIMELINE)
+            there = load_metadata_table(storage, config, timeline).group_count(partition)
+        except HeadwaterError as error:
+            yield f"{partition} of plan {time} cannot be read: {error}"
+            continue
+        if there != one.group_count:
+            yield f"{partition} of plan {time} has {there} groups, not {one.group_count}"
+
+
+@_in_metadata
+def _live_files_stay(step: Step, simulation: Simulation) -> Iterator[str]:
+    """Nobody deletes the file groups of an index that there is."""
+    if step.after is not None or step.before is None:
+        return
+    file = parse_data_file(step.path.removeprefix(_METADATA))
+    live = None if file is None else _live(simulation.world).get(file.partition)
+    if file is None or live is None or not is_initial_log(file):
+        return
+    if file.instant_time == live[0]:
+        yield f"{step.path} is deleted, and plan {live[0]} needs it"
 
 
 @_in_metadata

@@ -7,19 +7,22 @@ the product's: the scenarios of index builds are about these, and not about cont
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from zlib import crc32
 
 from headwater.config.table import TableConfig
+from headwater.format.properties import parse_properties
 from headwater.format.timeline.records import decode_record, encode_record
-from headwater.kernel.layout import METADATA
+from headwater.kernel.journal.storage import find_journal
+from headwater.kernel.layout import METADATA, PROPERTIES
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.index_births import IndexBirth, births_of
 from headwater.kernel.txn.index_plan import PlannedIndex, run_time, taken_in
 from headwater.kernel.txn.metadata_commit import COVERED_KEY, MetadataCommit, newest_indexing
 from headwater.metadata.indexing import Report
@@ -109,15 +112,24 @@ def _share(paths: Iterable[str], group: int, count: int) -> list[str]:
     return [path for path in paths if crc32(path.encode()) % count == group]
 
 
+def births_in(storage: Storage) -> Mapping[str, IndexBirth]:
+    """Return the plans that indexes of a fenced table are of."""
+    if find_journal(storage)[0] is None:
+        return {}
+    properties = parse_properties(storage.read(PROPERTIES), path=PROPERTIES)
+    return births_of(TableConfig.from_properties(properties, path=PROPERTIES))
+
+
 def put_logs(
     storage: Storage,
     partition: str,
     time: InstantTime,
     token: Callable[[int], str],
     change: tuple[Sequence[str], Sequence[str]],
+    birth: IndexBirth | None,
 ) -> list[WriteStat]:
-    """Write what an instant says to the groups that the folder shows."""
-    groups = list_groups(storage, partition)
+    """Write what an instant says to the groups that the folder shows, or table config."""
+    groups = list_groups(storage, partition, birth)
     stats = []
     for number, group in enumerate(groups):
         parts = [_share(paths, number, len(groups)) for paths in change]
@@ -134,7 +146,6 @@ class ToyContent:
     storage: Storage
 
     def initialise(self, planned: PlannedIndex, time: InstantTime) -> None:
-        self.remove([planned.partition])
         for group in range(planned.group_count):
             name = file_id(planned.partition, group)
             log = LogFile(planned.partition, name, time, 1, write_token(0, 0, 0))
@@ -162,7 +173,11 @@ class ToyContent:
         return stats
 
     def catch_up(
-        self, partitions: frozenset[str], run: Sequence[Instant], timeline: Timeline
+        self,
+        partitions: frozenset[str],
+        run: Sequence[Instant],
+        timeline: Timeline,
+        attempt: Attempt,
     ) -> Iterator[tuple[int, Sequence[WriteStat]]]:
         came: set[str] = set()
         went: set[str] = set()
@@ -170,18 +185,16 @@ class ToyContent:
             added, removed = change_of(self.storage, instant)
             came, went = (came | set(added)) - set(removed), went | set(removed)
         stats: list[WriteStat] = []
+        births = births_in(self.storage)
+        is_fenced = find_journal(self.storage)[0] is not None
+        token = partial(catchup_token, attempt=attempt if is_fenced else None)
         for partition in sorted(partitions):
-            change = (sorted(came), sorted(went))
-            stats += put_logs(self.storage, partition, run_time(run), catchup_token, change)
+            change, birth = (sorted(came), sorted(went)), births.get(partition)
+            stats += put_logs(self.storage, partition, run_time(run), token, change, birth)
         yield len(run), stats
 
     def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
         return encode_toy_commit(stats, covered)
-
-    def remove(self, partitions: Iterable[str]) -> None:
-        for partition in partitions:
-            for info in self.storage.list_tree(f"{METADATA}/{partition}"):
-                self.storage.delete(info.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +214,10 @@ class ToyUpdate:
             return write_token(group, self.attempt, 0)
 
         stats: list[WriteStat] = []
+        births = births_in(self.storage) if partitions - {FILES} else {}
         for partition in sorted(partitions - {FILES}):
-            stats += put_logs(self.storage, partition, self.time, token, self.change)
+            birth = births.get(partition)
+            stats += put_logs(self.storage, partition, self.time, token, self.change, birth)
         return MetadataCommit(partitions, encode_toy_commit(stats, partitions), indexing=newest)
 
 

@@ -19,6 +19,7 @@ from headwater.format.timeline.records import encode_record
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.table_config import create_table_config, load_table_config, table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.kernel.txn.index_births import IndexBirth
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
 from headwater.kernel.txn.steps import Claim
 from headwater.kernel.txn.transaction import LockTransaction
@@ -70,6 +71,10 @@ class Derived:
 
     entries: Callable[[], MetadataRecords | PartitionedRecords]
     definitions: Mapping[str, IndexDefinition] = field(default_factory=dict)
+
+    @property
+    def births(self) -> dict[str, IndexBirth]:
+        return {}
 
     def of_changes(
         self, partition: str, changes: Sequence[TableChange]

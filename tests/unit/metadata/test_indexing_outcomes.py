@@ -6,7 +6,7 @@ product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -207,15 +207,16 @@ class During:
         return stats
 
     def catch_up(
-        self, partitions: frozenset[str], run: Sequence[Instant], timeline: Timeline
+        self,
+        partitions: frozenset[str],
+        run: Sequence[Instant],
+        timeline: Timeline,
+        attempt: Attempt,
     ) -> Iterator[tuple[int, Sequence[WriteStat]]]:
-        return self.toy.catch_up(partitions, run, timeline)
+        return self.toy.catch_up(partitions, run, timeline, attempt)
 
     def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
         return self.toy.encode_commit(stats, covered)
-
-    def remove(self, partitions: Iterable[str]) -> None:
-        self.toy.remove(partitions)
 
 
 def building(
@@ -623,7 +624,7 @@ def test_h_50_a_build_that_died_before_table_config_is_rolled_forward(site: Site
 
     @dataclass(frozen=True)
     class Dying(Indexing):
-        def _publish(self, finished: frozenset[str], named: frozenset[str]) -> None:
+        def _publish(self) -> frozenset[str]:
             raise Killed
 
     whole = site.indexing()

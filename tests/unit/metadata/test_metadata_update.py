@@ -14,6 +14,7 @@ from headwater.errors import ConflictError, ErrorKind, InvalidInputError
 from headwater.format.metadata.index_definitions import IndexDefinition
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.table_config import update_table_config
+from headwater.kernel.txn.index_births import IndexBirth
 from headwater.kernel.txn.metadata_commit import COVERED_KEY
 from headwater.metadata.partition_files import covered_partitions
 from headwater.metadata.partition_kinds import file_id
@@ -32,6 +33,10 @@ class Derived:
 
     entries: Callable[[], MetadataRecords | PartitionedRecords]
     definitions: Mapping[str, IndexDefinition] = field(default_factory=dict)
+
+    @property
+    def births(self) -> dict[str, IndexBirth]:
+        return {}
 
     def of_changes(
         self, partition: str, changes: Sequence[TableChange]

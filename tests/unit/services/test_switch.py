@@ -25,6 +25,7 @@ from headwater.kernel.journal.slots import parse_listing
 from headwater.kernel.journal.state import Areas
 from headwater.kernel.layout import JOURNAL, TableLayout
 from headwater.kernel.table_config import load_table_config
+from headwater.kernel.txn.index_births import births_of
 from headwater.opening import Place, open_context
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import SystemIds
@@ -297,3 +298,23 @@ def test_the_journal_of_a_table_that_is_switched_stays_short(tmp_path: Path) -> 
         journal.checkpoint(opened.look.state)
     assert len(parse_listing(storage.list_names(JOURNAL)).slots) <= 8
     assert values(open_again(tmp_path))
+
+
+def test_indexes_of_either_kind_of_table_go_on_after_a_switch(tmp_path: Path) -> None:
+    """A table that trusts its lock says nothing of plans: another engine may build indexes anew."""
+    table = a_trip_table(tmp_path, fenced=True)
+    table.indexes.create("column_stats", columns=["value"])
+    assert births_of(table.context.load_config()).keys() == {"column_stats"}
+    switch(tmp_path, fenced=False)
+    table = open_again(tmp_path)
+    assert table.config.indexes_planned == ()
+    assert table.inspect.validate_metadata().num_rows == 0
+    table.indexes.drop("column_stats")
+    table.indexes.create("column_stats", columns=["id"])
+    switch(tmp_path, fenced=True)
+    table = open_again(tmp_path)
+    assert table.inspect.validate_metadata().num_rows == 0
+    table.indexes.drop("column_stats")
+    table.indexes.create(["column_stats", "record_index"], columns={"column_stats": ["value"]})
+    assert births_of(table.context.load_config()).keys() == {"column_stats", "record_index"}
+    assert open_again(tmp_path).inspect.validate_metadata().num_rows == 0

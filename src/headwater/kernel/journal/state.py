@@ -4,10 +4,10 @@ The state after slot n is the authority on the paths that are journaled: a file 
 have means nothing, whoever put it there late. Pure: the same slots give the same state.
 
 Journaled are the timelines of the table and of its metadata table, the cancellations, the claims of
-attempts, the few objects that are overwritten, table config first of all, and which instants are
-being archived. Heartbeats are not: a
-claim's object is its owner's heartbeat as well, so its *path* is journaled, and what is in storage
-is newer than what its slot says.
+attempts, the few objects that are overwritten, which are table config, the definitions of indexes
+and the count of cancellations, and which instants are being archived. Heartbeats are not: a claim's
+object is its owner's heartbeat as well, so its *path* is journaled, and what is in storage is newer
+than what its slot says.
 
 A journal can be closed, by a slot like any other. From there on files say what there is, as before
 the first slot; the next slot opens it again and adopts them. Slot numbers go on.
@@ -34,6 +34,7 @@ from headwater.kernel.layout import (
     ATTEMPTS,
     CANCEL_COUNT,
     CANCELS,
+    INDEX_DEFINITIONS,
     JOURNAL,
     METADATA,
     METADATA_TIMELINE,
@@ -53,7 +54,7 @@ CLOSED = f"{JOURNAL}/closed"
 """A name that only the journal has: it is there while the journal is closed."""
 ERASED_KEPT = 256
 """For how many slots the journal remembers the names of timeline files that it has erased."""
-SHARED = (PROPERTIES, CANCEL_COUNT)
+SHARED = (PROPERTIES, CANCEL_COUNT, INDEX_DEFINITIONS)
 
 
 @dataclass(frozen=True, slots=True)

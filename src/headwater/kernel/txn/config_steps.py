@@ -1,51 +1,21 @@
 """Steps that change table config alone, as pure decisions.
 
-    ChangeIndexes     say which indexes can be used, and which are being built
     IndexesRebuilt    take the indexes that are in use again off the list of those to rebuild
 
-Other steps change it together with the timeline: `withdrawal` drops indexes. What a crash leaves
-behind inside a change is listed in `kernel.table_config`; before it, nothing.
+Other steps change it together with the timeline or with definitions of indexes: `withdrawal` and
+`indexing_steps`. What a crash leaves behind inside a change is listed in `kernel.table_config`;
+before it, nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.config.table_options import (
-    INDEXES_TO_REBUILD,
-    METADATA_PARTITIONS,
-    METADATA_PARTITIONS_INFLIGHT,
-)
+from headwater.config.table_options import INDEXES_TO_REBUILD
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.events import ConfigChanged
 from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.transaction import Decision
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeIndexes:
-    """Say in table config which partitions of the metadata table are usable, and being built."""
-
-    usable: frozenset[str] = frozenset()
-    """These are from now on."""
-    ended: frozenset[str] = frozenset()
-    """These are not being built any more."""
-    removed: frozenset[str] = frozenset()
-    """These are neither."""
-
-    def needs(self, timeline: Timeline) -> Needs:
-        return Needs(config=True)
-
-    def decide(self, prefix: Prefix) -> Decision[None]:
-        config = prefix.config
-        assert config is not None
-        usable = (set(config.metadata_partitions) | self.usable) - self.removed
-        building = set(config.metadata_partitions_inflight) - self.ended - self.removed
-        changes = {
-            METADATA_PARTITIONS.key: ",".join(sorted(usable)),
-            METADATA_PARTITIONS_INFLIGHT.key: ",".join(sorted(building)),
-        }
-        return Decision((ConfigChanged(changes),), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,14 @@ class ConfigChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class DefinitionsChanged:
+    """The definitions of indexes become these, all of them."""
+
+    path: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Archived:
     """Completed instants are on the archived timeline from here on, and may leave the active."""
 
@@ -184,6 +192,7 @@ Event = (
     | CancelCounted
     | AttemptsForgotten
     | ConfigChanged
+    | DefinitionsChanged
     | Archived
 )
 
@@ -332,6 +341,8 @@ def _writes_of(event: Event, folder: str) -> Iterator[Write]:
                 yield Delete(path)
         case ConfigChanged(changes):
             yield ChangeConfig(changes)
+        case DefinitionsChanged(path, content):
+            yield Put(path, content)
         case Archived(instants):
             yield WriteHistory(instants)
         case _:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from headwater.errors import CorruptTableError, ErrorKind
+from headwater.format.metadata.index_definitions import IndexDefinition, parse_index_definitions
 from headwater.format.own_json import FORMAT_VERSION, check_version_number
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
@@ -91,6 +92,23 @@ def decode_index_result(data: bytes, *, path: str) -> frozenset[str]:
     """
     infos = decode_record(IndexCommitMetadata, data, path=path).index_partition_infos or ()
     return frozenset(info.metadata_partition_path or "" for info in infos) - {""}
+
+
+def definition_of(planned: PlannedIndex) -> IndexDefinition | None:
+    """Return the definition that a plan carries; None if its kind has none.
+
+    Raises:
+        CorruptTableError: it is damaged.
+    """
+    if not planned.definition:
+        return None
+    path = f"the plan of {planned.partition}"
+    found = parse_index_definitions(planned.definition.encode(), table_version=9, path=path)
+    return found[planned.partition]
+
+
+def all_indexings(timeline: Timeline) -> tuple[Instant, ...]:
+    return tuple(i for i in timeline.instants if i.action is Action.INDEXING)
 
 
 def pending_indexings(timeline: Timeline) -> tuple[Instant, ...]:

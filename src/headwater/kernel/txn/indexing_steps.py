@@ -1,49 +1,77 @@
 """The steps of an index plan, as pure decisions; `headwater.metadata.indexing` runs them.
 
     ClaimIndexing       take an instant time for a plan; its file groups are made under that time
-    RequestIndexing     put the plan on the timeline
+    RequestIndexing     put the plan on the timeline, and its definitions beside it
     AnnounceIndexing    table config names the indexes as being built: commits write to them
-    ProveIndexing       the attempt is still the newest: what follows under the lock is its own
     CompleteIndexing    what was built counts, if nothing that completed since is missing
+    PublishIndexes      table config says of what completed plans have built that it can be used
     AbortIndexing       the plan leaves the timeline, and with it every duty to it
+    DropIndex           an index in use leaves table config, and its definition goes
 
-P is the plan. The first two run under one hold of the table lock, with the making of the file
-groups in between: no writer sees the plan without all of them (5.8, case 3c). The last two run
-under one hold with what they do to table config and to the files of a partition: a partition is
-wiped by name, and nobody may plan it anew in between.
+P is the plan. The first two run with nobody deciding in between, and the file groups are made
+there: no writer sees the plan without all of them (5.8, case 3c). What each of the others changes
+depends on the moment at which it is decided and on nothing that was read before, so whoever stood
+still changes nothing that others have decided since (ADR 14).
 
-What a crash leaves behind, by the last write that landed:
+What a crash leaves behind, by the last write that landed. On a fenced table each step is one slot,
+so there only the last of its writes is to be seen:
 
     ClaimIndexing       attempt         nobody needs to repair: the time is used up
     (file groups)       some of them    the next plan for the partition, which begins by wiping it
-    RequestIndexing     request         whoever runs P
+    RequestIndexing     definitions     the next plan for the partition overwrites them
+                        request         whoever runs P
     AnnounceIndexing    table config    whoever runs P, which announces it again
     CompleteIndexing    metadata commit whoever runs P: it is withdrawn, and P starts again
-                        completed file  whoever comes: table config is brought up to it (INV-77)
-    AbortIndexing       some deleted    whoever runs or cancels P: it is still pending
+                        completed file  whoever comes: PublishIndexes (INV-77)
+    PublishIndexes      table config    nothing; definitions of what was left out mean nothing
+    AbortIndexing       table config    whoever runs or cancels P: it is still pending
+                        some deleted    the same
                         all deleted     the next plan for the partition wipes what is left
+    DropIndex           table config    the next plan for the partition, or another drop
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from headwater.config.table_options import INDEX_DEFS_PATH, METADATA_PARTITIONS_INFLIGHT
-from headwater.errors import AlreadyExistsError, ConflictError, ErrorKind, Retry
+from headwater.config.table import TableConfig
+from headwater.config.table_options import (
+    INDEX_DEFS_PATH,
+    METADATA_PARTITIONS,
+    METADATA_PARTITIONS_INFLIGHT,
+)
+from headwater.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+    Retry,
+)
+from headwater.format.metadata.index_definitions import IndexDefinition, encode_index_definitions
+from headwater.kernel.layout import INDEX_DEFINITIONS
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.events import (
     AttemptStarted,
     Completed,
     ConfigChanged,
+    DefinitionsChanged,
+    Event,
     MetadataCommitted,
     Requested,
     RolledBack,
 )
+from headwater.kernel.txn.index_births import IndexBirth, births_changed
 from headwater.kernel.txn.index_plan import (
     PlannedIndex,
+    all_indexings,
     completed_since,
     decode_index_plan,
+    decode_index_result,
+    definition_of,
     encode_index_plan,
     encode_index_result,
     pending_indexings,
@@ -80,19 +108,32 @@ class RequestIndexing:
     base: InstantTime
 
     def needs(self, timeline: Timeline) -> Needs:
-        return Needs(indexes=True, requests=pending_indexings(timeline))
+        requests = pending_indexings(timeline)
+        return Needs(indexes=True, requests=requests, config=True, definitions=True)
 
     def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:
-        taken = set(prefix.index_partitions)
-        for plan in pending_indexings(prefix.timeline):
-            planned = decode_index_plan(prefix.requests[plan.requested_time], path=str(plan))
-            taken |= {each.partition for each in planned}
+        taken = {*prefix.index_partitions, *_planned_by(prefix)}
         wanted = frozenset(each.partition for each in self.planned)
         if wanted & taken:
             return Refusal(index_exists(wanted & taken))
         content = encode_index_plan(self.planned, self.base)
         requested = Instant(self.time, Action.INDEXING, State.REQUESTED)
-        return Decision((Requested(self.time, Action.INDEXING, content),), requested)
+        events = (*self._said_of_them(prefix), Requested(self.time, Action.INDEXING, content))
+        return Decision(events, requested)
+
+    def _said_of_them(self, prefix: Prefix) -> tuple[Event, ...]:
+        """Return what is said of the indexes beside the plan; nobody looks at it without one."""
+        defined = {each.partition: definition_of(each) for each in self.planned}
+        new = {name: each for name, each in defined.items() if each is not None}
+        births = {
+            each.partition: IndexBirth(self.time, each.group_count)
+            for each in self.planned
+            if prefix.is_fenced
+        }
+        config = _config_of(prefix)
+        changes = {**births_changed(config, births), **_definitions_moved(prefix, bool(new))}
+        told: tuple[Event, ...] = (ConfigChanged(changes),) if changes else ()
+        return (*told, *_defined(prefix, {**prefix.definitions, **new} if new else None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +146,6 @@ class AnnounceIndexing:
 
     attempt: Attempt
     partitions: frozenset[str]
-    definitions_path: str
-    """Where table config says that definitions of indexes are, unless it does already."""
 
     def needs(self, timeline: Timeline) -> Needs:
         return Needs(attempt_numbers=(self.attempt.instant,), config=True)
@@ -115,8 +154,7 @@ class AnnounceIndexing:
         found = pending_instant_of(self.attempt, prefix)
         if isinstance(found, Refusal):
             return found
-        config = prefix.config
-        assert config is not None
+        config = _config_of(prefix)
         names = {*config.metadata_partitions_inflight, *self.partitions}
         changes: dict[str, str | None] = {
             METADATA_PARTITIONS_INFLIGHT.key: METADATA_PARTITIONS_INFLIGHT.encode(
@@ -124,23 +162,9 @@ class AnnounceIndexing:
             )
         }
         if config.index_defs_path is None:
-            changes[INDEX_DEFS_PATH.key] = self.definitions_path
+            changes[INDEX_DEFS_PATH.key] = INDEX_DEFINITIONS
         pending = frozenset(instant.requested_time for instant in prefix.timeline.pending)
         return Decision((ConfigChanged(changes),), pending)
-
-
-@dataclass(frozen=True, slots=True)
-class ProveIndexing:
-    """Change nothing; refuse unless the attempt may still act for its plan."""
-
-    attempt: Attempt
-
-    def needs(self, timeline: Timeline) -> Needs:
-        return Needs(attempt_numbers=(self.attempt.instant,))
-
-    def decide(self, prefix: Prefix) -> Decision[None] | Refusal:
-        found = pending_instant_of(self.attempt, prefix)
-        return found if isinstance(found, Refusal) else Decision((), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,23 +219,178 @@ class CompleteIndexing:
         return is_undone and any(timeline.find(time) is None for time in self.built_on)
 
 
+class Published(NamedTuple):
+    """What became of the indexes of completed plans."""
+
+    finished: frozenset[str]
+    left_out: frozenset[str]
+    """These could not be built, and are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishIndexes:
+    """Bring table config up to the plans that have completed (INV-77).
+
+    An index that was dropped since, or that is planned anew, is not among those being built that no
+    pending plan builds. So nothing happens if it comes late or twice.
+    """
+
+    def needs(self, timeline: Timeline) -> Needs:
+        plans = all_indexings(timeline)
+        results = tuple(plan for plan in plans if plan.is_completed)
+        return Needs(requests=plans, results=results, config=True, definitions=True)
+
+    def decide(self, prefix: Prefix) -> Decision[Published]:
+        config = _config_of(prefix)
+        open_names = set(config.metadata_partitions_inflight) - _planned_by(prefix).keys()
+        finished: set[str] = set()
+        left_out: set[str] = set()
+        for plan in reversed([p for p in prefix.timeline.completed if p in _plans(prefix)]):
+            time = plan.requested_time
+            planned = decode_index_plan(prefix.requests[time], path=str(plan))
+            named = {each.partition for each in planned} & open_names
+            built = named & decode_index_result(prefix.results[time], path=str(plan))
+            finished |= built
+            left_out |= named - built
+            open_names -= named  # The latest plan for a partition is the one that counts.
+        published = Published(frozenset(finished), frozenset(left_out))
+        if not finished and not left_out:
+            return Decision((), published)
+        return Decision(_indexes_changed(prefix, usable=finished, gone=left_out), published)
+
+
 @dataclass(frozen=True, slots=True)
 class AbortIndexing:
-    """Take a plan off the timeline, with what it may have said on the metadata table's."""
+    """Take a plan off the timeline, with what was said of its indexes anywhere."""
 
     attempt: Attempt
 
     def needs(self, timeline: Timeline) -> Needs:
         time = self.attempt.instant
-        return Needs(attempt_numbers=(time,), metadata_names=(time,))
+        return Needs(
+            attempt_numbers=(time,),
+            metadata_names=(time,),
+            requests=tuple(p for p in pending_indexings(timeline) if p.requested_time == time),
+            config=True,
+            definitions=True,
+        )
 
-    def decide(self, prefix: Prefix) -> Decision[None] | Refusal:
+    def decide(self, prefix: Prefix) -> Decision[frozenset[str]] | Refusal:
         found = pending_instant_of(self.attempt, prefix)
         if isinstance(found, Refusal):
             return found
         time = found.requested_time
+        planned = decode_index_plan(prefix.requests[time], path=str(found))
+        names = frozenset(each.partition for each in planned)
+        # Table config first: it names nothing that no plan builds (INV-76).
+        config, *definitions = _indexes_changed(prefix, gone=names)
         withdrawn = metadata_withdrawn(time, prefix)
-        return Decision((*withdrawn, RolledBack(time, found.action)), None)
+        rolled_back = RolledBack(time, found.action)
+        return Decision((config, *withdrawn, rolled_back, *definitions), names)
+
+
+@dataclass(frozen=True, slots=True)
+class DropIndex:
+    """Take an index out of table config, and its definition after that."""
+
+    partition: str
+    is_left_over: bool
+    """Whether there are files of it, though table config may not name it."""
+    needing: Callable[[frozenset[str]], frozenset[str]]
+    """Tells which of the other indexes need it; the room that knows indexes is above this."""
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(requests=pending_indexings(timeline), config=True, definitions=True)
+
+    def decide(self, prefix: Prefix) -> Decision[None] | Refusal:
+        config, planned = _config_of(prefix), _planned_by(prefix)
+        if self.partition in planned:
+            plan = planned[self.partition]
+            return Refusal(
+                ConflictError(
+                    f"The index {self.partition} is being built by plan {plan}. Cancel that one: "
+                    f"t.indexes.cancel({str(plan)!r})",
+                    instant=plan,
+                )
+            )
+        known = {*config.metadata_partitions, *config.metadata_partitions_inflight}
+        if self.partition not in known and not self.is_left_over:
+            return Refusal(
+                NotFoundError(
+                    f"The table has no index {self.partition}; it has {', '.join(sorted(known))}",
+                    kind=ErrorKind.INDEX_NOT_FOUND,
+                )
+            )
+        needing = self.needing(frozenset({*known, *planned} - {self.partition}))
+        if needing:
+            return Refusal(
+                InvalidInputError(
+                    f"{', '.join(sorted(needing))} need the index {self.partition}; drop them "
+                    "first, or cancel the plan that builds them",
+                    kind=ErrorKind.INVALID_INDEX,
+                )
+            )
+        return Decision(_indexes_changed(prefix, gone={self.partition}), None)
+
+
+def _config_of(prefix: Prefix) -> TableConfig:
+    assert prefix.config is not None, "The step has asked for it"
+    return prefix.config
+
+
+def _plans(prefix: Prefix) -> frozenset[Instant]:
+    return frozenset(all_indexings(prefix.timeline))
+
+
+def _planned_by(prefix: Prefix) -> dict[str, InstantTime]:
+    """Return the pending plans, by the partitions that they build."""
+    return {
+        each.partition: plan.requested_time
+        for plan in pending_indexings(prefix.timeline)
+        for each in decode_index_plan(prefix.requests[plan.requested_time], path=str(plan))
+    }
+
+
+def _indexes_changed(
+    prefix: Prefix, *, usable: Iterable[str] = (), gone: Iterable[str] = ()
+) -> tuple[Event, ...]:
+    """Say of indexes that they can be used, or that they are neither used nor built; once each."""
+    config, removed = _config_of(prefix), set(gone)
+    ended = {*usable, *removed}
+    in_use = (set(config.metadata_partitions) | set(usable)) - removed
+    building = set(config.metadata_partitions_inflight) - ended
+    left = {name: each for name, each in prefix.definitions.items() if name not in removed}
+    has_fewer = len(left) < len(prefix.definitions)
+    changes = {
+        METADATA_PARTITIONS.key: METADATA_PARTITIONS.encode(tuple(sorted(in_use))),
+        METADATA_PARTITIONS_INFLIGHT.key: METADATA_PARTITIONS_INFLIGHT.encode(
+            tuple(sorted(building))
+        ),
+        **births_changed(config, {}, removed),
+        **_definitions_moved(prefix, has_fewer),
+    }
+    return (ConfigChanged(changes), *_defined(prefix, left if has_fewer else None))
+
+
+def _defined(
+    prefix: Prefix, definitions: Mapping[str, IndexDefinition] | None
+) -> tuple[DefinitionsChanged, ...]:
+    if definitions is None:
+        return ()
+    path = _config_of(prefix).index_defs_path or INDEX_DEFINITIONS
+    content = encode_index_definitions(definitions)
+    return (DefinitionsChanged(INDEX_DEFINITIONS if prefix.is_fenced else path, content),)
+
+
+def _definitions_moved(prefix: Prefix, is_written: bool) -> dict[str, str | None]:
+    """Return the change of table config if definitions are written to another place than before.
+
+    One place is journaled; what lies elsewhere another engine has put there.
+    """
+    path = _config_of(prefix).index_defs_path
+    is_elsewhere = path is not None and path != INDEX_DEFINITIONS
+    has_moved = is_written and prefix.is_fenced and is_elsewhere
+    return {INDEX_DEFS_PATH.key: INDEX_DEFINITIONS} if has_moved else {}
 
 
 def index_exists(partitions: frozenset[str]) -> AlreadyExistsError:

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from headwater.config.table import TableConfig
 from headwater.errors import NotFoundError, StorageError
-from headwater.kernel.journal.storage import being_archived
-from headwater.kernel.layout import CANCEL_COUNT, CANCELS, TableLayout
+from headwater.format.metadata.index_definitions import IndexDefinition, parse_index_definitions
+from headwater.kernel.journal.storage import being_archived, find_journal
+from headwater.kernel.layout import CANCEL_COUNT, CANCELS, INDEX_DEFINITIONS, TableLayout
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import load_contents
@@ -67,6 +68,8 @@ class Needs:
     indexes: bool = False  # One read.
     metadata_names: tuple[InstantTime, ...] = ()  # One listing each.
     config: bool = False  # One read, or two.
+    definitions: bool = False  # One read, and table config.
+    results: tuple[Instant, ...] = ()  # One read each, all at once.
     history: bool = False  # The archived timeline's manifest and all of its files.
     in_history: tuple[InstantTime, ...] = ()  # The manifest and some of its files.
     commits: tuple[Instant, ...] = ()  # One read each, all at once.
@@ -112,6 +115,12 @@ class Prefix:
     markers: Mapping[InstantTime, tuple[Marker, ...]] = field(default_factory=dict)
     """What instants have announced."""
     config: TableConfig | None = None
+    definitions: Mapping[str, IndexDefinition] = field(default_factory=dict)
+    """The definitions of indexes, by partition of the metadata table."""
+    results: Mapping[InstantTime, bytes] = field(default_factory=dict)
+    """What the completed files of instants say."""
+    is_fenced: bool = False
+    """Whether the decision is put into a journal."""
     history: tuple[Instant, ...] = ()
     """All archived instants."""
     in_history: Mapping[InstantTime, Instant] = field(default_factory=dict)
@@ -211,7 +220,9 @@ class PrefixLoader:
                 for write in needs.silence
                 if not numbers[write.requested_time]
             },
-            requests=self._load_requests(needs.requests),
+            requests=self._load_contents(needs.requests, State.REQUESTED),
+            results=self._load_contents(needs.results, State.COMPLETED),
+            is_fenced=find_journal(storage)[0] is not None,
             markers={time: tuple(self._load_markers(storage, time)) for time in needs.markers},
             cancelled=load_cancelled(storage) if needs.cancels else frozenset(),
             cancel_count=_load_count(storage) if needs.cancel_count else None,
@@ -253,11 +264,13 @@ class PrefixLoader:
         """Read what a step must see of the table beside its timeline; nothing for most."""
         storage, part = self._components.storage, _TablePart()
         commits = CommitReader(storage, self._layout)
-        if needs.config or needs.readable or needs.holding is not None:
+        if needs.config or needs.definitions or needs.readable or needs.holding is not None:
             config = part["config"] = load_table_config(storage, self._components.clock)
             part["unreadable"] = _load_unreadable(timeline, commits, needs.readable, config.name)
             if needs.holding is not None:
                 part["holding"] = needs.holding(storage, config, timeline)
+            if needs.definitions:
+                part["definitions"] = _load_definitions(storage, config)
         if needs.history or needs.in_history:
             # Those whose archival is decided count, although their rows may not be written yet.
             both = map(timeline.find, being_archived(storage))
@@ -294,10 +307,10 @@ class PrefixLoader:
         if store_ms > 0:
             check_clock(now_ms, store_ms, bound_ms)
 
-    def _load_requests(self, instants: tuple[Instant, ...]) -> dict[InstantTime, bytes]:
-        contents = load_contents(
-            self._components.storage, self._layout.timeline, instants, State.REQUESTED
-        )
+    def _load_contents(
+        self, instants: tuple[Instant, ...], state: State
+    ) -> dict[InstantTime, bytes]:
+        contents = load_contents(self._components.storage, self._layout.timeline, instants, state)
         times = (instant.requested_time for instant in instants)
         return dict(zip(times, contents, strict=True))
 
@@ -317,6 +330,7 @@ class _TablePart(TypedDict, total=False):
     """The part of a prefix that `_load_table` reads."""
 
     config: TableConfig
+    definitions: Mapping[str, IndexDefinition]
     history: tuple[Instant, ...]
     in_history: Mapping[InstantTime, Instant]
     commits: Mapping[InstantTime, CompletedCommit]
@@ -349,6 +363,15 @@ def load_cancelled(storage: Storage) -> frozenset[InstantTime]:
     """Return the instants whose cancellation is decided and that are not known to be aborted."""
     names = storage.list_names(CANCELS)
     return frozenset(InstantTime(name) for name in names if is_instant_time(name))
+
+
+def _load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDefinition]:
+    path = config.index_defs_path or INDEX_DEFINITIONS
+    try:
+        data = storage.read(path)
+    except NotFoundError:
+        return {}
+    return parse_index_definitions(data, table_version=config.version, path=path)
 
 
 def _load_count(storage: Storage) -> bytes | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from headwater.config.table import TableConfig
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn import steps
-from headwater.kernel.txn.attempts import Attempt
-from headwater.kernel.txn.config_steps import ChangeIndexes
-from headwater.kernel.txn.events import Completed, MetadataCommitted
+from headwater.kernel.txn.events import Completed, Event, MetadataCommitted
 from headwater.kernel.txn.index_plan import (
     PlannedIndex,
     base_instant,
@@ -20,8 +19,11 @@ from headwater.kernel.txn.indexing_steps import (
     AbortIndexing,
     CompleteIndexing,
     RequestIndexing,
+    _indexes_changed,
 )
 from headwater.kernel.txn.metadata_commit import MetadataCommit
+from headwater.kernel.txn.prefix import Needs, Prefix
+from headwater.kernel.txn.transaction import Decision, Refusal
 from headwater.metadata.coverage import load_covered
 from headwater.metadata.indexing import IndexedPlan, Indexing
 from headwater.metadata.partition_kinds import FILES
@@ -43,6 +45,8 @@ from headwater.testing.scenarios.index import (
 from headwater.testing.toy_index import INDEX
 
 _INDEXING = "headwater.metadata.indexing"
+_STEPS = "headwater.kernel.txn.indexing_steps"
+_decide_abort = AbortIndexing.decide
 
 
 def _crash(restarts: int = 0) -> Faults:
@@ -68,12 +72,25 @@ def _completion_by_earlier_look(
     return (told, completed)
 
 
+@dataclass(frozen=True, slots=True)
+class SayUsable:
+    """Say that indexes can be used, whether a plan has completed or not."""
+
+    names: frozenset[str]
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(config=True, definitions=True)
+
+    def decide(self, prefix: Prefix) -> Decision[None]:
+        return Decision(_indexes_changed(prefix, usable=self.names), None)
+
+
 def _complete_after_config(self: Indexing, build: Any) -> IndexedPlan:
     """Say in table config that an index can be used, and complete the plan after that."""
     names = frozenset(build.stats)
     stats = [stat for each in build.finished for stat in build.stats[each.partition]]
     with self.txn.hold():
-        self._publish(names, build.names)
+        self.txn.run(SayUsable(names))
         step = CompleteIndexing(
             attempt=build.attempt,
             finished=build.finished,
@@ -119,20 +136,20 @@ def _before_the_plan_only(
     return pending_before(timeline, plan)
 
 
-def _config_without_others(**names: frozenset[str]) -> ChangeIndexes:
+def _config_without_others(prefix: Prefix, **names: Any) -> tuple[Event, ...]:
     """Take away all indexes with the one that is given up."""
-    if names.keys() == {"ended"}:
-        names["removed"] = frozenset({FILES})
-    return ChangeIndexes(**names)
+    if "gone" in names:
+        names["gone"] = {*names["gone"], FILES}
+    return _indexes_changed(prefix, **names)
 
 
-def _abort_with_config_last(self: Indexing, attempt: Attempt, planned: Any) -> None:
+def _abort_with_config_last(step: AbortIndexing, prefix: Prefix) -> Any:
     """Take a plan off the timeline, and its indexes out of table config after that."""
-    names = frozenset(each.partition for each in planned)
-    with self.txn.hold():
-        self.txn.run(AbortIndexing(attempt))
-        self.txn.run(ChangeIndexes(ended=names))
-        self.content.remove(sorted(names))
+    decided = _decide_abort(step, prefix)
+    if isinstance(decided, Refusal):
+        return decided
+    config, *others = decided.events
+    return Decision((*others, config), decided.result)
 
 
 def _nothing_withdrawn(time: InstantTime, prefix: Any) -> tuple[Any, ...]:
@@ -258,7 +275,7 @@ MUTANTS = (
     Mutant(
         name="aborted index takes the others away",
         scenario=lambda: index_again(Faults()),
-        patches=((f"{_INDEXING}.ChangeIndexes", _config_without_others),),
+        patches=((f"{_STEPS}._indexes_changed", _config_without_others),),
         must_violate=("INV-79",),
         preemptions_max=1,
     ),
@@ -294,7 +311,7 @@ MUTANTS = (
     Mutant(
         name="aborted index in table config after its plan is gone",
         scenario=lambda: index_again(Faults()),
-        patches=((f"{_INDEXING}.Indexing._abort", _abort_with_config_last),),
+        patches=((f"{_STEPS}.AbortIndexing.decide", _abort_with_config_last),),
         must_violate=("INV-76",),
         preemptions_max=0,
     ),

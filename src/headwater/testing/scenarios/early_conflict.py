@@ -85,6 +85,8 @@ class Writer:
                 claim_of(process),
                 b"",
             )
+        except CommitUnknownError:
+            return UNKNOWN  # It stood still behind its first slot, and others deleted that.
         except ConflictError:
             return FAILED  # The lock was not to be had in time.
         time = inflight.instant_time
