@@ -34,6 +34,10 @@ from headwater.seams.storage import Storage
 _REMEMBERED_COUNT = 1024
 _REMEMBERED_BYTES_MAX = 1024
 
+# So it hears what a base file holds, until the next one.
+_REMEMBERED_LONG_COUNT = 4
+_REMEMBERED_LONG_BYTES_MAX = 1024 * 1024
+
 _STATISTICS = (PartitionKind.COLUMN_STATS, PartitionKind.PARTITION_STATS)
 _SAYING_DELETED = (*_STATISTICS, PartitionKind.BLOOM_FILTERS, PartitionKind.SECONDARY_INDEX)
 
@@ -104,8 +108,7 @@ def merge_lists(said: Iterable[MetadataRecords]) -> dict[str, dict[str, FileInfo
         for key in part.removed.to_pylist():
             lists.pop(key, None)
         for key, value in zip(part.keys.to_pylist(), part.values.to_pylist(), strict=True):
-            is_small = len(value) <= _REMEMBERED_BYTES_MAX
-            files = _remembered(value) if is_small else decode_files(value)
+            files = _decoded(value)
             lists[key] = merge_files(lists[key], files) if key in lists else files
     # Everything older is in here, so a file that is gone needs no mention any more.
     return {
@@ -114,8 +117,20 @@ def merge_lists(said: Iterable[MetadataRecords]) -> dict[str, dict[str, FileInfo
     }
 
 
+def _decoded(value: bytes) -> Mapping[str, FileInfo]:
+    if len(value) <= _REMEMBERED_BYTES_MAX:
+        return _remembered(value)
+    is_remembered = len(value) <= _REMEMBERED_LONG_BYTES_MAX
+    return _remembered_long(value) if is_remembered else decode_files(value)
+
+
 @lru_cache(_REMEMBERED_COUNT)
 def _remembered(value: bytes) -> Mapping[str, FileInfo]:
+    return decode_files(value)
+
+
+@lru_cache(_REMEMBERED_LONG_COUNT)
+def _remembered_long(value: bytes) -> Mapping[str, FileInfo]:
     return decode_files(value)
 
 

@@ -391,7 +391,7 @@ class MetadataTable:
         if known is None:
             with _as_metadata_damage(self._storage):
                 known = self._partitions[partition] = self._load_partition(partition)
-            if partition == FILES and self._storage.is_distant:
+            if partition == FILES and (self._storage.is_distant or self._kept is not None):
                 # Whoever asks for files needs all that is said of them.
                 self._storage = PrefetchedStorage(
                     self._storage, _small_files(known.slices), self._kept
