@@ -6,7 +6,7 @@ other record the newest counts. A record that says that it is deleted is as good
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -97,8 +97,12 @@ def merge_records(
     )
 
 
-def merge_lists(said: Iterable[MetadataRecords]) -> dict[str, dict[str, FileInfo]]:
+def merge_lists(
+    said: Iterable[MetadataRecords], keys: Container[str] | None = None
+) -> dict[str, dict[str, FileInfo]]:
     """Return the lists of the files partition, by key, after all that was said, the oldest first.
+
+    With `keys` those of other keys are left out.
 
     Raises:
         MalformedAvroError: a list is damaged.
@@ -108,6 +112,8 @@ def merge_lists(said: Iterable[MetadataRecords]) -> dict[str, dict[str, FileInfo
         for key in part.removed.to_pylist():
             lists.pop(key, None)
         for key, value in zip(part.keys.to_pylist(), part.values.to_pylist(), strict=True):
+            if keys is not None and key not in keys:
+                continue
             files = _decoded(value)
             lists[key] = merge_files(lists[key], files) if key in lists else files
     # Everything older is in here, so a file that is gone needs no mention any more.
