@@ -109,7 +109,7 @@ class MetadataFiles:
 
     def _lists(self, keys: Sequence[str] | None) -> dict[str, dict[str, FileInfo]]:
         try:
-            return merge_lists(self._table.told(FILES, keys))
+            return merge_lists(self._table.told(FILES, keys), keys)
         except MalformedAvroError as error:
             raise _corrupt(f"A list of files of {self._table.uri} is damaged: {error}") from error
 

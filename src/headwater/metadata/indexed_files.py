@@ -75,7 +75,7 @@ class IndexedFiles:
         ]
         unknown = {
             time
-            for time in (*(file.instant_time for file in found), *_input_times(plans.values()))
+            for time in {file.instant_time for file in found} | _input_times(plans.values())
             if time not in known and not files.knows(time) and self._timeline.find(time) is None
         }
         archived = self._load_archived(unknown)
@@ -110,6 +110,8 @@ class IndexedFiles:
         self, archived: dict[InstantTime, Instant], found: Iterable[DataFile]
     ) -> dict[InstantTime, CompactionPlan]:
         """Return the plans of the log compactions among archived instants."""
+        if not archived:
+            return {}
         wrote_logs = {file.instant_time for file in found if isinstance(file, LogFile)}
         deltas = {
             time

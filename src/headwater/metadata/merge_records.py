@@ -6,7 +6,7 @@ other record the newest counts. A record that says that it is deleted is as good
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -33,6 +33,10 @@ from headwater.seams.storage import Storage
 # What a commit says about a few files, every commit after it hears again.
 _REMEMBERED_COUNT = 1024
 _REMEMBERED_BYTES_MAX = 1024
+
+# So it hears what a base file holds, until the next one.
+_REMEMBERED_LONG_COUNT = 4
+_REMEMBERED_LONG_BYTES_MAX = 1024 * 1024
 
 _STATISTICS = (PartitionKind.COLUMN_STATS, PartitionKind.PARTITION_STATS)
 _SAYING_DELETED = (*_STATISTICS, PartitionKind.BLOOM_FILTERS, PartitionKind.SECONDARY_INDEX)
@@ -93,8 +97,12 @@ def merge_records(
     )
 
 
-def merge_lists(said: Iterable[MetadataRecords]) -> dict[str, dict[str, FileInfo]]:
+def merge_lists(
+    said: Iterable[MetadataRecords], keys: Container[str] | None = None
+) -> dict[str, dict[str, FileInfo]]:
     """Return the lists of the files partition, by key, after all that was said, the oldest first.
+
+    With `keys` those of other keys are left out.
 
     Raises:
         MalformedAvroError: a list is damaged.
@@ -104,8 +112,9 @@ def merge_lists(said: Iterable[MetadataRecords]) -> dict[str, dict[str, FileInfo
         for key in part.removed.to_pylist():
             lists.pop(key, None)
         for key, value in zip(part.keys.to_pylist(), part.values.to_pylist(), strict=True):
-            is_small = len(value) <= _REMEMBERED_BYTES_MAX
-            files = _remembered(value) if is_small else decode_files(value)
+            if keys is not None and key not in keys:
+                continue
+            files = _decoded(value)
             lists[key] = merge_files(lists[key], files) if key in lists else files
     # Everything older is in here, so a file that is gone needs no mention any more.
     return {
@@ -114,8 +123,20 @@ def merge_lists(said: Iterable[MetadataRecords]) -> dict[str, dict[str, FileInfo
     }
 
 
+def _decoded(value: bytes) -> Mapping[str, FileInfo]:
+    if len(value) <= _REMEMBERED_BYTES_MAX:
+        return _remembered(value)
+    is_remembered = len(value) <= _REMEMBERED_LONG_BYTES_MAX
+    return _remembered_long(value) if is_remembered else decode_files(value)
+
+
 @lru_cache(_REMEMBERED_COUNT)
 def _remembered(value: bytes) -> Mapping[str, FileInfo]:
+    return decode_files(value)
+
+
+@lru_cache(_REMEMBERED_LONG_COUNT)
+def _remembered_long(value: bytes) -> Mapping[str, FileInfo]:
     return decode_files(value)
 
 

@@ -345,13 +345,14 @@ class MetadataTable:
         """Return what was said about some keys, by default about all, the oldest first, unmerged.
 
         Lists of files are read so: merged as records they would be encoded, to be decoded again.
+        What logs say of other keys is among it: they say little, and who merges can pass it over.
         """
         wanted = None if keys is None else pa.array(keys, pa.string())
-        return [
-            part
-            for one in self._partition(partition).slices
-            for part in self._records_in_group(partition, one, wanted)
-        ]
+        found = []
+        for one in self._partition(partition).slices:
+            found.append(self._held_in_base(one, wanted))
+            found += self._load_logged(partition, one)
+        return found
 
     def scan(self, partition: str, prefix: str | Sequence[str]) -> MetadataRecords:
         """Return the entries whose keys begin with the prefix, or with one of several."""
@@ -401,7 +402,7 @@ class MetadataTable:
         if known is None:
             with _as_metadata_damage(self._storage):
                 known = self._partitions[partition] = self._load_partition(partition)
-            if partition == FILES and self._storage.is_distant:
+            if partition == FILES and (self._storage.is_distant or self._kept is not None):
                 # Whoever asks for files needs all that is said of them.
                 self._storage = PrefetchedStorage(
                     self._storage, _small_files(known.slices), self._kept
@@ -588,23 +589,17 @@ class MetadataTable:
     def _look_up_in(
         self, partition: str, one: MetadataSlice, keys: pa.StringArray
     ) -> MetadataRecords:
-        held, *said = self._records_in_group(partition, one, keys)
+        said = [_with_keys(part, keys) for part in self._load_logged(partition, one)]
         with _as_metadata_damage(self._storage):
-            return merge_records(partition, said, base=held)
+            return merge_records(partition, said, base=self._held_in_base(one, keys))
 
-    def _records_in_group(
-        self, partition: str, one: MetadataSlice, keys: pa.StringArray | None
-    ) -> list[MetadataRecords]:
-        """Return what the base file of a group holds of all or some keys, and its logs say."""
+    def _held_in_base(self, one: MetadataSlice, keys: pa.StringArray | None) -> MetadataRecords:
         with _as_metadata_damage(self._storage):
-            said = self._load_logged(partition, one)
-            if keys is not None:
-                said = [_with_keys(part, keys) for part in said]
             base = self._open_base(one)
             if base is None:
-                return [MetadataRecords.none(), *said]
+                return MetadataRecords.none()
             held = base.read_all() if keys is None else base.look_up(keys)
-            return [records_of_hfile(base, held), *said]
+            return records_of_hfile(base, held)
 
     def _open_base(self, one: MetadataSlice) -> HFile | None:
         if one.base is None:

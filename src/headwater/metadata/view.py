@@ -22,6 +22,7 @@ from headwater.config.table import TableConfig
 from headwater.config.table_options import TableType
 from headwater.context import TableContext
 from headwater.errors import CorruptTableError, NotFoundError
+from headwater.kernel.journal.storage import one_moment
 from headwater.kernel.layout import PROPERTIES
 from headwater.kernel.table_config import parse_table_config, table_layout
 from headwater.kernel.timeline.active import Timeline, load_active
@@ -231,15 +232,16 @@ class _Indexes:
         from headwater.metadata.table import list_own_files, load_own_timeline
 
         storage = self._storage
-        config, (own, files) = both_at_once(
-            storage,
-            self._load_config,
-            lambda: both_at_once(
+        with one_moment(storage):
+            config, (own, files) = both_at_once(
                 storage,
-                lambda: load_own_timeline(storage),
-                lambda: list_own_files(storage, PartitionKind.FILES),
-            ),
-        )
+                self._load_config,
+                lambda: both_at_once(
+                    storage,
+                    lambda: load_own_timeline(storage),
+                    lambda: list_own_files(storage, PartitionKind.FILES),
+                ),
+            )
         return config, own, files
 
     def _load_config(self) -> TableConfig:

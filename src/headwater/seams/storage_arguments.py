@@ -12,7 +12,7 @@ from headwater.errors import InvalidInputError
 
 # Object stores that speak XML cannot list a control character, and no file name holds a NUL.
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
-_FORBIDDEN_SEGMENTS = ("", ".", "..")
+_FORBIDDEN_SEGMENTS = frozenset(("", ".", ".."))
 
 
 def check_path(path: str) -> None:
@@ -22,7 +22,7 @@ def check_path(path: str) -> None:
         InvalidInputError: it is empty or absolute, has an empty, `.` or `..` segment, or a
             control character.
     """
-    if any(segment in _FORBIDDEN_SEGMENTS for segment in path.split("/")):
+    if not _FORBIDDEN_SEGMENTS.isdisjoint(path.split("/")):
         raise InvalidInputError(
             f"{path!r} does not name an object. Give a path relative to the base of the table, "
             "with single slashes between its parts and without '.' and '..'"

@@ -276,8 +276,7 @@ def test_a_look_up_asks_storage_for_what_it_needs_and_once(tmp_path: Path) -> No
         ("read", ".hoodie/.index_defs/"),
         ("read_many", f"{metadata}/.hoodie/timeline/"),  # What the build of the index wrote.
         ("read", f"{metadata}/record_index/"),
-        ("read_many", f"{metadata}/files/"),
-        ("read", f"{metadata}/files/"),
+        ("read_many", f"{metadata}/files/"),  # Base file and logs.
     ]
     logs = len([path for _, path in storage.trace if "/files/.files" in path])
     assert storage.count() == 10 + logs

@@ -1,6 +1,7 @@
 """The journal of a fenced table: every decision is one object, created once, and nobody locks.
 
     slots        what a decision says, as bytes
+    paths        the paths that a state knows, by folder; pure
     state        what the slots up to one of them add up to; pure
     journal      reads slots, appends one, and keeps their number bounded
     materialise  writes the files that other engines read, in the order of the slots

@@ -85,6 +85,14 @@ class Appended(NamedTuple):
         return self.look.slots[-1]
 
 
+class _Folded(NamedTuple):
+    """What was read under the name of a slot, and the state that it led to."""
+
+    data: bytes
+    slot: Slot
+    state: JournalState
+
+
 class Journal:
     """The journal of one table, as this process has read it. Threads may share it."""
 
@@ -104,6 +112,9 @@ class Journal:
         self._known = Look(JournalState(areas=areas), ())
         self._is_alone = False
         self._floor = 0
+        self._folded: dict[int, _Folded] = {}
+        """Slots behind the known state that peeks have read. They are read again, for a name may
+        be used twice, but the same bytes behind the same slot need not be decoded again."""
 
     @property
     def known(self) -> JournalState:
@@ -330,11 +341,21 @@ class Journal:
             data = found[number]
             if data is None:
                 return None
-            slot = decode_slot(data, number=number)
-            state = state.after(slot, digest_of(data))
+            slot, state = self._fold(state, number, data)
             slots = (*slots, slot)
         kept = tuple(slot for slot in slots if slot.number > listing.floor)
         return Look(state.without_data(listing.floor), kept)
+
+    def _fold(self, state: JournalState, number: int, data: bytes) -> tuple[Slot, JournalState]:
+        """Return a slot and the state behind it."""
+        before = self._folded.get(number)
+        if before is not None and before.data == data and before.slot.follows == state.digest:
+            return before.slot, before.state
+        slot = decode_slot(data, number=number)
+        after = state.after(slot, digest_of(data))
+        with self._mutex:
+            self._folded[number] = _Folded(data, slot, after)
+        return slot, after
 
     def _read_slots(self, numbers: Sequence[int]) -> list[bytes | None]:
         return self.storage.read_many([slot_path(number) for number in numbers]) if numbers else []
@@ -343,6 +364,11 @@ class Journal:
         with self._mutex:
             if found.state.number >= self._known.state.number:
                 self._known = found
+                self._folded = {
+                    number: each
+                    for number, each in self._folded.items()
+                    if number > found.state.number
+                }
 
 
 def table_switched(table: str, what: str) -> ConflictError:

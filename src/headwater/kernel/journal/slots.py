@@ -100,12 +100,11 @@ class Listing(NamedTuple):
 def parse_listing(names: Iterable[str]) -> Listing:
     slots, checkpoints = set(), set()
     for name in names:
-        number, dot, kind = name.partition(".")
-        if number.isdecimal() and len(number) == _DIGITS:
-            if f"{dot}{kind}" == _SLOT:
-                slots.add(int(number))
-            elif f"{dot}{kind}" == _CHECKPOINT:
-                checkpoints.add(int(number))
+        number, kind = name[:_DIGITS], name[_DIGITS:]
+        if kind == _SLOT and number.isdecimal():
+            slots.add(int(number))
+        elif kind == _CHECKPOINT and number.isdecimal():
+            checkpoints.add(int(number))
     return Listing(frozenset(slots), frozenset(checkpoints))
 
 

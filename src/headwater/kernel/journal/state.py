@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from headwater.format.own_json import decode_own, encode_own
+from headwater.kernel.journal.paths import Known, Paths, PathsDraft, paths_of, time_of
 from headwater.kernel.journal.slots import (
     Entry,
     Slot,
@@ -92,13 +92,6 @@ class Areas:
         return path in SHARED
 
 
-class Known(NamedTuple):
-    """A path that there is: by which slot, and what it holds if that may not be in a file yet."""
-
-    slot: int
-    data: bytes | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalState:
     """The table after a slot."""
@@ -107,10 +100,12 @@ class JournalState:
     number: int = 0
     digest: str = ""
     issued: InstantTime | None = None
-    paths: Mapping[str, Known] = field(default_factory=dict)
+    paths: Paths = field(default_factory=Paths)
     erased: Mapping[str, int] = field(default_factory=dict)
     """Timeline files that slots have erased lately, by the last such slot, oldest first. A process
     that stood still may put one of them again."""
+    settled: int = 0
+    """The contents of slots up to this one are in files, and not held here."""
 
     @property
     def has_begun(self) -> bool:
@@ -123,12 +118,7 @@ class JournalState:
         return CLOSED in self.paths
 
     def names(self, folder: str) -> list[str]:
-        start = f"{folder}/"
-        return [
-            path.removeprefix(start)
-            for path in self.paths
-            if path.startswith(start) and "/" not in path[len(start) :]
-        ]
+        return list(self.paths.below(folder))
 
     def after(self, slot: Slot, digest: str) -> JournalState:
         """Return the state after the next slot.
@@ -139,71 +129,77 @@ class JournalState:
         if slot.number != self.number + 1 or slot.follows != self.digest:
             reason = f"slot {slot.number} does not follow slot {self.number}"
             raise corrupt_journal(slot_path(slot.number), reason)
-        paths, erased = dict(self.paths), dict(self.erased)
+        paths, erased = PathsDraft(self.paths), dict(self.erased)
         for entry in slot.entries():
             if not self.areas.has(entry.path):
                 continue
             erased.pop(entry.path, None)
             if entry.verb is Verb.ERASE:
-                paths.pop(entry.path, None)
+                paths.drop(entry.path)
                 _forget_instant(paths, entry.path, self.areas)
                 if folder_of(entry.path) in self.areas.timelines:
                     erased[entry.path] = slot.number
             else:
                 is_stored = entry.verb in (Verb.ADOPT, Verb.NOTE)
                 data = None if is_stored else entry.data
-                paths[entry.path] = Known(slot.number, data)
+                paths.put(entry.path, Known(slot.number, data))
                 if _ends_instant(entry.path):
                     _forget_claims(paths, entry.path, self.areas)
         if CLOSED in paths:
-            paths, erased = {CLOSED: paths[CLOSED]}, {}
-        for path in [p for p, number in erased.items() if number <= slot.number - ERASED_KEPT]:
-            del erased[path]
+            paths, erased = PathsDraft(Paths()), {}
+            paths.put(CLOSED, Known(slot.number, None))
+        while erased and next(iter(erased.values())) <= slot.number - ERASED_KEPT:
+            del erased[next(iter(erased))]  # The oldest is the first.
         issued = max(filter(None, (self.issued, slot.issued)), default=None)
         return replace(
-            self, number=slot.number, digest=digest, issued=issued, paths=paths, erased=erased
+            self,
+            number=slot.number,
+            digest=digest,
+            issued=issued,
+            paths=paths.finish(),
+            erased=erased,
         )
 
     def without_data(self, up_to: int) -> JournalState:
         """Return the state without the contents that are in files, which a checkpoint says."""
-        if all(known.data is None or known.slot > up_to for known in self.paths.values()):
+        if up_to <= self.settled:
             return self
         paths = {
             path: known
-            if known.slot > up_to or self.areas.is_shared(path)
-            else known._replace(data=None)
+            if known.data is None or known.slot > up_to or self.areas.is_shared(path)
+            else Known(known.slot, None)
             for path, known in self.paths.items()
         }
-        return replace(self, paths=paths)
+        return replace(self, paths=paths_of(paths), settled=up_to)
 
 
-def _forget_instant(paths: dict[str, Known], erased: str, areas: Areas) -> None:
+def _forget_instant(paths: PathsDraft, erased: str, areas: Areas) -> None:
     """Forget claims and notes of an instant whose last file left the timeline: it has ended.
 
     Its time stays taken, for no time at or below the largest one issued is given out again.
     """
-    timeline, time = folder_of(erased), _time_of(erased)
+    timeline, _, name = erased.rpartition("/")
     if timeline not in areas.timelines:
         return
-    is_main = timeline == areas.timeline
+    time, is_main = time_of(name), timeline == areas.timeline
     if is_main and erased.endswith(".inflight"):
-        paths.pop(f"{BARRED}/{time}", None)
-    if not any(path.startswith(f"{timeline}/{time}") for path in paths):
+        paths.drop(f"{BARRED}/{time}")
+    if not paths.has_time(timeline, time):
         _forget_claims(paths, erased, areas)
         if is_main:
-            paths.pop(f"{BEING_ARCHIVED}/{time}", None)
-            paths.pop(f"{BARRED}/{time}", None)
+            paths.drop(f"{BEING_ARCHIVED}/{time}")
+            paths.drop(f"{BARRED}/{time}")
 
 
-def _forget_claims(paths: dict[str, Known], path: str, areas: Areas) -> None:
+def _forget_claims(paths: PathsDraft, path: str, areas: Areas) -> None:
     """Forget the claims of the instant of a timeline file; their files are their owners' to tidy.
 
     Who resumes a write that has ended must not find them.
     """
-    claims = {areas.timeline: CLAIMS[0], METADATA_TIMELINE: CLAIMS[1]}.get(folder_of(path))
+    timeline, _, name = path.rpartition("/")
+    claims = {areas.timeline: CLAIMS[0], METADATA_TIMELINE: CLAIMS[1]}.get(timeline)
     if claims is not None:
-        for each in [each for each in paths if each.startswith(f"{claims}{_time_of(path)}/")]:
-            del paths[each]
+        paths.drop_folder(f"{claims}{time_of(name)}")
 
 
 def _ends_instant(path: str) -> bool:
@@ -211,10 +207,6 @@ def _ends_instant(path: str) -> bool:
     name = path.rpartition("/")[2]
     is_completed = "_" in name.partition(".")[0] and not name.endswith(".savepoint")
     return is_completed or name.endswith(".aborted")
-
-
-def _time_of(path: str) -> str:
-    return path.rpartition("/")[2].partition(".")[0].partition("_")[0]
 
 
 def folder_of(path: str) -> str:
@@ -257,8 +249,9 @@ def decode_checkpoint(data: bytes, areas: Areas, *, number: int) -> JournalState
             number=number,
             digest=said["digest"],
             issued=said["issued"],
-            paths={**paths, **shared},
+            paths=paths_of({**paths, **shared}),
             erased={path: slot for slot, path in said.get("erased", ())},
+            settled=number,
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise corrupt_journal(path, str(error)) from error

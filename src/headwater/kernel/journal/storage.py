@@ -200,6 +200,22 @@ def find_journal(storage: Storage) -> tuple[JournaledStorage | None, str]:
     return (whole if isinstance(whole, JournaledStorage) else None), folder
 
 
+@contextmanager
+def one_moment(storage: Storage) -> Iterator[None]:
+    """Show all that is journaled as of now, for the whole block; it is looked for once.
+
+    Raises:
+        CorruptTableError: kind CORRUPT_JOURNAL.
+        StorageError: storage failed.
+    """
+    journaled, _ = find_journal(storage)
+    if journaled is None or journaled.pin is not None:
+        yield
+        return
+    with journaled.pinned(journaled.journal.look()):
+        yield
+
+
 def being_archived(storage: Storage) -> list[InstantTime]:
     """Return the instants whose archival is decided and that are on the timeline still."""
     journaled, folder = find_journal(storage)

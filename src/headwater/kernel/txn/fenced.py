@@ -220,15 +220,16 @@ class FencedTransaction:
         raise AssertionError("It is tried until it is won")
 
     def _begin(self, may_guess: bool) -> Look:
-        """Return the state to decide on. Where that costs a round trip, the first is a guess.
+        """Return the state to decide on. The first is a guess, if nobody else decided lately.
 
-        Else the timeline is listed at the same time, for instants of other engines.
+        Else, where it costs a round trip, the timeline is listed at the same time, for instants of
+        other engines.
         """
         journal, stored = self._journaled.journal, self._journaled.stored
-        if not stored.is_distant:
-            return journal.peek()
         if may_guess and journal.guess is not None:
             return journal.guess
+        if not stored.is_distant:
+            return journal.peek()
         look, _ = both_at_once(stored, journal.peek, self._list_ahead)
         return look
 

@@ -92,7 +92,8 @@ def find_others(state: JournalState, listed: Collection[str]) -> Findings:
         CorruptTableError: a timeline file without an instant time.
     """
     start = f"{state.areas.timeline}/"
-    unknown = [name for name in listed if start + name not in state.paths]
+    known = state.paths.below(state.areas.timeline)
+    unknown = [name for name in listed if name not in known]
     others = [name for name in unknown if start + name not in state.erased and _is_file(name)]
     # Half of the time is left to refresh what the journal remembers.
     old = state.number - ERASED_KEPT // 2
@@ -133,9 +134,9 @@ def shows_others(state: JournalState, listed: Iterable[str]) -> bool:
 
     What such a listing lacks says nothing.
     """
-    start = f"{state.areas.timeline}/"
-    paths = (start + name for name in listed if _is_file(name))
-    return any(path not in state.paths and path not in state.erased for path in paths)
+    start, known = f"{state.areas.timeline}/", state.paths.below(state.areas.timeline)
+    unknown = (name for name in listed if name not in known)
+    return any(start + name not in state.erased and _is_file(name) for name in unknown)
 
 
 def had_to_be_seen(state: JournalState) -> frozenset[str]:
@@ -176,16 +177,15 @@ def _not_there(
     What was in a file for sure has left: then the state holds no content of it. Pending files and
     savepoints are left out, for their names may be used again.
     """
-    start = f"{state.areas.timeline}/"
     there = frozenset(listed)
     gone: list[Instant] = []
     missing: list[Instant] = []
-    for name in state.names(state.areas.timeline):
+    for name, known in state.paths.below(state.areas.timeline).items():
         file = None if name in there else parse_file_name(name)
         if file is not None and file.completion_time and file.action is not Action.SAVEPOINT:
             time, completion = file.requested_time, file.completion_time
             instant = Instant(time, file.action, State.COMPLETED, completion)
-            (gone if state.paths[start + name].data is None else missing).append(instant)
+            (gone if known.data is None else missing).append(instant)
     return tuple(gone), tuple(missing)
 
 

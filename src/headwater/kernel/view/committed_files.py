@@ -93,12 +93,15 @@ class CommittedFiles:
 
     def add_files(self, files: Iterable[DataFile]) -> None:
         """Take note of files that noted commits wrote, each of them once."""
+        found: dict[tuple[str, str], _FileGroup] = {}
         for file in files:
-            key = file.group
-            groups = self._groups.setdefault(key.partition, {})
-            group = groups.get(key)
+            # Most files are of a group that was met before, so its id is not made for each.
+            place = file.partition, file.file_id
+            group = found.get(place)
             if group is None:
-                group = groups[key] = _FileGroup()
+                group_id = file.group
+                groups = self._groups.setdefault(group_id.partition, {})
+                group = found[place] = groups.setdefault(group_id, _FileGroup())
             if isinstance(file, BaseFile):
                 group.bases.append(file)
             else:

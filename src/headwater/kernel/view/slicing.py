@@ -84,17 +84,20 @@ def build_slices(
         for base in base_files
         if _visible_completion(base.instant_time, completion_time_of, as_of) is not None
     ]
-    logs = _place_logs(log_files, completion_time_of, as_of, log_compactions)
+    logs = _place_logs(list(log_files), completion_time_of, as_of, log_compactions)
     if not bases and not logs:
         return ()
     group = bases[0].group if bases else logs[0].file.group
     # A compaction below everything visible was planned for files that are not part of this view.
-    lowest = min([*(base.instant_time for base in bases), *(log.completion_time for log in logs)])
+    firsts = (log.completion_time for log in logs[:1])  # They are in order.
+    lowest = min([*(base.instant_time for base in bases), *firsts])
     pending = (time for time in pending_compactions if time > lowest)
     base_at = _bases_by_cut(group, bases, pending)
     cuts = sorted(base_at)
     logs_above: list[list[LogFile]] = [[] for _ in range(len(cuts) + 1)]
     written_with = {base.instant_time for base in bases}
+    if not cuts:
+        logs_above[0], logs = [log.file for log in logs], []
     for log in logs:
         if log.file.old is None and log.file.instant_time in written_with:
             logs_above[bisect_right(cuts, log.file.instant_time)].append(log.file)
@@ -148,12 +151,16 @@ def _visible_completion(
 
 
 def _place_logs(
-    log_files: Iterable[LogFile],
+    log_files: Sequence[LogFile],
     completion_time_of: CompletionTimeOf,
     as_of: InstantTime | None,
     log_compactions: LogCompactions,
 ) -> list[_PlacedLog]:
     """Return the visible logs in merge order."""
+    if not log_compactions:
+        plain = _place_plain_logs(log_files, completion_time_of, as_of)
+        if plain is not None:
+            return plain
     placed: dict[str, _PlacedLog] = {}
     for log in log_files:
         if log.old is not None:
@@ -183,6 +190,26 @@ def _place_logs(
         for name in inputs:
             placed.pop(name, None)
     return sorted(placed.values())
+
+
+def _place_plain_logs(
+    log_files: Sequence[LogFile], completion_time_of: CompletionTimeOf, as_of: InstantTime | None
+) -> list[_PlacedLog] | None:
+    """Do the same for a group whose logs all are what their names say; None if it is another.
+
+    That is most groups, and a group may have thousands of logs, so little is done for each.
+    """
+    placed = []
+    for log in log_files:
+        if log.old is not None:
+            return None
+        done = completion_time_of(log.instant_time)
+        if done is not None and (as_of is None or done <= as_of) and not log.is_cdc:
+            placed.append((done, log.version, log.write_token, done, log))
+    if len({each[:3] for each in placed}) < len(placed):
+        return None  # One of them is named twice.
+    placed.sort()
+    return list(map(_PlacedLog._make, placed))
 
 
 def _as_seen(

@@ -99,6 +99,33 @@ def test_a_slot_that_does_not_follow_the_one_before_is_damage() -> None:
         journal.look()
 
 
+def test_a_peek_reads_a_name_again_and_decodes_the_same_bytes_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded: list[int] = []
+
+    def decode_noted(data: bytes, *, number: int) -> Slot:
+        decoded.append(number)
+        return decode_slot(data, number=number)
+
+    monkeypatch.setattr("headwater.kernel.journal.journal.decode_slot", decode_noted)
+    storage = MemoryStorage()
+    journal, other = a_journal(storage), a_journal(storage)
+    for name in ("a", "b"):
+        other.append(other.look(), creates(name))
+    decoded.clear()
+    first = journal.peek()
+    assert journal.peek().state is first.state
+    assert decoded == [1, 2]
+    follows = digest_of(storage.read(slot_path(1)))
+    another = Slot(
+        number=2, follows=follows, operation="o", owner="w", issued=None, waves=creates("c")
+    )
+    storage.put(slot_path(2), encode_slot(another))
+    assert sorted(journal.peek().state.names(TIMELINE)) == ["a", "c"]
+    assert decoded == [1, 2, 2]
+
+
 def test_a_checkpoint_holds_what_the_slots_add_up_to() -> None:
     state = JournalState(areas=AREAS)
     waves = (*creates("a"), (Entry(Verb.SET, PROPERTIES, b"config"),))
