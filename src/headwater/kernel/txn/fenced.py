@@ -197,14 +197,16 @@ class FencedTransaction:
         """Run a block on one state after the other, until nobody else decides meanwhile."""
         ids, clock = self._components.ids, self._components.clock
         began_ms = clock.monotonic_ms()
+        look: Look | None = None
         with ExitStack() as turn:
             for lost in count():
                 if lost == _TURN_AFTER:
                     took_ms = (clock.monotonic_ms() - began_ms) // lost
                     turn.enter_context(self._taking_turn(took_ms))
-                elif 0 < lost < _TURN_AFTER:
+                elif 0 < lost < _TURN_AFTER and not self._is_outdated(look):
                     clock.sleep_ms(ids.jitter(_PAUSE_MS << lost))
-                look = self._turns.wait(self._begin(may_guess and not lost), self._turn.value)
+                begun = self._begin(look, may_guess=may_guess and not lost)
+                look = self._turns.wait(begun, self._turn.value)
                 if look.state.is_closed:
                     raise table_switched(self._table, "its journal was closed")
                 self._listed.value = None
@@ -219,12 +221,19 @@ class FencedTransaction:
                         raise
         raise AssertionError("It is tried until it is won")
 
-    def _begin(self, may_guess: bool) -> Look:
+    def _is_outdated(self, look: Look | None) -> bool:
+        newest = self._journaled.journal.newest
+        return look is not None and newest.state.number > look.state.number
+
+    def _begin(self, tried: Look | None, *, may_guess: bool) -> Look:
         """Return the state to decide on. Where that costs a round trip, the first is a guess.
 
-        Else the timeline is listed at the same time, for instants of other engines.
+        After a loss it is what was read with the refusal. Else the timeline is listed at the same
+        time, for instants of other engines.
         """
         journal, stored = self._journaled.journal, self._journaled.stored
+        if self._is_outdated(tried):
+            return journal.newest
         if not stored.is_distant:
             return journal.peek()
         if may_guess and journal.guess is not None:
