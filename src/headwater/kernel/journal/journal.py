@@ -62,7 +62,7 @@ from headwater.seams.storage import Storage, both_at_once
 CHECKPOINT_EVERY = 64
 _TRIES_MAX = 5
 _PAUSE_MS = 50  # Doubled after every try, as for what is put once.
-_READ_AHEAD = 2  # Slots that are read while the journal is listed; one more than last time.
+_READ_AHEAD = 2  # Slots that are read while the journal is listed: more where more came lately.
 _READ_AHEAD_MAX = 8
 _LOOKS_MAX = 10
 """How often a look starts over: each time others must have written a checkpoint meanwhile."""
@@ -203,7 +203,7 @@ class Journal:
         found = self._read_up_to(start.look, listing, at_hand)
         if found is None:
             return None
-        self._came = found.state.number - number
+        self._came = max(found.state.number - number, self._came - 1)
         read = _Read(found, max(number, listing.floor))
         self._keep(read)
         return read

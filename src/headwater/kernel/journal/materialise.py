@@ -22,7 +22,7 @@ from functools import partial
 from headwater.errors import CommitUnknownError, ConflictError, NotFoundError, StorageError
 from headwater.kernel.journal.journal import Appended, Journal, Look
 from headwater.kernel.journal.slots import Entry, Slot, Verb, Wave
-from headwater.kernel.journal.state import Areas, JournalState, folder_of
+from headwater.kernel.journal.state import TURNS, Areas, JournalState, folder_of
 from headwater.kernel.layout import JOURNAL, METADATA_TIMELINE
 from headwater.kernel.write_once import put_if_missing, put_surely
 from headwater.model.instant import Action, State
@@ -207,6 +207,7 @@ class Materialiser:
             self._is_of_pending_write(entry)
             or self._areas.is_claim(entry.path)
             or not self._areas.has(entry.path)
+            or folder_of(entry.path) == TURNS  # Which no file tells of.
             for entry in slot.entries()
         )
 
