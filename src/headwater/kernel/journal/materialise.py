@@ -260,7 +260,12 @@ class Materialiser:
         return [], unsure
 
     def _last_name(self, slot: Slot) -> str | None:
-        """Return the file of the timeline that a slot creates last of all it does, if it does."""
+        """Return the file of the timeline that a slot creates last of all it does, if it does.
+
+        Files of pending writes may be there before those of slots before them.
+        """
+        if self._begins_write(slot):
+            return None
         *_, last = slot.entries()
         is_shown = last.verb is Verb.CREATE and folder_of(last.path) == self._areas.timeline
         return last.path.rpartition("/")[2] if is_shown and len(slot.waves[-1]) == 1 else None
