@@ -113,6 +113,8 @@ def test_what_was_read_is_not_taken_for_true_once_its_names_may_have_been_used_t
         files.finish(put)
     assert late.append(seen, creates("late")) is not None  # Its name was deleted.
     assert late.newest.state.names(TIMELINE) == ["0", "late"]
+    assert late.peek().state.names(TIMELINE) == list("0abcdefgh")
+    assert late.known.names(TIMELINE) == ["0"]
     assert late.look().state.names(TIMELINE) == list("0abcdefgh")
 
 
