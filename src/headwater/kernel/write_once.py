@@ -16,6 +16,9 @@ name contains an instant time that the writer claimed with its attempt.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from headwater.errors import (
     AlreadyExistsError,
     CommitUnknownError,
@@ -33,8 +36,18 @@ _TRIES_MAX = 5
 _PAUSE_MS = 50  # Doubled after every try: 50, 100, 200, 400 ms.
 
 
-def put_once(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
+def put_once(
+    storage: Storage,
+    clock: Clock,
+    path: str,
+    data: bytes,
+    *,
+    read_back: Callable[[], bytes | None] | None = None,
+) -> None:
     """Create `path` with `data`, surviving lost replies and late landings.
+
+    Args:
+        read_back: reads the path, for a caller that wants more in the same moment.
 
     Raises:
         ConflictError: the name holds something else.
@@ -57,7 +70,7 @@ def put_once(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
                 raise
             error = _unsettled(error, failed)
         try:
-            found = _read_back(storage, path)
+            found = _read_back(partial(storage.read, path) if read_back is None else read_back)
         except StorageError as failed:
             error = error or failed
             if error.is_final and failed.is_final:
@@ -135,8 +148,8 @@ def _unknown(path: str) -> CommitUnknownError:
     )
 
 
-def _read_back(storage: Storage, path: str) -> bytes | None:
+def _read_back(read: Callable[[], bytes | None]) -> bytes | None:
     try:
-        return storage.read(path)
+        return read()
     except NotFoundError:
         return None

@@ -54,7 +54,7 @@ def serial(trips: RoundTrips, call: Callable[[], object]) -> int:
 FENCED = {"headwater.timeline.fenced": "true"}
 
 
-@pytest.mark.parametrize(("options", "most"), [({}, 13), (FENCED, 10)], ids=["lock", "fenced"])
+@pytest.mark.parametrize(("options", "most"), [({}, 13), (FENCED, 9)], ids=["lock", "fenced"])
 def test_one_row(options: dict[str, str], most: int, tmp_path: Path, trips: RoundTrips) -> None:
     table = create(tmp_path, buckets=1, **options)
     for value in range(3):

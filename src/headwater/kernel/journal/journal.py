@@ -62,7 +62,8 @@ from headwater.seams.storage import Storage, both_at_once
 CHECKPOINT_EVERY = 64
 _TRIES_MAX = 5
 _PAUSE_MS = 50  # Doubled after every try, as for what is put once.
-_READ_AHEAD = 2  # Slots that are read while the journal is listed.
+_READ_AHEAD = 2  # Slots that are read while the journal is listed: more where more came lately.
+_READ_AHEAD_MAX = 8
 _LOOKS_MAX = 10
 """How often a look starts over: each time others must have written a checkpoint meanwhile."""
 
@@ -85,12 +86,19 @@ class Appended(NamedTuple):
         return self.look.slots[-1]
 
 
-class _Folded(NamedTuple):
-    """What was read under the name of a slot, and the state that it led to."""
+class _Read(NamedTuple):
+    """A state, and the slot behind which slots were read, or put, for it.
 
-    data: bytes
-    slot: Slot
-    state: JournalState
+    It is true if a listing that begins afterwards shows no floor above that slot: then none of
+    their names can have been used twice.
+    """
+
+    look: Look
+    since: int
+
+    @property
+    def is_proven(self) -> bool:
+        return self.since == self.look.state.number
 
 
 class Journal:
@@ -110,11 +118,12 @@ class Journal:
         self._every = every
         self._mutex = new_mutex()
         self._known = Look(JournalState(areas=areas), ())
+        self._unproven: _Read | None = None
+        """What came behind the known state, until the next listing proves it."""
+        self._own_number = 0
+        self._came = 0
         self._is_alone = False
         self._floor = 0
-        self._folded: dict[int, _Folded] = {}
-        """Slots behind the known state that peeks have read. They are read again, for a name may
-        be used twice, but the same bytes behind the same slot need not be decoded again."""
 
     @property
     def known(self) -> JournalState:
@@ -134,23 +143,28 @@ class Journal:
         """
         return self._known if self._is_alone and self._known.state.has_begun else None
 
+    @property
+    def newest(self) -> Look:
+        """The newest state that was read, for a decision, which is confirmed before it counts."""
+        return self._start().look
+
     def look(self) -> Look:
         """Return the state of now.
 
         What it read of slots it takes for true once another listing shows that none of their names
-        can have been used twice meanwhile.
+        can have been used twice meanwhile. Of what was read before its own listing is that one.
 
         Raises:
             CorruptTableError: kind CORRUPT_JOURNAL.
             StorageError: storage failed.
         """
         for _ in range(_LOOKS_MAX):
-            known = self._known
-            found, since = self._read_on(known)
-            if found.state.number == since or self._list().floor <= since:
-                self._is_alone = found.state.number == known.state.number
-                self._note(found)
-                return found
+            known = max(self._known.state.number, self._own_number)
+            found = self._read_on()
+            if found.is_proven or self._list().floor <= found.since:
+                self._is_alone = found.look.state.number <= known
+                self._note(found.look)
+                return found.look
         raise _kept_changing()
 
     def peek(self) -> Look:
@@ -158,24 +172,63 @@ class Journal:
 
         Raises: see `look`.
         """
-        found, _ = self._read_on(self._known)
-        return found
+        return self._read_on().look
 
-    def _read_on(self, known: Look) -> tuple[Look, int]:
-        """Read what came since; return it, and the slot behind which slots were read for it."""
+    def _read_on(self) -> _Read:
+        """Read what came since."""
         for _ in range(_LOOKS_MAX):
-            listing, at_hand = self._list_and_read(known.state.number + 1)
-            found = self._read_up_to(known, listing, at_hand)
-            if found is not None:
-                return found, max(known.state.number, listing.floor)
+            start = self._start()
+            listing, at_hand = self._list_and_read(start.look.state.number + 1)
+            if (found := self._read_behind(start, listing, at_hand)) is not None:
+                return found
         raise _kept_changing()
+
+    def _start(self) -> _Read:
+        with self._mutex:
+            unproven, known = self._unproven, self._known
+        if unproven is not None and unproven.look.state.number > known.state.number:
+            return unproven
+        return _Read(known, known.state.number)
+
+    def _read_behind(
+        self, start: _Read, listing: Listing, at_hand: Mapping[int, bytes]
+    ) -> _Read | None:
+        """Read what a listing shows behind a state that was read before it; None: start over."""
+        number = start.look.state.number
+        if not start.is_proven and listing.floor > start.since:
+            with self._mutex:
+                self._unproven = None
+            return None
+        self._note(start.look)
+        found = self._read_up_to(start.look, listing, at_hand)
+        if found is None:
+            return None
+        self._came = max(found.state.number - number, self._came - 1)
+        read = _Read(found, max(number, listing.floor))
+        self._keep(read)
+        return read
+
+    def _keep(self, read: _Read) -> None:
+        """Go on from here next time."""
+        with self._mutex:
+            if self._unproven is None or read.look.state.number >= self._unproven.look.state.number:
+                self._unproven = read
+
+    def _since(self, look: Look) -> int | None:
+        """Return behind which slot a state was read; None if that is forgotten."""
+        start = self._start()
+        if start.look.state.digest == look.state.digest:
+            return start.since
+        known = self._known.state
+        return known.number if known.digest == look.state.digest else None
 
     def _list_and_read(self, number: int) -> tuple[Listing, Mapping[int, bytes]]:
         """List the journal; from a distant store read meanwhile the slots that may be next."""
         storage = self.storage
         if not storage.is_distant or number == 1:
             return self._list(), {}
-        next_ones = range(number, number + _READ_AHEAD)
+        ahead = min(max(_READ_AHEAD, self._came + 1), _READ_AHEAD_MAX)
+        next_ones = range(number, number + ahead)
         read = partial(self._read_slots, next_ones)
         listing, found = both_at_once(storage, self._list, read)
         contents = zip(next_ones, found, strict=True)
@@ -234,13 +287,33 @@ class Journal:
             waves=tuple(waves),
         )
         data = encode_slot(slot)
+        since = self._since(look)
+        read_back = partial(self._read_back, look, since, data)
         try:
-            put_once(self.storage, self.clock, slot_path(slot.number), data)
+            put_once(self.storage, self.clock, slot_path(slot.number), data, read_back=read_back)
         except ConflictError:
             self._is_alone = False
             return None
-        state = look.state.after(slot, digest_of(data))
-        return Appended(Look(state, (*look.slots, slot)), data)
+        appended = Look(look.state.after(slot, digest_of(data)), (*look.slots, slot))
+        self._own_number = slot.number
+        if since is not None:
+            self._keep(_Read(appended, since))
+        return Appended(appended, data)
+
+    def _read_back(self, look: Look, since: int | None, mine: bytes) -> bytes | None:
+        """Read who has a slot, and meanwhile what came behind it: whoever lost it decides on that.
+
+        Raises:
+            NotFoundError: nobody has it.
+            StorageError: storage failed.
+        """
+        number = look.state.number + 1
+        if not self.storage.is_distant or number == 1:
+            return self.storage.read(slot_path(number))
+        listing, at_hand = self._list_and_read(number)
+        if since is not None and at_hand.get(number, mine) != mine:
+            self._read_behind(_Read(look, since), listing, at_hand)
+        return at_hand.get(number)
 
     def confirm(self, put: Appended) -> bool:
         """Whether a slot that was put is part of the journal, or came to a name that was deleted.
@@ -341,21 +414,11 @@ class Journal:
             data = found[number]
             if data is None:
                 return None
-            slot, state = self._fold(state, number, data)
+            slot = decode_slot(data, number=number)
+            state = state.after(slot, digest_of(data))
             slots = (*slots, slot)
         kept = tuple(slot for slot in slots if slot.number > listing.floor)
         return Look(state.without_data(listing.floor), kept)
-
-    def _fold(self, state: JournalState, number: int, data: bytes) -> tuple[Slot, JournalState]:
-        """Return a slot and the state behind it."""
-        before = self._folded.get(number)
-        if before is not None and before.data == data and before.slot.follows == state.digest:
-            return before.slot, before.state
-        slot = decode_slot(data, number=number)
-        after = state.after(slot, digest_of(data))
-        with self._mutex:
-            self._folded[number] = _Folded(data, slot, after)
-        return slot, after
 
     def _read_slots(self, numbers: Sequence[int]) -> list[bytes | None]:
         return self.storage.read_many([slot_path(number) for number in numbers]) if numbers else []
@@ -364,11 +427,6 @@ class Journal:
         with self._mutex:
             if found.state.number >= self._known.state.number:
                 self._known = found
-                self._folded = {
-                    number: each
-                    for number, each in self._folded.items()
-                    if number > found.state.number
-                }
 
 
 def table_switched(table: str, what: str) -> ConflictError:

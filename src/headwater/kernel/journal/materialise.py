@@ -1,8 +1,10 @@
 """The files of the slots: what Apache Hudi and hudi-rs read, in the order of the journal.
 
 Each slot's files are written before those of the next, so other engines see a prefix of the journal
-at every moment. The author of a slot writes them before it answers, and whatever is missing of the
-slots before its own; a slot that begins a write may wait until the write is at work (`catch_up`).
+at every moment (INV-134). Slots that begin writes are the exception: a pending write says nothing
+about others, so their files go first, all at once, and are proof of nothing. The author of a slot
+writes its files before it answers, and whatever is missing of the slots before its own; a slot that
+begins a write may wait until the write is at work (`catch_up`).
 All of it may be done twice, by several at once, and late: created paths are never used again, so a
 file that is there is the right one, and what is overwritten is compared with what the journal says.
 
@@ -14,21 +16,34 @@ readers know it from the journal, which does not have it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from headwater.errors import CommitUnknownError, ConflictError, NotFoundError, StorageError
 from headwater.kernel.journal.journal import Appended, Journal, Look
 from headwater.kernel.journal.slots import Entry, Slot, Verb, Wave
-from headwater.kernel.journal.state import Areas, JournalState, folder_of
+from headwater.kernel.journal.state import TURNS, Areas, JournalState, folder_of
 from headwater.kernel.layout import JOURNAL, METADATA_TIMELINE
 from headwater.kernel.write_once import put_if_missing, put_surely
+from headwater.model.instant import Action, State
 from headwater.seams.clock import Clock
 from headwater.seams.storage import Storage, StoredObject
 
 log = logging.getLogger(__name__)
 
 _TRIES_MAX = 5
+_PENDING_WRITES = frozenset(
+    (
+        "inflight",  # Of a commit.
+        *(
+            f"{action}.{state}"
+            for action in Action
+            if action.is_ingestion
+            for state in (State.REQUESTED, State.INFLIGHT)
+        ),
+    )
+)
+"""How files of the timeline that say that a write is pending go on behind its time."""
 
 
 class Materialiser:
@@ -38,6 +53,8 @@ class Materialiser:
         self._journal = journal
         self._done = 0
         self._own: set[int] = set()
+        self._begun: set[int] = set()
+        """Slots beyond these whose files are there, too; they begin writes."""
         self._written: list[Slot] = []
 
     @property
@@ -70,10 +87,18 @@ class Materialiser:
             nonlocal counts
             counts = self._journal.confirm(put)
 
+        def list_timeline() -> None:
+            nonlocal there
+            there = frozenset(self._storage.list_names(self._areas.timeline))
+
+        early: Wave = ()
+        calls: list[Callable[[], None]] = [confirm]
         is_next = self._done >= slot.number - 1  # Nothing of slots before it is missing.
-        is_early = is_next and self._means_nothing_alone(slot.waves[0])
-        early = slot.waves[0] if is_early else ()
-        calls: list[Callable[[], None]] = [confirm, partial(self._write_wave, early, state)]
+        if is_next and self._means_nothing_alone(slot.waves[0]):
+            early = slot.waves[0]
+            calls.append(partial(self._write_wave, early, state))
+        elif not is_next and there is None:
+            calls.append(list_timeline)
         self._own.add(slot.number)
         try:
             self._storage.at_once(lambda call: call(), calls)
@@ -104,12 +129,21 @@ class Materialiser:
         return self._journal.confirm(put)
 
     def catch_up(self) -> None:
-        """Put the slots into files that this process knows of and that are not.
+        """Put the writes that this process has begun into files.
+
+        What others have decided meanwhile they write themselves; if one of them has died, the next
+        decision does.
 
         Raises:
             StorageError, CommitUnknownError: files are missing; the next decision writes them.
         """
-        self._write_slots(self._journal.known_look)
+        look = self._journal.known_look
+        unsure = [slot for slot in look.slots if slot.number > self._done]
+        own = [slot for slot in unsure if slot.number in self._own and self._begins_write(slot)]
+        if len(own) == len(unsure):
+            self._write_slots(look)
+        else:
+            self._write_begun(own, look.state)
 
     def settle(self, look: Look) -> None:
         """Make files say what the slots say, so that the journal can be closed behind them.
@@ -149,10 +183,14 @@ class Materialiser:
         has = self._areas.has
         shown, missing = self._split_unsure(look, there)
         for slot in shown:
-            if slot.number in self._own:  # Others write only what is journaled of it.
+            # Others write only what is journaled of it.
+            if slot.number in self._own and slot.number not in self._begun:
                 rest = tuple(entry for entry in slot.entries() if not has(entry.path))
                 self._write_wave(rest, look.state)
+        self._write_begun([s for s in missing if self._begins_write(s)], look.state)
         for slot in missing:
+            if slot.number in self._begun:
+                continue
             self._written.append(slot)
             for wave in slot.waves:
                 if slot.number not in self._own:
@@ -161,6 +199,37 @@ class Materialiser:
                     self._write_wave(wave, look.state)
         self._done = max(self._done, look.state.number)
         self._own = {number for number in self._own if number > self._done}
+        self._begun = {number for number in self._begun if number > self._done}
+
+    def _begins_write(self, slot: Slot) -> bool:
+        """Whether a slot does nothing but to begin a write."""
+        return any(map(self._is_of_pending_write, slot.entries())) and all(
+            self._is_of_pending_write(entry)
+            or self._areas.is_claim(entry.path)
+            or not self._areas.has(entry.path)
+            or folder_of(entry.path) == TURNS  # Which no file tells of.
+            for entry in slot.entries()
+        )
+
+    def _is_of_pending_write(self, entry: Entry) -> bool:
+        folder, _, name = entry.path.rpartition("/")
+        is_pending = name.partition(".")[2] in _PENDING_WRITES
+        return entry.verb is Verb.CREATE and folder == self._areas.timeline and is_pending
+
+    def _write_begun(self, slots: Sequence[Slot], state: JournalState) -> None:
+        """Put slots that begin writes into files: their claims first, for they say whose it is."""
+        missing = [slot for slot in slots if slot.number not in self._begun]
+        self._written += missing
+        entries = [
+            entry
+            for slot in missing
+            for entry in slot.entries()
+            if slot.number in self._own or self._areas.has(entry.path)
+        ]
+        pending = tuple(filter(self._is_of_pending_write, entries))
+        self._write_wave(tuple(entry for entry in entries if entry not in pending), state)
+        self._write_wave(pending, state)
+        self._begun |= {slot.number for slot in missing}
 
     def _write_wave(self, wave: Wave, state: JournalState) -> None:
         self._storage.at_once(lambda entry: self._apply(entry, state), wave)
@@ -191,7 +260,12 @@ class Materialiser:
         return [], unsure
 
     def _last_name(self, slot: Slot) -> str | None:
-        """Return the file of the timeline that a slot creates last of all it does, if it does."""
+        """Return the file of the timeline that a slot creates last of all it does, if it does.
+
+        Files of pending writes may be there before those of slots before them.
+        """
+        if self._begins_write(slot):
+            return None
         *_, last = slot.entries()
         is_shown = last.verb is Verb.CREATE and folder_of(last.path) == self._areas.timeline
         return last.path.rpartition("/")[2] if is_shown and len(slot.waves[-1]) == 1 else None

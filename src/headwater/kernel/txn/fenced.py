@@ -79,9 +79,15 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 T = TypeVar("T")
 
-_TURN_AFTER = 5
-"""After how many lost slots a process asks the others to wait for it (LIV-15)."""
-_PAUSE_MS = 4  # At random up to this, doubled with every loss.
+_TURN_AFTER = 20
+_TURN_OF_BLOCK_AFTER = 5
+"""After how many lost slots a process asks the others to wait for it (LIV-15).
+
+To ask is a race like that for any slot, and all others pay for it. Who decides in a moment loses
+nothing by another try; a block that reads much on each one has no other chance.
+"""
+_PAUSE_MS = 4  # At random up to this, doubled with every loss, so many times.
+_PAUSES_DOUBLED_MAX = 4
 _LISTED_LATELY_MS = 1_000
 
 
@@ -186,25 +192,28 @@ class FencedTransaction:
     def undisturbed(self, block: Callable[[], T]) -> T:
         if self._journaled.pin is not None:
             return block()
-        return self._until_won(block)
+        return self._until_won(block, turn_after=_TURN_OF_BLOCK_AFTER)
 
     def _decide(self, step: Step[R]) -> _Put[R]:
         if self._journaled.pin is not None:
             return self._decide_pinned(step)
-        return self._until_won(partial(self._decide_pinned, step), may_guess=True)
+        decide = partial(self._decide_pinned, step)
+        return self._until_won(decide, turn_after=_TURN_AFTER, may_guess=True)
 
-    def _until_won(self, block: Callable[[], T], *, may_guess: bool = False) -> T:
+    def _until_won(self, block: Callable[[], T], *, turn_after: int, may_guess: bool = False) -> T:
         """Run a block on one state after the other, until nobody else decides meanwhile."""
         ids, clock = self._components.ids, self._components.clock
         began_ms = clock.monotonic_ms()
+        look: Look | None = None
         with ExitStack() as turn:
             for lost in count():
-                if lost == _TURN_AFTER:
+                if lost == turn_after:
                     took_ms = (clock.monotonic_ms() - began_ms) // lost
                     turn.enter_context(self._taking_turn(took_ms))
-                elif 0 < lost < _TURN_AFTER:
-                    clock.sleep_ms(ids.jitter(_PAUSE_MS << lost))
-                look = self._turns.wait(self._begin(may_guess and not lost), self._turn.value)
+                elif 0 < lost < turn_after and not self._is_outdated(look):
+                    clock.sleep_ms(ids.jitter(_PAUSE_MS << min(lost, _PAUSES_DOUBLED_MAX)))
+                begun = self._begin(look, may_guess=may_guess and not lost)
+                look = self._turns.wait(begun, self._turn.value)
                 if look.state.is_closed:
                     raise table_switched(self._table, "its journal was closed")
                 self._listed.value = None
@@ -219,13 +228,19 @@ class FencedTransaction:
                         raise
         raise AssertionError("It is tried until it is won")
 
-    def _begin(self, may_guess: bool) -> Look:
+    def _is_outdated(self, look: Look | None) -> bool:
+        newest = self._journaled.journal.newest
+        return look is not None and newest.state.number > look.state.number
+
+    def _begin(self, tried: Look | None, *, may_guess: bool) -> Look:
         """Return the state to decide on. The first is a guess, if nobody else decided lately.
 
-        Else, where it costs a round trip, the timeline is listed at the same time, for instants of
-        other engines.
+        After a loss it is what was read with the refusal. Else, where it costs a round trip, the
+        timeline is listed at the same time, for instants of other engines.
         """
         journal, stored = self._journaled.journal, self._journaled.stored
+        if self._is_outdated(tried):
+            return journal.newest
         if may_guess and journal.guess is not None:
             return journal.guess
         if not stored.is_distant:

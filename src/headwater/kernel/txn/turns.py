@@ -74,12 +74,12 @@ class Turns:
             CommitUnknownError, StorageError: they go on after a while.
         """
         if note in self._journaled.journal.look().state.paths:
-            self._decide((Entry(Verb.ERASE, note),))
+            self._decide((Entry(Verb.ERASE, note),), own=note)
 
-    def _decide(self, wave: Wave) -> None:
+    def _decide(self, wave: Wave, own: str | None = None) -> None:
         journal = self._journaled.journal
         while True:
-            look = self.wait(journal.peek(), None)
+            look = self.wait(journal.peek(), own)
             put = journal.append(look, [wave])
             if put is not None and self._journaled.files.begin(put):
                 return

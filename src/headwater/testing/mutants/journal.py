@@ -23,11 +23,15 @@ _append = Journal.append
 _split_unsure = Materialiser._split_unsure
 
 
-def _put_anyway(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
+def _put_anyway(
+    storage: Storage, clock: Clock, path: str, data: bytes, *, read_back: object = None
+) -> None:
     storage.put(path, data)
 
 
-def _put_and_look_for_the_name(storage: Storage, clock: Clock, path: str, data: bytes) -> None:
+def _put_and_look_for_the_name(
+    storage: Storage, clock: Clock, path: str, data: bytes, *, read_back: object = None
+) -> None:
     """After a reply that got lost, take whatever has the name for what was put."""
     try:
         storage.put_if_absent(path, data)

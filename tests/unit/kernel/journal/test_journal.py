@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.memory_storage import MemoryStorage
+from tests.support.round_trips import RoundTrips, RoundTripStorage
 
 from headwater.errors import CommitUnknownError, CorruptTableError, ErrorKind
 from headwater.kernel.journal.journal import Journal
@@ -82,6 +83,41 @@ def test_of_two_decisions_on_one_state_one_is_put() -> None:
     assert other.look().state == again.look.state
 
 
+def test_who_loses_a_slot_of_a_distant_store_learns_with_the_refusal_what_came() -> None:
+    storage, trips = MemoryStorage(), RoundTrips()
+    mine = Journal(RoundTripStorage(storage, trips), SystemClock(), SystemIds(), AREAS)
+    other = a_journal(storage)
+    assert other.append(other.look(), creates("a")) is not None
+    seen = mine.look()
+    for name in "bc":
+        assert other.append(other.look(), creates(name)) is not None
+    trips.reset()
+    assert mine.append(seen, creates("d")) is None
+    put = mine.append(mine.newest, creates("d"))
+    assert put is not None
+    assert mine.confirm(put)
+    assert trips.serial == 4, str(trips)  # The refusal, what came, the slot, its confirmation.
+    assert other.look().state.names(TIMELINE) == ["a", "b", "c", "d"]
+
+
+def test_what_was_read_is_not_taken_for_true_once_its_names_may_have_been_used_twice() -> None:
+    storage = MemoryStorage()
+    late, other = a_journal(storage), a_journal(storage, every=2)
+    files = JournaledStorage(other).files
+    assert other.append(other.look(), creates("0")) is not None
+    seen = late.look()
+    for name in "abcdefgh":
+        put = other.append(other.look(), creates(name))
+        assert put is not None
+        assert files.write(put)
+        files.finish(put)
+    assert late.append(seen, creates("late")) is not None  # Its name was deleted.
+    assert late.newest.state.names(TIMELINE) == ["0", "late"]
+    assert late.peek().state.names(TIMELINE) == list("0abcdefgh")
+    assert late.known.names(TIMELINE) == ["0"]
+    assert late.look().state.names(TIMELINE) == list("0abcdefgh")
+
+
 def test_times_that_slots_have_given_out_are_known() -> None:
     journal = a_journal(MemoryStorage())
     journal.append(journal.look(), creates("a"), T2)
@@ -99,7 +135,7 @@ def test_a_slot_that_does_not_follow_the_one_before_is_damage() -> None:
         journal.look()
 
 
-def test_a_peek_reads_a_name_again_and_decodes_the_same_bytes_once(
+def test_peeks_decode_a_slot_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     decoded: list[int] = []
@@ -117,13 +153,6 @@ def test_a_peek_reads_a_name_again_and_decodes_the_same_bytes_once(
     first = journal.peek()
     assert journal.peek().state is first.state
     assert decoded == [1, 2]
-    follows = digest_of(storage.read(slot_path(1)))
-    another = Slot(
-        number=2, follows=follows, operation="o", owner="w", issued=None, waves=creates("c")
-    )
-    storage.put(slot_path(2), encode_slot(another))
-    assert sorted(journal.peek().state.names(TIMELINE)) == ["a", "c"]
-    assert decoded == [1, 2, 2]
 
 
 def test_a_checkpoint_holds_what_the_slots_add_up_to() -> None:
@@ -213,6 +242,25 @@ def test_files_follow_in_order_and_others_write_what_is_missing() -> None:
     journaled.files.write(done)
     journaled.files.finish(done)
     assert sorted(storage.list_names(TIMELINE)) == ["1", "2", "3"]
+
+
+def test_a_write_at_work_leaves_to_others_what_they_decided() -> None:
+    storage = MemoryStorage()
+    first, second = JournaledStorage(a_journal(storage)), JournaledStorage(a_journal(storage))
+    completed = f"{T1}_{T2}.deltacommit"
+    assert first.journal.append(first.journal.look(), creates(completed)) is not None
+    begun = creates(f"{T2}.deltacommit.requested")
+    put = second.journal.append(second.journal.look(), begun)
+    assert put is not None
+    assert second.files.begin(put)
+    second.files.catch_up()
+    assert storage.list_names(TIMELINE) == [f"{T2}.deltacommit.requested"]
+    put = second.journal.append(second.journal.look(), creates("b"))
+    assert put is not None
+    assert second.files.write(put)  # It answers, so nothing may be missing before it.
+    assert sorted(storage.list_names(TIMELINE)) == sorted(
+        [f"{T2}.deltacommit.requested", completed, "b"]
+    )
 
 
 def test_a_file_that_is_put_late_is_taken_back() -> None:

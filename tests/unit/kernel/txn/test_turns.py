@@ -92,6 +92,16 @@ def test_its_author_does_not_wait_for_itself() -> None:
     assert site.clock.monotonic_ms() == before_ms
 
 
+def test_who_gives_its_turn_back_does_not_wait_for_it() -> None:
+    site = Site()
+    journaled, turns = site.turns("planner")
+    note = turns.ask(took_ms=1_000)
+    asked_ms = site.clock.monotonic_ms()
+    turns.give_back(note)
+    assert site.clock.monotonic_ms() == asked_ms
+    assert not notes(journaled)
+
+
 def test_who_died_is_waited_for_once_and_its_note_goes() -> None:
     site = Site()
     _, dead = site.turns("dead")
