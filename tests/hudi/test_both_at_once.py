@@ -318,6 +318,8 @@ class Theirs:
         self.acknowledged: list[int] = []
         self.errors: list[str] = []
         self.kills = 0
+        self.has_written = False
+        """Whether the session of now has got a write through."""
         self._peer: HudiPeer | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -330,6 +332,7 @@ class Theirs:
                 try:
                     number = self._write_until_it_ends(peer, number)
                 finally:
+                    self.has_written = False
                     self._peer = None  # Its number may soon be another process's.
 
     def _write_until_it_ends(self, peer: HudiPeer, number: int) -> int:
@@ -343,6 +346,7 @@ class Theirs:
             try:
                 self._write(peer, number)
                 self.acknowledged.append(number)
+                self.has_written = True
             except HudiEndedError as error:
                 self.errors.append(str(error))
                 return number + 1
@@ -516,7 +520,9 @@ def run(case: Case, writer: OurJob, services: OurJob, peer: Theirs) -> None:
             return
         assert now < began + case.seconds + DEADLINE_S, (peer.errors[-1:], writer.told[-3:])
         if IS_LONG and case.is_soaked and now > next_kill:
-            chance.choice([writer.kill, services.kill, peer.kill])()
+            # A session takes longer to start than the next kill is away, on a machine that is busy.
+            theirs = [peer.kill] if peer.has_written else []
+            chance.choice([writer.kill, services.kill, *theirs])()
             next_kill = now + KILLED_EVERY_S
         time.sleep(0.5)
 
