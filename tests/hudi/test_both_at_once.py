@@ -35,7 +35,7 @@ from tests.hudi.soak_batches import (
 )
 from tests.hudi.test_hudi_rolls_back_ours import die_in_an_upsert
 from tests.support.beside_hudi import YES, shows
-from tests.support.hudi_on_s3 import s3_settings
+from tests.support.hudi_on_s3 import s3_lock_options, s3_settings
 from tests.support.hudi_peer import (
     Bundle,
     HudiEndedError,
@@ -247,7 +247,7 @@ def on_s3(bundle: Bundle, server: S3Server, folder: Path) -> Place:
     return Place(
         f"s3://{BUCKET}",
         {"hoodie.write.lock.provider": "storage", **lease, **server.options},
-        {"hoodie.write.lock.provider": STORAGE_LOCK, **lease},
+        {"hoodie.write.lock.provider": STORAGE_LOCK, **lease, **s3_lock_options(server)},
         settings,
     )
 
@@ -352,6 +352,7 @@ class Theirs:
                 return number + 1
             except HudiError as error:
                 self.errors.append(str(error))
+                print(f"Hudi failed: {root_cause(str(error))}")
             number += 1
             self._is_over.wait(0.5)
         return number
@@ -557,8 +558,6 @@ def check(
         f"{len(peer.acknowledged) + len(peer.errors)}, {peer.kills} kills of theirs, "
         f"services {Counter(services.told).most_common()}"
     )
-    for error in peer.errors:  # A write of Hudi's that failed may be there: its services come last.
-        print(f"Hudi failed: {root_cause(error)}")
 
 
 def root_cause(trace: str) -> str:
