@@ -31,16 +31,10 @@ def s3_settings(bundle: Bundle, server: S3Server, folder: Path) -> dict[str, str
         raise NoHudiError("Hadoop's client for S3 is not here. Run `make hudi`.")
     client = compile_lock_client(bundle, jars, folder)
     endpoint = f"http://{server.host}:{server.port}"
-    system = {
-        "aws.accessKeyId": "test",
-        "aws.secretKey": "test",
-        "s3.endpoint": endpoint,
-    }
     # All of it on the class path of the virtual machine: the client has to see Hudi's classes, and
     # Spark would copy what it is told of by `spark.jars` for each session.
     return {
         "spark.driver.extraClassPath": ":".join(map(str, [bundle.jar, *jars, client])),
-        "spark.driver.extraJavaOptions": " ".join(f"-D{key}={system[key]}" for key in system),
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "spark.hadoop.fs.s3a.endpoint": endpoint,
         "spark.hadoop.fs.s3a.path.style.access": "true",
@@ -50,6 +44,15 @@ def s3_settings(bundle: Bundle, server: S3Server, folder: Path) -> dict[str, str
         # Else it deletes an object for each folder above a new file. To a server that keeps objects
         # as files these are the folders themselves, and it refuses.
         "spark.hadoop.fs.s3a.directory.marker.retention": "keep",
+    }
+
+
+def s3_lock_options(server: S3Server) -> dict[str, str]:
+    """Return the options of a write by which the lock client finds the server."""
+    return {
+        "hoodie.test.s3.endpoint": f"http://{server.host}:{server.port}",
+        "hoodie.test.s3.access.key": "test",
+        "hoodie.test.s3.secret.key": "test",
     }
 
 

@@ -1,6 +1,7 @@
 package org.apache.hudi.aws.transaction.lock;
 
-import com.amazonaws.auth.SystemPropertiesCredentialsProvider;
+import com.amazonaws.auth.AWSStaticCredentialsProvider;
+import com.amazonaws.auth.BasicAWSCredentials;
 import com.amazonaws.client.builder.AwsClientBuilder.EndpointConfiguration;
 import com.amazonaws.services.s3.AmazonS3;
 import com.amazonaws.services.s3.AmazonS3ClientBuilder;
@@ -24,7 +25,7 @@ import org.apache.hudi.common.util.collection.Pair;
  * How Hudi's StorageBasedLockProvider reaches a lock object on S3, under the name by which it looks
  * for that. Hudi's own class is in its module for AWS, of which no release fits the bundle that
  * tests fetch. Who holds the lock, for how long and what renews it all is the provider's; this is
- * one read and one conditional write. The server is named by the system property "s3.endpoint".
+ * one read and one conditional write. The server is named by options of the write.
  */
 public class S3StorageLockClient implements StorageLockClient {
   private static final int NOT_FOUND = 404;
@@ -39,10 +40,14 @@ public class S3StorageLockClient implements StorageLockClient {
     Pair<String, String> place = StorageLockClient.parseBucketAndPath(lockFileUri);
     bucket = place.getLeft();
     key = place.getRight();
+    BasicAWSCredentials keys =
+        new BasicAWSCredentials(
+            properties.getProperty("hoodie.test.s3.access.key"),
+            properties.getProperty("hoodie.test.s3.secret.key"));
+    String endpoint = properties.getProperty("hoodie.test.s3.endpoint");
     s3 = AmazonS3ClientBuilder.standard()
-        .withCredentials(new SystemPropertiesCredentialsProvider())
-        .withEndpointConfiguration(
-            new EndpointConfiguration(System.getProperty("s3.endpoint"), "us-east-1"))
+        .withCredentials(new AWSStaticCredentialsProvider(keys))
+        .withEndpointConfiguration(new EndpointConfiguration(endpoint, "us-east-1"))
         .withPathStyleAccessEnabled(true)
         .build();
   }
