@@ -467,7 +467,7 @@ def _list_standing_still(folder: int) -> _Entries | None:
     """
     seen = None
     for _ in range(_PASSES_MAX):
-        # Whether a name is still there is told by names alone, in a third of the time.
+        # Names alone tell whether it stood still, and are sorted out once.
         if seen is not None and os.listdir(folder) == [entry.name for entry in seen]:
             return _sorted_out(seen)
         before = os.fstat(folder)
