@@ -39,6 +39,7 @@ LONG = {
     "rollback by prefix listing",
     "savepoint deleted while a restore to it is pending",
     "second rollback for the same write",
+    "slot behind a late one not asked which it follows",
     "slot read back by name only",
     "write rolled back by listing its files",
 }

@@ -116,7 +116,7 @@ MUTANTS = (
         scenario=lambda: journal_floor(Faults()),
         patches=((f"{_JOURNAL}.Journal._counts", _counts_if_followed),),
         must_violate=("INV-84", "INV-134"),
-        preemptions_max=1,
+        preemptions_max=2,
     ),
     Mutant(
         name="slot read back by name only",
