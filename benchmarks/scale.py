@@ -52,8 +52,7 @@ from headwater.operations.plan import Operation
 from headwater.operations.preparing import prepare_write
 from headwater.operations.request import WriteRequest
 from headwater.services.clean import plan_next_clean
-from headwater.services.compaction import plan_compaction
-from headwater.services.rewrite import closed_groups
+from headwater.services.compaction import plan_next_compaction
 
 MAKING_COMMITS = 10
 """Each of them writes one partition of real files, which the questions about changes use."""
@@ -147,10 +146,8 @@ class Unbegun:
     attempt: Attempted
 
 
-def plan_next_compaction(table: TableContext) -> object:
-    view = view_of(table)
-    config = CompactionConfig.from_options(table.options)
-    return plan_compaction(view.slices(), closed=closed_groups(view, None), config=config)
+def plan_compaction(table: TableContext) -> object:
+    return plan_next_compaction(view_of(table), CompactionConfig.from_options(table.options))
 
 
 def plan_clean(table: TableContext) -> object:
@@ -170,7 +167,7 @@ def change(table: hw.Table) -> None:
 QUESTIONS: dict[str, Question] = {
     "plan a read": plan_read,
     "plan a write": plan_write,
-    "plan compaction": plan_next_compaction,
+    "plan compaction": plan_compaction,
     "plan clean": plan_clean,
 }
 DEEDS: dict[str, Callable[[hw.Table], object]] = {

@@ -68,7 +68,7 @@ def load_logged_slices(
     after = _load_logs_after(view)
     if only is not None:
         return LoggedSlices(_with_logs(view.slices_of(only)), after)
-    changed = None if after is None else view.partitions_changed_after(after)
+    changed = None if after is None else view.partitions_logged_after(after)
     has_one_commit_each = view.config.has_layout_two
     return LoggedSlices(
         _with_logs(view.slices(changed)), view.instant if has_one_commit_each else None

@@ -262,6 +262,15 @@ class TableView:
         commits = self._load_within(completion_time, self.instant)
         return {partition for commit in commits for partition in commit.partitions()}
 
+    def partitions_logged_after(self, completion_time: InstantTime) -> set[str]:
+        """Return those of them that got logs to compact: compactions append none."""
+        return {
+            partition
+            for commit in self._load_within(completion_time, self.instant)
+            if commit.is_log_compaction or not commit.is_any_compaction
+            for partition in commit.partitions()
+        }
+
     def is_stored(self, file: DataFile) -> bool:
         """Whether storage had a committed file of a loaded partition when it was listed."""
         return file.path not in self._source.missing
