@@ -90,7 +90,7 @@ class Figure:
 class WeighingStorage(CountingStorage):
     """A storage that counts calls, and the bytes that they carry."""
 
-    bytes = 0
+    byte_count = 0
 
     def read(self, path: str) -> bytes:
         return self._weighed(super().read(path))
@@ -100,7 +100,7 @@ class WeighingStorage(CountingStorage):
 
     def read_many(self, paths: Iterable[str]) -> list[bytes | None]:
         found = super().read_many(paths)
-        self.bytes += sum(len(data) for data in found if data is not None)
+        self.byte_count += sum(len(data) for data in found if data is not None)
         return found
 
     def put(self, path: str, data: bytes) -> None:
@@ -110,11 +110,11 @@ class WeighingStorage(CountingStorage):
         super().put_if_absent(path, self._weighed(data))
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
-        self.bytes += sum(map(len, objects.values()))
+        self.byte_count += sum(map(len, objects.values()))
         super().put_many(objects)
 
     def _weighed(self, data: bytes) -> bytes:
-        self.bytes += len(data)
+        self.byte_count += len(data)
         return data
 
 
@@ -220,7 +220,7 @@ def measure(path: str, name: str, files: int, turns: int) -> Figure:
         statistics.median(taken[1:]),
         statistics.median(of_processor[1:]),
         storage.count(),
-        storage.bytes // 1024,
+        storage.byte_count // 1024,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         taken[0],
     )
@@ -236,7 +236,7 @@ def measure_once(path: str, name: str, files: int) -> Figure:
     ms = (time.perf_counter() - began) * 1000
     cpu_ms = (time.process_time() - began_cpu) * 1000
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    return Figure(name, files, ms, cpu_ms, storage.count(), storage.bytes // 1024, peak_mb, ms)
+    return Figure(name, files, ms, cpu_ms, storage.count(), storage.byte_count // 1024, peak_mb, ms)
 
 
 def measure_table(path: str, files: int, turns: int) -> list[Figure]:
