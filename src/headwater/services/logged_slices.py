@@ -22,13 +22,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from headwater.config.table_options import TableType
 from headwater.kernel.timeline.names import is_instant_time
 from headwater.kernel.view.table_view import TableView
 from headwater.model.files import FileGroupId, FileSlice
-from headwater.model.instant import Action, InstantTime, instant_time_after
+from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
 from headwater.model.plans import CompactionPlan
 
 LOGS_AFTER_KEY = "headwater.compaction.logs.after"
+
+_PLANS_READ_MAX = 4
+"""How many plans are read in search of one of ours, newest first. They may be as large as what they
+compact, and more than a few of others in a row are a table that we do not compact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +88,21 @@ def _load_logs_after(view: TableView) -> InstantTime | None:
     """Return after which completion time all logs of a table are; None: nobody says so."""
     if not view.config.has_layout_two:
         return None
-    completed = view.timeline.completed
+    completed = view.completed_of_both_timelines()
     restored = max((i.requested_time for i in completed if i.action is Action.RESTORE), default="")
-    for compaction in reversed([i for i in completed if i.action is Action.COMPACTION]):
+    compactions = [one for one in completed if _is_compaction(view, one)]
+    for compaction in reversed(compactions[-_PLANS_READ_MAX:]):
         if compaction.requested_time < restored:
             return None
         said = (view.load_plan(compaction).extra_metadata or {}).get(LOGS_AFTER_KEY, "")
         if is_instant_time(said):
             return InstantTime(said)
     return None
+
+
+def _is_compaction(view: TableView, instant: Instant) -> bool:
+    if view.timeline.find(instant.requested_time) is not None:
+        return instant.action is Action.COMPACTION
+    # Nothing else completes as a commit there.
+    is_merge_on_read = view.config.table_type is TableType.MERGE_ON_READ
+    return is_merge_on_read and instant.action is Action.COMMIT

@@ -21,6 +21,7 @@ from tests.support.counting_storage import CountingStorage
 
 from headwater.config.clean import CleanConfig, CleanPolicy
 from headwater.config.compaction import CompactionConfig
+from headwater.config.table_options import TableType
 from headwater.errors import CorruptTableError
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.timeline.active import Timeline, instant_path, load_active
@@ -599,6 +600,16 @@ def test_a_plan_of_chosen_groups_before_any_other_says_nothing() -> None:
     plan = plan_next_compaction(world.view(), CompactionConfig(), [BX])
     assert plan is not None
     assert plan.extra_metadata == {}
+
+
+def test_the_word_of_an_archived_compaction_holds(compacted: World) -> None:
+    table = compacted.table
+    table.config = replace(table.config, table_type=TableType.MERGE_ON_READ)
+    compacted.write("log", BX)
+    compacted.write("log", BX)
+    archive_instants(table.storage, LAYOUT, compacted.timeline().instants[:-1])
+    assert folders_of_compaction(compacted) == {"b"}
+    assert planned(compacted) == {BX}
 
 
 def test_logs_of_archived_commits_count(compacted: World) -> None:

@@ -341,8 +341,18 @@ class TableView:
         """
         return load_pending_rewrites(self.timeline, self._reader)
 
+    def completed_of_both_timelines(self) -> list[Instant]:
+        """Return every completed instant, archived or not, by completion time.
+
+        The archived timeline has compactions under the name of what they complete as.
+        """
+        active = self.timeline.completed
+        known = {instant.requested_time for instant in active}
+        archived = (i for i in self._reader.history.instants() if i.requested_time not in known)
+        return sorted((*archived, *active), key=_completion)
+
     def load_plan(self, compaction: Instant) -> CompactionPlan:
-        """Return the plan of a compaction or log compaction of the active timeline."""
+        """Return the plan of a compaction or log compaction, archived or not."""
         return self._reader.load_plan(compaction)
 
     def instants_within_open_closed(
