@@ -149,8 +149,8 @@ def test_the_site_has_every_page() -> None:
 
 
 def test_the_page_on_scale_has_the_tables_of_the_model() -> None:
-    model = runpy.run_path("benchmarks/scale_model.py")
-    page = Path("docs/scale.md").read_text()
+    model = runpy.run_path(str(ROOT / "benchmarks/scale_model.py"))
+    page = (ROOT / "docs/scale.md").read_text()
     tables = model["render"]().split("\n\n")
     assert len(tables) == 2
     assert all(table in page for table in tables)
