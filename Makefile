@@ -152,7 +152,7 @@ demo: install java ## many writers and services on one table, a minute and a hal
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 # Those beside Hudi have a target of their own; the others that are left out are parts of some.
-BENCHMARKS := $(filter-out benchmarks/hudi_% benchmarks/index_% benchmarks/spark_bench.py benchmarks/check.py benchmarks/targets.py,$(wildcard benchmarks/*.py))
+BENCHMARKS := $(filter-out benchmarks/hudi_% benchmarks/index_% benchmarks/spark_bench.py benchmarks/check.py benchmarks/targets.py benchmarks/scale_model.py,$(wildcard benchmarks/*.py))
 
 bench-check: install java ## the targets of the benchmarks: which are held, which are missed
 	@PYTHONPATH=. $(BIN)/python benchmarks/check.py $(ARGS)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
+from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +47,8 @@ PAGE_ENTRIES = 1_000
 """What one answer of an object store to a listing holds."""
 LINKS_MAX = 10_000
 """How many names one file gets; file systems allow some ten thousand."""
+BUCKET_DIGITS = 8
+"""With so many digits a file id says its bucket."""
 SCATTER = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that multiples of it are distinct 64-bit numbers, in no order."""
 
@@ -190,12 +193,15 @@ def with_index(table: hw.Table, index: IndexType) -> hw.Table:
     return hw.Table(replace(table.context, stored_config=config))
 
 
-def create_files_table(path: str, files: int, commits: int = 10) -> hw.Table:
+def create_files_table(
+    path: str, files: int, commits: int = 10, *, is_stored: bool = True
+) -> hw.Table:
     """Create a table of so many base files, a hundred in each partition, by so many commits.
 
     Writing 100,000 Parquet files takes minutes, and nobody here reads them. So each commit writes
     the files of one partition and gives them further names, in other partitions. All else is done
     by the product: commit, timeline and metadata table are those of any table of this size.
+    Unless they are stored, the further names are in the metadata alone.
     """
     table = hw.create_table(
         path,
@@ -213,7 +219,7 @@ def create_files_table(path: str, files: int, commits: int = 10) -> hw.Table:
         rows = small_rows(commit * each, 0, count=8 * FILES_EACH)
         request = WriteRequest(operation=Operation.BULK_INSERT, columns=rows.schema)
         copies = range(commit * each + 1, (commit + 1) * each)
-        run_write(target, request, LinkedRows(rows, path, copies))
+        run_write(target, request, LinkedRows(rows, path, copies, is_stored=is_stored))
     return hw.open_table(path, LOCKED)
 
 
@@ -241,10 +247,13 @@ def partition_name(number: int) -> str:
 class LinkedRows(InlineRows):
     """Rows of one partition, whose files appear in further partitions too."""
 
-    def __init__(self, rows: pa.Table, root: str, copies: Iterable[int]) -> None:
+    def __init__(
+        self, rows: pa.Table, root: str, copies: Iterable[int], *, is_stored: bool = True
+    ) -> None:
         super().__init__(rows)
         self._root = Path(root)
         self._copies = tuple(copies)
+        self._is_stored = is_stored
 
     def run(self, route: Route, task: RowsTask[R]) -> list[R]:
         written = super().run(route, task)
@@ -258,6 +267,8 @@ class LinkedRows(InlineRows):
     def _link(self, stat: WriteStat, partition: str) -> WriteStat:
         assert stat.path is not None
         source = self._root / stat.path
+        if not self._is_stored:
+            return _renamed(stat, source.name, partition)
         folder = self._root / partition
         if not folder.exists():
             folder.mkdir()
@@ -268,6 +279,18 @@ class LinkedRows(InlineRows):
         else:
             shutil.copy(source, name)
         return replace(stat, path=f"{partition}/{source.name}", partition_path=partition)
+
+
+def _renamed(stat: WriteStat, name: str, partition: str) -> WriteStat:
+    """Return a write stat as of a file group of its own, with its bucket.
+
+    The same names in every partition would take no room in files that are compressed.
+    """
+    assert stat.file_id is not None
+    own = uuid5(NAMESPACE_URL, f"{partition}/{stat.file_id}")
+    file_id = f"{stat.file_id[:BUCKET_DIGITS]}{str(own)[BUCKET_DIGITS:]}-0"
+    path = f"{partition}/{name.replace(stat.file_id, file_id)}"
+    return replace(stat, file_id=file_id, path=path, partition_path=partition)
 
 
 class FarStorage(CountingStorage):

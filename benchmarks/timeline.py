@@ -4,8 +4,9 @@
 
 On local disk, with files in the page cache: list and parse the active timeline, with completed
 files only and with requested and inflight files beside them; then read the commit metadata of the
-same instants from the archived timeline and decode it. Every figure stands beside its floor, the
-same bytes moved by the library below without our code.
+same instants from the archived timeline and decode it, in a process at work and as the first deed
+of new ones. Every figure stands beside its floor, the same bytes moved by the library below without
+our code.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -201,6 +204,38 @@ def measure_archived(storage: LocalStorage, repeat: int) -> list[Figure]:
     ]
 
 
+def read_first(base: Path) -> None:
+    """Read and decode the archived timeline once, and print the seconds."""
+    storage = LocalStorage(base, fsync=False)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    history = HistoryTimeline(storage, LAYOUT.history)
+    times = [instant.requested_time for instant in history.instants()]
+    with collector_paused():
+        found = [one.decode(CommitMetadata) for _, one in history.iter_metadata(times)]
+    seconds = time.perf_counter() - began, time.process_time() - began_cpu
+    assert len(found) == len(times)
+    print(*seconds)
+
+
+def measure_first(base: Path, repeat: int) -> list[Figure]:
+    """Measure the first reading of new processes, their imports left out."""
+    command = [sys.executable, __file__, "--first", str(base)]
+    runs = [
+        [float(text) for text in subprocess.check_output(command, text=True).split()]
+        for _ in range(repeat)
+    ]
+    on_clock, of_processor = zip(*runs, strict=True)
+    return [
+        Figure(
+            "the same, first reading of a new process",
+            min(on_clock),
+            statistics.median(on_clock),
+            target_s=0.200,
+        ),
+        Figure("  of which processor", min(of_processor), statistics.median(of_processor)),
+    ]
+
+
 def render(figures: list[Figure]) -> str:
     rows = [("", "best", "median", "floor", "", "ratio", "target")]
     rows += [
@@ -237,7 +272,11 @@ def main() -> None:
     parser.add_argument("--instants", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--first", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.first is not None:
+        read_first(arguments.first)
+        return
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         storage = LocalStorage(base, fsync=False)
@@ -247,6 +286,7 @@ def main() -> None:
         figures += measure_active(storage, "all states", arguments.repeat)
         archive_everything(storage)
         figures += measure_archived(storage, arguments.repeat)
+        figures += measure_first(base, arguments.repeat)
     print(render(figures))
     print(BOUNDS)
     if arguments.json is not None:

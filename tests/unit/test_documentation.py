@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -145,3 +146,11 @@ def test_the_site_has_every_page() -> None:
     listed = re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     pages = [str(page.relative_to(ROOT / "docs")) for page in GUIDES]
     assert sorted(listed) == sorted(pages)
+
+
+def test_the_page_on_scale_has_the_tables_of_the_model() -> None:
+    model = runpy.run_path(str(ROOT / "benchmarks/scale_model.py"))
+    page = (ROOT / "docs/scale.md").read_text()
+    tables = model["render"]().split("\n\n")
+    assert len(tables) == 2
+    assert all(table in page for table in tables)

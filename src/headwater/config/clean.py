@@ -53,3 +53,9 @@ class CleanConfig(OptionConfig):
     commits_retained: int = setting(COMMITS_RETAINED)
     file_versions_retained: int = setting(FILE_VERSIONS_RETAINED)
     hours_retained: int = setting(HOURS_RETAINED)
+
+    @property
+    def versions_kept(self) -> int:
+        """How many slices stay of a file group that has not changed for long."""
+        by_versions = self.policy is CleanPolicy.KEEP_LATEST_FILE_VERSIONS
+        return self.file_versions_retained if by_versions else 1

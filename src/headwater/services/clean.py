@@ -14,7 +14,8 @@ is below the retention. The record of a clean names the earliest instant that it
 compute from it how far back the table can be read (`kernel.view.retention`), and so does the plan.
 
 1. Finish the cleans that other processes began and left.
-2. Plan, without the lock, on one listing of the table.
+2. Plan, without the lock, on one listing of the partitions that have changed since what earlier
+   cleans have settled (`settled`); of the whole table where nobody can tell.
 3. Take the lock and request the plan, unless another clean, a savepoint, a rollback or a restore
    has come in between: then plan again. Nothing else can make a planned file needed. Whoever comes
    later sees the request: a savepoint or a rollback that needs what is about to go is refused.
@@ -35,7 +36,7 @@ What a crash leaves behind, by the last write that landed, and who repairs it:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Self
@@ -77,11 +78,9 @@ from headwater.model.service_metadata import (
     SavepointMetadata,
 )
 from headwater.seams.storage import Storage
+from headwater.services.settled import SAVEPOINTS_KEY, Settled, load_settled
 
 log = logging.getLogger(__name__)
-
-SAVEPOINTS_KEY = "savepointed_timestamps"
-"""Hudi's incremental cleaning finds here which savepoints a clean has seen."""
 
 _PLANS_MAX = 5
 """How often a clean is planned again because savepoints or other cleans came in between. Neither is
@@ -140,14 +139,17 @@ def plan_clean(
     config: CleanConfig,
     earliest: Instant | None,
     base_uri: str,
+    partitions: Collection[str] | None = None,
 ) -> CleanerPlan | None:
     """Return what to delete, or None if there is nothing.
 
-    `earliest` is the first instant to retain; None only if a number of file versions is retained.
+    Args:
+        earliest: the first instant to retain; None only if a number of file versions is retained.
+        partitions: those in which there may be something; None: all.
     """
     files: dict[str, list[CleanFileInfo]] = {}
     newest = view.instant or InstantTime("")
-    for history in view.histories():
+    for history in view.histories(partitions):
         for segment in _obsolete_segments(history, newest, protected, config, earliest):
             for file in segment.files:
                 if view.is_stored(file):
@@ -155,7 +157,9 @@ def plan_clean(
                     files.setdefault(file.partition, []).append(info)
     if not files:
         return None
+    settled = Settled(_settled_up_to(view.timeline, protected, earliest), config.versions_kept)
     savepoints = [point.requested_time for point in view.timeline.savepoints]
+    named = {SAVEPOINTS_KEY: ",".join(savepoints)} if savepoints else {}
     return CleanerPlan(
         earliest_instant_to_retain=earliest and _named(earliest),
         last_completed_commit_timestamp=max(completed_commits(view.timeline)).requested_time,
@@ -163,7 +167,7 @@ def plan_clean(
         file_paths_to_be_deleted_per_partition={
             partition: tuple(infos) for partition, infos in files.items()
         },
-        extra_metadata={SAVEPOINTS_KEY: ",".join(savepoints)} if savepoints else {},
+        extra_metadata={**named, **settled.to_extra_metadata()},
     )
 
 
@@ -193,6 +197,21 @@ def _obsolete_segments(
     # Versions that are needed anyway count among those to keep: they are the newest ones.
     spared = 0 if is_replaced else max(0, config.file_versions_retained - kept)
     yield from unneeded[spared:]
+
+
+def _settled_up_to(
+    timeline: Timeline, protected: Protected, earliest: Instant | None
+) -> InstantTime:
+    """Return up to which completion time this clean leaves nothing for the next one.
+
+    A file group that has not changed since is in every view that this clean spares as it is in the
+    newest: those of retention, of pending writes and index builds, and of pending plans, whether
+    these complete or not. Savepoints are older, so the next clean has to ask for them.
+    """
+    pending = (i.requested_time for i in timeline.pending if i.action is not Action.CLEAN)
+    # What began later is not deleted, however soon it was replaced.
+    retained = [] if earliest is None else [earliest.requested_time]
+    return min([protected.since, *pending, *retained])
 
 
 def _named(instant: Instant) -> ActionInstant:
@@ -443,7 +462,9 @@ def plan_next_clean(
     # such a view an index has forgotten the files that were cleaned, and others seem to be current.
     floor = max(floor, load_floor(view.timeline, commits) or floor)
     protected = load_protected(view, commits, floor, folder=table.layout.timeline)
-    return plan_clean(view, protected, config, earliest, table.storage.uri)
+    settled = load_settled(view.timeline, commits, config.versions_kept)
+    changed = None if settled is None else view.partitions_changed_after(settled)
+    return plan_clean(view, protected, config, earliest, table.storage.uri, changed)
 
 
 def _pending_cleans(timeline: Timeline) -> Iterable[Instant]:

@@ -37,10 +37,10 @@ from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
 from headwater.model.plans import CompactionOperation, CompactionPlan
 from headwater.seams.storage import both_at_once
+from headwater.services.logged_slices import load_logged_slices
 from headwater.services.rewrite import (
     RewriteWork,
     Rewritten,
-    closed_groups,
     load_compaction_plan,
     rewrite_job,
     run,
@@ -152,6 +152,21 @@ def plan_compaction(
     return CompactionPlan(operations=operations, preserve_hoodie_metadata=True)
 
 
+def plan_next_compaction(
+    view: TableView, config: CompactionConfig, only: Collection[FileGroupId] | None = None
+) -> CompactionPlan | None:
+    """Plan to compact what has logs by the newest view; None if nothing needs it.
+
+    `only` are the file groups that the plan may take; all unless given.
+
+    Raises:
+        CorruptTableError: a plan of the timeline is damaged.
+    """
+    logged = load_logged_slices(view, only)
+    plan = plan_compaction(logged.slices, closed=view.pending_rewrites.keys(), config=config)
+    return plan and replace(plan, extra_metadata=logged.extra_metadata(view, plan))
+
+
 def _within_io(
     operations: Iterable[CompactionOperation], io_mb_max: int
 ) -> Iterator[CompactionOperation]:
@@ -232,7 +247,7 @@ def schedule_compaction(
     def make(view: TableView) -> bytes | None:
         if only_if_due and not _is_due(table, view, config):
             return None
-        plan = plan_compaction(view.slices(), closed=closed_groups(view, only), config=config)
+        plan = plan_next_compaction(view, config, only)
         return None if plan is None else encode_record(plan)
 
     return schedule(table, Action.COMPACTION, make, is_executed_later=is_executed_later)

@@ -40,10 +40,10 @@ from headwater.model.files import FileGroupId, FileSlice
 from headwater.model.instant import Action, InstantTime
 from headwater.model.plan_flags import PlanFlags
 from headwater.model.plans import CompactionPlan
+from headwater.services.logged_slices import load_logged_slices
 from headwater.services.rewrite import (
     RewriteWork,
     Rewritten,
-    closed_groups,
     load_compaction_plan,
     rewrite_job,
     run,
@@ -182,8 +182,9 @@ def schedule_log_compaction(
     """
 
     def make(view: TableView) -> bytes | None:
+        logged = load_logged_slices(view, only)
         plan = plan_log_compaction(
-            view.slices(), closed=closed_groups(view, only), config=config, flags=flags
+            logged.slices, closed=view.pending_rewrites.keys(), config=config, flags=flags
         )
         return None if plan is None else encode_record(plan)
 

@@ -45,6 +45,7 @@ from headwater.seams.storage import Storage
 from headwater.services import clean
 from headwater.services.clean import CleanTask, plan_next_clean, run_clean
 from headwater.services.savepoint import create_savepoint
+from headwater.services.settled import Settled
 from headwater.table import Table
 
 Bench = Any  # In conftest.py, which cannot be imported.
@@ -343,7 +344,9 @@ def test_plan_and_metadata_are_records_as_hudi_writes_them(
     assert plan.last_completed_commit_timestamp == commits[-1]
     assert plan.files_to_be_deleted_per_partition == {}
     assert plan.partitions_to_be_deleted == ()
-    assert plan.extra_metadata == {"savepointed_timestamps": commits[-1]}
+    extra = plan.extra_metadata or {}
+    assert extra["savepointed_timestamps"] == commits[-1]
+    assert extra.keys() == {"savepointed_timestamps", *Settled(commits[-2], 1).to_extra_metadata()}
     infos = plan.file_paths_to_be_deleted_per_partition or {}
     assert sorted(infos) == ["city=ny", "city=sf"]
     assert {info.file_path for some in infos.values() for info in some} == {

@@ -5,116 +5,20 @@ Tables are in memory and hold no rows: which files a view consists of is all tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.manual_clock import ManualClock
-from tests.support.memory_storage import MemoryStorage
+from tests.support.bare_table import LAYOUT, BareTable, at
 
 from headwater.config.clean import CleanConfig, CleanPolicy
-from headwater.context import TableContext
-from headwater.errors import ErrorKind, NotFoundError
-from headwater.format.timeline.records import encode_record
-from headwater.kernel.layout import TableLayout
-from headwater.kernel.new_table import NewTable, plan_table_config
-from headwater.kernel.table_config import create_table_config
-from headwater.kernel.timeline.active import instant_path, load_active
+from headwater.kernel.timeline.active import load_active
 from headwater.kernel.timeline.history.write import archive_instants
-from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
 from headwater.metadata.view import load_view
-from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile
-from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after
-from headwater.seams.components import Components
-from headwater.seams.ids import Owner, SystemIds
+from headwater.model.instant import Action
 from headwater.services.clean import run_clean
-
-QUICK_TO_DIE = {
-    "hoodie.client.heartbeat.interval_in_ms": "1000",
-    "hoodie.client.heartbeat.tolerable.misses": "2",
-}
-LAYOUT = TableLayout()
-FIRST = InstantTime("20251231000000000")
-"""Before the clock of the cleaner begins."""
-STEP_MS = 60_000
-
-
-def at(number: int) -> InstantTime:
-    return instant_time_after(FIRST, number * STEP_MS)
-
-
-@dataclass
-class InMemory:
-    """A table in memory, written instant by instant."""
-
-    storage: MemoryStorage = field(default_factory=MemoryStorage)
-    clock: ManualClock = field(default_factory=ManualClock)
-
-    def __post_init__(self) -> None:
-        columns = pa.schema([("id", pa.string())])
-        self.config = plan_table_config(
-            NewTable(location="orders", schema=columns, record_key=["id"]), {}
-        )
-        ids = SystemIds(Owner("C", 1, "C"))
-        create_table_config(self.storage, self.clock, ids, self.config)
-
-    def commit(
-        self,
-        requested: int,
-        completed: int | None,
-        files: list[DataFile],
-        *,
-        action: Action,
-        replaced: list[FileGroupId] | None = None,
-    ) -> None:
-        for file in files:
-            self.storage.put(file.path, b"data")
-        pending = Instant(at(requested), action, State.REQUESTED)
-        self.storage.put(instant_path(LAYOUT.timeline, pending), b"")
-        if completed is None:
-            return
-        stats = tuple(WriteStat(file_id=file.file_id, path=file.path) for file in files)
-        record = CommitMetadata(partition_to_write_stats={"": stats}, operation_type="UPSERT")
-        if action is Action.REPLACE_COMMIT:
-            record = ReplaceCommitMetadata(
-                partition_to_write_stats={"": stats},
-                operation_type="INSERT_OVERWRITE",
-                partition_to_replace_file_ids={"": tuple(g.file_id for g in replaced or ())},
-            )
-        done = Instant(at(requested), action, State.COMPLETED, at(completed))
-        self.storage.put(instant_path(LAYOUT.timeline, done), encode_record(record))
-
-    def target(self) -> TableContext:
-        ids = SystemIds(Owner("C", 1, "C"))
-        locks = InProcessLockProvider(InProcessLocks(), self.clock, ids, table="orders")
-        components = Components(self.storage, self.clock, ids, locks)
-        return TableContext.through(components, self.config, QUICK_TO_DIE)
-
-    def views(self, times: list[int]) -> dict[int, frozenset[str] | None]:
-        """Return the files of the view as of each time; None where it is refused."""
-        return {time: self._view(at(time)) for time in times}
-
-    def newest(self) -> frozenset[str] | None:
-        return self._view(None)
-
-    def _view(self, as_of: InstantTime | None) -> frozenset[str] | None:
-        try:
-            view = load_view(self.storage, self.config, as_of=as_of)
-        except NotFoundError as error:
-            if error.kind is not ErrorKind.OUTSIDE_RETENTION:
-                raise
-            return None
-        slices = view.slices()
-        view.check_complete(slices)
-        return frozenset(file.path for one in slices for file in one.files())
-
-    def data_files(self) -> set[str]:
-        return {
-            info.path for info in self.storage.list_tree("") if not info.path.startswith(".hoodie")
-        }
 
 
 @dataclass(frozen=True)
@@ -158,8 +62,8 @@ def histories(draw: st.DrawFn) -> list[Write]:
     return writes
 
 
-def build(history: list[Write], pending: set[int]) -> InMemory:
-    table = InMemory()
+def build(history: list[Write], pending: set[int]) -> BareTable:
+    table = BareTable()
     for number, write in enumerate(history):
         completed = None if number in pending else write.completed
         ids = [FileGroupId("", f"g{group}-0") for group in write.groups]
@@ -231,7 +135,7 @@ def test_what_is_needed_is_what_any_view_since_then_shows(history: list[Write], 
 
 def test_late_completion_of_an_early_request_is_counted_as_recent() -> None:
     """The slow commit completed last, so the view before it is among those retained."""
-    table = InMemory()
+    table = BareTable()
     group = FileGroupId("", "g0-0")
     other = FileGroupId("", "g1-0")
     table.commit(0, 1, [BaseFile(*group, "0-0-0", at(0))], action=Action.COMMIT)
@@ -250,7 +154,7 @@ def test_late_completion_of_an_early_request_is_counted_as_recent() -> None:
 
 
 def test_what_archived_commits_wrote_is_cleaned_like_the_rest() -> None:
-    table = InMemory()
+    table = BareTable()
     group = FileGroupId("", "g0-0")
     for number in range(0, 20, 2):
         table.commit(
@@ -268,7 +172,7 @@ def test_what_archived_commits_wrote_is_cleaned_like_the_rest() -> None:
 
 @pytest.mark.parametrize("policy", list(CleanPolicy))
 def test_inv_33_what_a_pending_write_has_read_stays(policy: CleanPolicy) -> None:
-    table = InMemory()
+    table = BareTable()
     group, other = FileGroupId("", "g0-0"), FileGroupId("", "g1-0")
     table.commit(0, 1, [BaseFile(*group, "0-0-0", at(0))], action=Action.COMMIT)
     table.commit(2, 3, [BaseFile(*group, "0-0-0", at(2))], action=Action.COMMIT)
@@ -287,7 +191,7 @@ def test_inv_33_what_a_pending_write_has_read_stays(policy: CleanPolicy) -> None
 
 
 def test_an_unfinished_savepoint_is_respected() -> None:
-    table = InMemory()
+    table = BareTable()
     group = FileGroupId("", "g0-0")
     for number in range(0, 10, 2):
         table.commit(

@@ -118,6 +118,11 @@ class CompletedCommit:
                 for file_id in file_ids:
                     yield FileGroupId(partition, file_id)
 
+    def partitions(self) -> set[str]:
+        """Return the partitions in which it wrote files, or replaced file groups."""
+        written = self.metadata.partition_to_write_stats or {}
+        return {*written, *(group.partition for group in self.replaced_groups())}
+
     def _unknown_name(self, path: str) -> CorruptTableError:
         return CorruptTableError(
             f"Commit {self.requested_time} lists {path}, whose name is no data file's. Roll the "

@@ -44,6 +44,7 @@ from headwater.kernel.view.retention import check_readable
 from headwater.kernel.view.slicing import merge_latest
 from headwater.model.files import DataFile, FileGroupId, FileSlice
 from headwater.model.instant import Action, Instant, InstantTime, instant_time_after
+from headwater.model.plans import CompactionPlan
 from headwater.seams.cached import cached_property
 from headwater.seams.collector import collector_paused
 from headwater.seams.storage import Storage
@@ -245,9 +246,30 @@ class TableView:
         groups = self._files.slices(chosen, self.instant, self.pending_compactions)
         return {slices[0].group: slices for slices in groups}
 
-    def histories(self) -> Iterator[GroupHistory]:
+    def histories(self, partitions: Collection[str] | None = None) -> Iterator[GroupHistory]:
         """Give every file group with all its committed files, replaced ones too."""
-        return self._files.histories(self._load(None))
+        return self._files.histories(self._load(partitions))
+
+    def completion_time_of(self, file: DataFile) -> InstantTime:
+        """Return when the commit of a file of this view completed."""
+        return self._files.completion_time_of(file.instant_time)
+
+    def partitions_changed_after(self, completion_time: InstantTime) -> set[str]:
+        """Return the partitions that commits of after a time wrote to, or replaced groups of.
+
+        All other partitions hold what they held then, unless a commit was taken back since.
+        """
+        commits = self._load_within(completion_time, self.instant)
+        return {partition for commit in commits for partition in commit.partitions()}
+
+    def partitions_logged_after(self, completion_time: InstantTime) -> set[str]:
+        """Return those of them that got logs to compact: compactions append none."""
+        return {
+            partition
+            for commit in self._load_within(completion_time, self.instant)
+            if commit.is_log_compaction or not commit.is_any_compaction
+            for partition in commit.partitions()
+        }
 
     def is_stored(self, file: DataFile) -> bool:
         """Whether storage had a committed file of a loaded partition when it was listed."""
@@ -319,6 +341,20 @@ class TableView:
         """
         return load_pending_rewrites(self.timeline, self._reader)
 
+    def completed_of_both_timelines(self) -> list[Instant]:
+        """Return every completed instant, archived or not, by completion time.
+
+        The archived timeline has compactions under the name of what they complete as.
+        """
+        active = self.timeline.completed
+        known = {instant.requested_time for instant in active}
+        archived = (i for i in self._reader.history.instants() if i.requested_time not in known)
+        return sorted((*archived, *active), key=_completion)
+
+    def load_plan(self, compaction: Instant) -> CompactionPlan:
+        """Return the plan of a compaction or log compaction, archived or not."""
+        return self._reader.load_plan(compaction)
+
     def instants_within_open_closed(
         self, after: InstantTime | None, until: InstantTime | None = None
     ) -> list[CompletedCommit]:
@@ -329,19 +365,25 @@ class TableView:
         archived although it completed within the last seconds.
         """
         bound = self.instant if until is None else min(until, self.instant or until)
+        found = self._load_within(after, bound)
+        found.sort(key=lambda commit: commit.completion_time)
+        return [commit for commit in found if not commit.is_table_service]
+
+    def _load_within(
+        self, after: InstantTime | None, up_to: InstantTime | None
+    ) -> list[CompletedCommit]:
+        """Return the commits of both timelines with `after` < completion time <= `up_to`."""
         archived = [
             instant.requested_time
             for instant in self._reader.history.instants()
             if _is_commit(instant)
             and self.timeline.find(instant.requested_time) is None
-            and _is_within(instant, after, bound)
+            and _is_within(instant, after, up_to)
         ]
         active = self._reader.load(
-            instant for instant in self._start.commit_instants if _is_within(instant, after, bound)
+            instant for instant in self._start.commit_instants if _is_within(instant, after, up_to)
         )
-        found = [*self._reader.load_archived(archived), *active]
-        found.sort(key=lambda commit: commit.completion_time)
-        return [commit for commit in found if not commit.is_table_service]
+        return [*self._reader.load_archived(archived), *active]
 
     def schema(self) -> pa.Schema:
         """Return the columns of the table, without meta columns.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -21,6 +24,7 @@ from headwater.kernel.timeline.history.columns import WHOLE_READ_BYTES_MAX
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.rows import HistoryRow, encode_rows
 from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.seams.local import LocalStorage
 from headwater.seams.storage import Storage
 
 
@@ -54,6 +58,24 @@ def test_a_table_that_archived_nothing_has_no_history() -> None:
     assert history.find(time(1)) is None
     assert history.completion_time_of(time(1)) is None
     assert history.contents([time(1)]) == {}
+
+
+READS_ALL = """
+import sys
+from headwater.kernel.timeline.history.read import HistoryTimeline
+from headwater.seams.local import LocalStorage
+
+history = HistoryTimeline(LocalStorage(sys.argv[1]), "h")
+times = [instant.requested_time for instant in history.instants()]
+print(len(list(history.iter_metadata(times))), "pandas" in sys.modules)
+"""
+
+
+def test_a_new_process_reads_everything_without_pandas(tmp_path: Path) -> None:
+    """Importing it takes longer than reading ten thousand instants."""
+    put_file(LocalStorage(tmp_path), range(1, 50))
+    found = subprocess.check_output([sys.executable, "-c", READS_ALL, str(tmp_path)], text=True)
+    assert found.split() == ["49", "False"]
 
 
 def test_nothing_is_read_before_it_is_asked_for() -> None:

@@ -279,8 +279,11 @@ def _are_usual(table: pa.Table, column: str) -> bool:
     times = table.column(column)
     if times.null_count:
         return False
-    is_usual = pc.and_(pc.equal(pc.binary_length(times), TIME_LENGTH), pc.ascii_is_decimal(times))
-    return bool(pc.all(is_usual, min_count=0).as_py())
+    # Comparing with a number makes a scalar of it, and for the first one pyarrow imports pandas,
+    # which takes longer than reading ten thousand instants.
+    lengths = pc.min_max(pc.binary_length(times)).as_py()
+    is_usual = set(lengths.values()) <= {TIME_LENGTH, None}
+    return is_usual and bool(pc.all(pc.ascii_is_decimal(times), min_count=0).as_py())
 
 
 def _lists(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:
