@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.key_order import key_order
 from headwater.errors import InvalidInputError
 from headwater.format.avro.vectors import (
     Longs,
@@ -57,7 +58,7 @@ _ENTRY_HEAD = np.dtype([("key", ">i4"), ("value", ">i4"), ("row", ">u2")])
 
 def sort_entries(keys: pa.StringArray, values: pa.BinaryArray) -> HFileEntries:
     """Order entries by the bytes of their keys."""
-    order = pc.sort_indices(keys.view(pa.binary()))
+    order = pa.array(key_order(keys))
     return HFileEntries(keys.take(order), values.take(order))
 
 
