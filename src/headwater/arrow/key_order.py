@@ -69,25 +69,30 @@ class _Bytes:
 
     def __init__(self, rows: pa.BinaryArray) -> None:
         offsets = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset :][: len(rows) + 1]
-        begin, end = int(offsets[0]), int(offsets[-1])
         data = rows.buffers()[2]
-        self._padded = np.zeros(end - begin + WORD_BYTES, np.uint8)
-        if end > begin:
-            self._padded[: end - begin] = np.frombuffer(data, np.uint8)[begin:end]
-        self._starts = offsets[:-1].astype(np.int64) - begin
-        self.lengths = np.diff(offsets).astype(np.int64)
+        self._data = np.frombuffer(b"" if data is None else data, np.uint8)
+        if len(self._data) < WORD_BYTES:
+            self._data = np.pad(self._data, (0, WORD_BYTES - len(self._data)))
+        self._starts = offsets[:-1]
+        self.lengths = np.diff(offsets)
 
     def at(self, place: int, size: int, rows: Longs | None = None) -> Words:
         """Return `size` bytes from `place` on, of all keys or of some."""
         starts = self._starts if rows is None else self._starts[rows]
         lengths = self.lengths if rows is None else self.lengths[rows]
-        left = np.clip(lengths - place, 0, size)
-        # All windows of eight bytes overlap; those of keys that have ended are anywhere.
-        everywhere = np.ndarray(
-            len(self._padded) - WORD_BYTES + 1, (np.void, WORD_BYTES), self._padded, strides=(1,)
-        )
-        found = everywhere[np.where(left > 0, starts + place, 0)].view(">u8").astype(np.uint64)
-        return (found & _FIRST_BYTES[left]) >> np.uint64(8 * (WORD_BYTES - size))
+        left = np.clip(lengths - place, 0, size).astype(np.int8)
+        # All windows of eight bytes overlap. One that would go beyond the end is an earlier one
+        # whose first bytes are shifted out.
+        last = len(self._data) - WORD_BYTES
+        everywhere = np.ndarray(last + 1, (np.void, WORD_BYTES), self._data, strides=(1,))
+        wanted = starts + place
+        found = everywhere[np.minimum(wanted, last)].view(">u8").astype(np.uint64)
+        is_beyond = np.flatnonzero(wanted > last)
+        if len(is_beyond):
+            shifted = np.minimum(wanted[is_beyond] - last, WORD_BYTES - 1).astype(np.uint64)
+            found[is_beyond] <<= shifted * np.uint64(8)
+        found &= _FIRST_BYTES[left]
+        return found >> np.uint64(8 * (WORD_BYTES - size))
 
 
 _FIRST_BYTES = np.array([(1 << 64) - (1 << (64 - 8 * count)) for count in range(9)], np.uint64)

@@ -69,6 +69,8 @@ from headwater.metadata.partition_kinds import (
 )
 from headwater.metadata.record_locations import (
     LocatedKeys,
+    built_record_index_records,
+    built_secondary_index_records,
     gone_for_good,
     record_index_records,
     secondary_index_records,
@@ -108,8 +110,8 @@ _FOOTER_BYTES = 64 * 1024
 _KEY_SHARE = 4
 """A fourth of a file, about, is read for its keys."""
 
-_ROWS_AT_ONCE = 1 << 20
-"""How many rows a piece of a build has, about: some hundred megabytes."""
+_ROWS_AT_ONCE = 1 << 18
+"""How many rows a piece of a build has, about: some ten megabytes, of which some are under way."""
 
 _FILES_AT_ONCE = 1_000
 _FILTER_BYTES_AT_ONCE = 64 * 1024 * 1024
@@ -247,7 +249,7 @@ class Deriver:
     ) -> Iterator[MetadataRecords]:
         """Give what one partition of the metadata table but `files` holds of some file slices.
 
-        No key comes twice, but for the record index of a table that holds a record key twice; the
+        No key comes twice, but for indexes over rows of a table that holds a record key twice; the
         one that comes last counts.
 
         Raises:
@@ -368,22 +370,15 @@ class Deriver:
             gathered.append(placed)
             rows += len(placed.index_keys)
             if rows >= _ROWS_AT_ONCE:
-                yield self._entries(gathered, is_secondary=is_secondary)
+                yield self._built(gathered, is_secondary=is_secondary)
                 gathered, rows = [], 0
         if gathered:
-            yield self._entries(gathered, is_secondary=is_secondary)
+            yield self._built(gathered, is_secondary=is_secondary)
 
-    def _entries(
-        self,
-        placed: Sequence[LocatedKeys],
-        removed: pa.StringArray | None = None,
-        *,
-        is_secondary: bool,
-    ) -> MetadataRecords:
-        gone = pa.array([], pa.string()) if removed is None else removed
+    def _built(self, placed: Sequence[LocatedKeys], *, is_secondary: bool) -> MetadataRecords:
         if is_secondary:
-            return secondary_index_records(unique_keys([one.index_keys for one in placed]), gone)
-        return record_index_records(placed, gone, is_utc=self.table.config.is_utc)
+            return built_secondary_index_records(placed)
+        return built_record_index_records(placed, is_utc=self.table.config.is_utc)
 
     def _records_of_keys(
         self, partition: str, changes: Sequence[TableChange]
@@ -452,7 +447,10 @@ class Deriver:
                 removed = unique_keys([removed, gone])
             removed = without_keys(removed, added)
             placed += [LocatedKeys(one.group, one.added, time) for one in groups if len(one.added)]
-        return self._entries(placed, removed, is_secondary=is_secondary)
+        if is_secondary:
+            keys = unique_keys([one.index_keys for one in placed])
+            return secondary_index_records(keys, removed)
+        return record_index_records(placed, removed, is_utc=self.table.config.is_utc)
 
     def _gone_for_good(
         self,

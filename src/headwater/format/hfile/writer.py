@@ -154,7 +154,8 @@ class HFileAssembly:
         self._codec = codec
         self._index = bytearray()
         self._block_count = 0
-        self._offset = 0
+        self.size_bytes = 0
+        """Of what was given so far."""
         self._previous = NO_PREVIOUS_BLOCK
         self._raw_bytes = 0
         self._first_row: bytes | None = None
@@ -175,10 +176,10 @@ class HFileAssembly:
             if self._first_row is None:
                 self._first_row = first_row
             block = frame_block(Magic.DATA, packed, raw_size, self._previous)
-            self._index += _INDEX_ENTRY.pack(self._offset, len(block))
+            self._index += _INDEX_ENTRY.pack(self.size_bytes, len(block))
             self._index += encode_vint(_ROW_LENGTH.size + len(first_row)) + _with_length(first_row)
-            self._previous = self._offset
-            self._offset += len(block)
+            self._previous = self.size_bytes
+            self.size_bytes += len(block)
             self._block_count += 1
             self._raw_bytes += raw_size
             yield block
@@ -190,9 +191,10 @@ class HFileAssembly:
 
     def end(self) -> bytes:
         """Return the last bytes of the file: index, file info and trailer."""
+        load_on_open_offset = self.size_bytes
         out = bytearray(encode_block(Magic.ROOT_INDEX, bytes(self._index), self._codec))
         out += encode_block(Magic.ROOT_INDEX, b"", self._codec)
-        file_info_offset = self._offset + len(out)
+        file_info_offset = load_on_open_offset + len(out)
         count = max(self.entry_count, 1)
         info = {
             b"schema": self._schema.encode(),
@@ -205,7 +207,7 @@ class HFileAssembly:
         out += _trailer(
             {
                 TrailerTag.FILE_INFO_OFFSET: file_info_offset,
-                TrailerTag.LOAD_ON_OPEN_OFFSET: self._offset,
+                TrailerTag.LOAD_ON_OPEN_OFFSET: load_on_open_offset,
                 TrailerTag.RAW_BYTES: self._raw_bytes,
                 TrailerTag.DATA_INDEX_COUNT: self._block_count,
                 TrailerTag.META_INDEX_COUNT: 0,
@@ -217,6 +219,7 @@ class HFileAssembly:
                 TrailerTag.CODEC: self._codec,
             }
         )
+        self.size_bytes += len(out)
         return bytes(out)
 
     def _key_info(self) -> dict[bytes, bytes]:
