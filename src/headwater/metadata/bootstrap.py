@@ -52,7 +52,7 @@ from headwater.metadata.sorted_records import EncodedPart, RecordSorter
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, LogFile, write_token
 from headwater.model.instant import Action, InstantTime, State, instant_time_after
-from headwater.seams.batched_puts import GATHERED_BYTES_MAX, BatchedPuts
+from headwater.seams.batched_puts import BatchedPuts
 from headwater.seams.storage import Storage
 from headwater.seams.sub_storage import SubStorage
 
@@ -60,6 +60,9 @@ _CREATED_COMPLETION_TIME = InstantTime("00000000000001000")
 """When the bootstrap instants of a new table completed: the same for every creator, later than
 their own times and earlier than everything else."""
 
+_GATHERED_GROUP_BYTES_MAX = 4 * 1024 * 1024
+"""Small base files are put together. One of more records is written as these are encoded, and never
+held."""
 _BASE_FILE_EXTENSION = "hfile"
 _FOLDER_MARK = ".keep"
 
@@ -216,7 +219,7 @@ def _write_base_file(
     assembly = HFileAssembly(schema=METADATA_SCHEMA, is_base_file=True)
     coming = iter(parts)
     first = next(coming, None)
-    if first is None or first.group_bytes <= GATHERED_BYTES_MAX:
+    if first is None or first.group_bytes <= _GATHERED_GROUP_BYTES_MAX:
         some = [] if first is None else [first, *coming]
         blocks = [block for one in some for block in assembly.add(one.part)]
         puts.add(path, b"".join([*blocks, assembly.end()]))

@@ -23,6 +23,7 @@ by piece, so that memory holds a bounded number of rows at a time.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -508,8 +509,7 @@ class Deriver:
         """Give the results of a function on each of some items, in their order."""
         engine = self.table.engine_for(sum(sizes))
         if engine.is_in_process:
-            for item in items:
-                yield function(self.storage, job, item)
+            yield from _results(function, self.storage, job, items)
             return
         tasks = list(_cut(items, sizes))
         for start in range(0, len(tasks), _TASKS_AT_ONCE):
@@ -559,7 +559,17 @@ def _run_task(
     function: Callable[[Storage, _Job, T], R], job: _Job, context: TaskContext, items: Sequence[T]
 ) -> list[R]:
     storage = open_storage(job.storage_uri, job.storage_options)
-    return [function(storage, job, item) for item in items]
+    return list(_results(function, storage, job, items))
+
+
+def _results(
+    function: Callable[[Storage, _Job, T], R], storage: Storage, job: _Job, items: Iterable[T]
+) -> Iterator[R]:
+    for item in items:
+        yield function(storage, job, item)
+        # Arrow's footers refer to themselves, 0.7 MB each with a bloom filter, and a loop that
+        # works on columns makes too few objects for the collector to come by itself.
+        gc.collect(0)
 
 
 def _cut(items: Sequence[T], sizes: Sequence[int]) -> Iterator[list[T]]:

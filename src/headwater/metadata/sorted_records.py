@@ -26,13 +26,13 @@ from headwater.metadata.partition_kinds import groups_of_keys
 from headwater.metadata.records import MetadataRecords
 from headwater.seams.parallel_stream import parallel_stream
 
-HELD_BYTES_MAX = 64 * 1024 * 1024
+HELD_BYTES_MAX = 32 * 1024 * 1024
 """What is held of all file groups before it is moved to disk. With what is sorted and encoded at a
 time, and with 140 MB of modules, a process stays below 512 MB."""
 SORTED_BYTES_MAX = 40 * 1024 * 1024
 """What is sorted at once: more than a million keys of 24 bytes, and as much again for their order.
 A file group of more is read and written twice."""
-PART_BYTES = 2 * 1024 * 1024
+PART_BYTES = 1024 * 1024
 """What a thread encodes at once; entries take two or three times as much."""
 SAMPLED_BYTES = 32 * 1024
 """One key of so many bytes is remembered, a thousand for each range that they will bound."""

@@ -129,7 +129,7 @@ def test_a_build_holds_what_the_entries_of_a_commit_would_say() -> None:
 def test_base_files_that_are_large_are_written_as_they_come_and_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headwater.metadata.bootstrap.GATHERED_BYTES_MAX", 100)
+    monkeypatch.setattr("headwater.metadata.bootstrap._GATHERED_GROUP_BYTES_MAX", 100)
     storage = MemoryStorage()
     time = InstantTime("0" * 16 + "2")
     initialise_partition(storage, "record_index", 2, time)
