@@ -121,6 +121,12 @@ _TASK_ITEMS = 100
 _TASKS_AT_ONCE = 32
 """Results of so many tasks are in memory at a time."""
 
+_KEY_TASK_BYTES = 2 * 1024 * 1024
+_KEY_TASKS_AT_ONCE = 8
+"""The same for tasks whose results are keys: 2 MB read are some 300,000 of them, ten megabytes that
+are copied from a worker to the JVM, to this process and out of a pickle. Reading keys takes a tenth
+of what is done with them here, so more tasks at a time would wait for this process."""
+
 
 _FETCHED_BYTES_MAX = 16 * 1024 * 1024
 
@@ -287,7 +293,9 @@ class Deriver:
         """
         job = self._job(rule=self.index_key_rule(partition))
         sizes = [one.size_bytes // _KEY_SHARE for one in slices]
-        for placed in self._each(_keys_of_slice, job, slices, sizes):
+        for placed in self._each(
+            _keys_of_slice, job, slices, sizes, _KEY_TASK_BYTES, _KEY_TASKS_AT_ONCE
+        ):
             yield from placed
             progress(1, sum(len(one.index_keys) for one in placed))
 
@@ -505,15 +513,17 @@ class Deriver:
         job: _Job,
         items: Sequence[T],
         sizes: Sequence[int],
+        task_bytes: int = _TASK_BYTES,
+        tasks_at_once: int = _TASKS_AT_ONCE,
     ) -> Iterator[R]:
         """Give the results of a function on each of some items, in their order."""
         engine = self.table.engine_for(sum(sizes))
         if engine.is_in_process:
             yield from _results(function, self.storage, job, items)
             return
-        tasks = list(_cut(items, sizes))
-        for start in range(0, len(tasks), _TASKS_AT_ONCE):
-            some = tasks[start : start + _TASKS_AT_ONCE]
+        tasks = list(_cut(items, sizes, task_bytes))
+        for start in range(0, len(tasks), tasks_at_once):
+            some = tasks[start : start + tasks_at_once]
             for results in engine.run(partial(_run_task, function, job), some):
                 yield from results
 
@@ -572,12 +582,12 @@ def _results(
         gc.collect(0)
 
 
-def _cut(items: Sequence[T], sizes: Sequence[int]) -> Iterator[list[T]]:
+def _cut(items: Sequence[T], sizes: Sequence[int], task_bytes_max: int) -> Iterator[list[T]]:
     """Cut items into tasks by how much each of them reads."""
     task: list[T] = []
     task_bytes = 0
     for item, size in zip(items, sizes, strict=True):
-        if task and (task_bytes + size > _TASK_BYTES or len(task) == _TASK_ITEMS):
+        if task and (task_bytes + size > task_bytes_max or len(task) == _TASK_ITEMS):
             yield task
             task, task_bytes = [], 0
         task.append(item)
