@@ -115,7 +115,7 @@ _ROWS_AT_ONCE = 1 << 18
 """How many rows a piece of a build has, about: some ten megabytes, of which some are under way."""
 
 _FILES_AT_ONCE = 1_000
-_FILTER_BYTES_AT_ONCE = 64 * 1024 * 1024
+_FILTER_BYTES_AT_ONCE = 8 * 1024 * 1024
 _TASK_BYTES = 128 * 1024 * 1024
 _TASK_ITEMS = 100
 _TASKS_AT_ONCE = 32
