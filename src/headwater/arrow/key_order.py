@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 Longs: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
 
-WORD_BYTES = 8
 FEW_KEYS = 2_000
 """Up to so many, Arrow's sort takes less than numpy's several calls, measured."""
 
+_WORD_BYTES = 8
 _ROWS_AT_ONCE = 64 * 1024
 """Of so many keys words are read at a time, which bounds what that holds and fits a cache."""
 _TIE_BYTES = 4
@@ -37,29 +37,21 @@ def key_order(keys: pa.Array) -> Longs:
     rows = keys.view(pa.binary())
     if len(rows) <= FEW_KEYS:
         return np.asarray(pc.sort_indices(rows)).astype(np.int64)
-    at = common_prefix_bytes(rows)
+    at = _common_prefix_bytes(rows)
     words = _Bytes(rows)
-    first = words.at(at, WORD_BYTES)
+    first = words.at(at, _WORD_BYTES)
     order = np.argsort(first)
-    _settle_ties(words, order, first[order], at + WORD_BYTES)
+    _settle_ties(words, order, first[order], at + _WORD_BYTES)
     return order
 
 
-def key_words(keys: pa.Array, at: int) -> Words:
-    """Return the eight bytes of each key from a place on, as numbers of the same order.
-
-    It is their order only if they have the bytes before that place in common.
-    """
-    return _Bytes(keys.view(pa.binary())).at(at, WORD_BYTES)
-
-
-def common_prefix_bytes(keys: pa.Array) -> int:
+def _common_prefix_bytes(keys: pa.Array) -> int:
     """Return how many bytes all of some keys begin with; there is at least one key."""
     ends = pc.min_max(keys.view(pa.binary()))
-    return shared_bytes(ends["min"].as_py(), ends["max"].as_py())
+    return _shared_bytes(ends["min"].as_py(), ends["max"].as_py())
 
 
-def shared_bytes(one: bytes, other: bytes) -> int:
+def _shared_bytes(one: bytes, other: bytes) -> int:
     """Return how many bytes two keys begin with in common."""
     size = min(len(one), len(other))
     pairs = zip(one, other, strict=False)
@@ -73,8 +65,8 @@ class _Bytes:
         offsets = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset :][: len(rows) + 1]
         data = rows.buffers()[2]
         self._data = np.frombuffer(b"" if data is None else data, np.uint8)
-        if len(self._data) < WORD_BYTES:
-            self._data = np.pad(self._data, (0, WORD_BYTES - len(self._data)))
+        if len(self._data) < _WORD_BYTES:
+            self._data = np.pad(self._data, (0, _WORD_BYTES - len(self._data)))
         self._starts = offsets[:-1]
         self.lengths = np.diff(offsets)
 
@@ -91,16 +83,16 @@ class _Bytes:
         left = np.clip(self.lengths[rows] - place, 0, size).astype(np.int8)
         # All windows of eight bytes overlap. One that would go beyond the end is an earlier one
         # whose first bytes are shifted out.
-        last = len(self._data) - WORD_BYTES
-        everywhere = np.ndarray(last + 1, (np.void, WORD_BYTES), self._data, strides=(1,))
+        last = len(self._data) - _WORD_BYTES
+        everywhere = np.ndarray(last + 1, (np.void, _WORD_BYTES), self._data, strides=(1,))
         wanted = self._starts[rows] + place
         found = everywhere[np.minimum(wanted, last)].view(">u8").astype(np.uint64)
         is_beyond = np.flatnonzero(wanted > last)
         if len(is_beyond):
-            shifted = np.minimum(wanted[is_beyond] - last, WORD_BYTES - 1).astype(np.uint64)
+            shifted = np.minimum(wanted[is_beyond] - last, _WORD_BYTES - 1).astype(np.uint64)
             found[is_beyond] <<= shifted * np.uint64(8)
         found &= _FIRST_BYTES[left]
-        return found >> np.uint64(8 * (WORD_BYTES - size))
+        return found >> np.uint64(8 * (_WORD_BYTES - size))
 
 
 _FIRST_BYTES = np.array([(1 << 64) - (1 << (64 - 8 * count)) for count in range(9)], np.uint64)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.arrow import key_order as module
-from headwater.arrow.key_order import common_prefix_bytes, key_order, key_words, shared_bytes
+from headwater.arrow.key_order import key_order
 
 
 @pytest.fixture(autouse=True)
@@ -37,16 +37,3 @@ def test_many_keys_that_differ_late_are_in_order() -> None:
         [f"country:{countries[n % 3]},id:{n:09}" for n in rng.integers(0, 4_000, 10_000)]
     )
     assert key_order(keys).tolist() == pc.sort_indices(keys).to_pylist()
-
-
-def test_words_have_the_order_of_keys_with_a_common_start() -> None:
-    keys = pa.array(["same-b", "same-a", "same-ab", "same-"])
-    at = common_prefix_bytes(keys)
-    assert at == len("same-")
-    words = key_words(keys, at)
-    assert np.argsort(words).tolist() == [3, 1, 2, 0]
-
-
-def test_a_key_that_another_begins_with_is_all_they_share() -> None:
-    assert shared_bytes(b"abc", b"abcd") == 3
-    assert shared_bytes(b"", b"abcd") == 0
