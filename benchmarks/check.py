@@ -2,9 +2,9 @@
 
     python benchmarks/check.py [--rows 1000000] [--seconds 10] [--json PATH] [--only NAME ...]
 
-Start-up, small commits, writers beside each other, and writes and reads next to plain Spark Parquet
-in the same run. The other scripts of this folder say where the time goes. On two quiet cores it
-takes some ten minutes.
+Start-up, small commits, index builds, writers beside each other, and writes and reads next to plain
+Spark Parquet in the same run. The other scripts of this folder say where the time goes. On two
+quiet cores it takes some ten minutes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import writers
+from index_builds import build_in_process
+from index_tables import create_rows_table
 from targets import Target
 from tests.support.counting_storage import CountingStorage
 
@@ -45,6 +47,9 @@ READS = {
     ("2 % updated, 2 of 10 columns", "read"): 1.25,
 }
 INDEXES = ["column_stats", "bloom_filters", "record_index"]
+BUILT_ROWS = 4_000_000
+BUILT_FILES = 80
+"""Enough that what a build holds is moved to disk several times."""
 
 
 def seconds_of(*command: str) -> float:
@@ -123,6 +128,15 @@ def commits(_: argparse.Namespace) -> Iterator[Target]:
         yield Target("storage calls of a one-row commit", calls_of_one_row(folder), "calls", 25)
 
 
+def index_builds(_: argparse.Namespace) -> Iterator[Target]:
+    with tempfile.TemporaryDirectory() as folder:
+        create_rows_table(f"{folder}/rows", BUILT_ROWS, BUILT_FILES)
+        ms, peak_mb = build_in_process(f"{folder}/rows", "record_index")
+    speed = BUILT_ROWS / ms / 1000
+    yield Target("record index built in a process", speed, "M rows/s", 1.5, is_least=True)
+    yield Target("its peak memory", peak_mb, "MB", 512)
+
+
 def calls_of_one_row(folder: str) -> int:
     table = a_table(folder)
     for number in range(3):
@@ -164,6 +178,7 @@ def beside_spark(given: argparse.Namespace) -> Iterator[Target]:
 PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Target]]] = {
     "start-up": start_up,
     "commits": commits,
+    "index_builds": index_builds,
     "writers": many_writers,
     "spark": beside_spark,
 }

@@ -38,14 +38,15 @@ def measure_builds(sizes: Sizes, path: str, *, with_spark: bool) -> list[Figure]
     figures = []
     for name in INDEXES:
         for how in (WITH_SPARK, WITHOUT_SPARK) if with_spark else (WITHOUT_SPARK,):
-            ms, peak_mb = _build_by_partition(path, name, how)
+            ms, peak_mb = build_in_process(path, name, how)
             speed = sizes.rows / (ms / 1000)
             note = f"{speed:,.0f} rows a second, {sizes.groups / (ms / 1000):,.0f} files"
             figures.append(Figure(f"build of {name}", how, ms, 1.0, note, peak_mb=peak_mb))
     return figures
 
 
-def _build_by_partition(path: str, name: str, how: str) -> tuple[float, int]:
+def build_in_process(path: str, name: str, how: str = WITHOUT_SPARK) -> tuple[float, int]:
+    """Build an index in a process of its own; return milliseconds, and its peak memory in MB."""
     context = multiprocessing.get_context("spawn")
     taken = context.Queue()
     builder = context.Process(target=build_once, args=(path, name, how, taken))

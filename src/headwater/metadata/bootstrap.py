@@ -23,11 +23,10 @@ the commit that names them completes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-
-import pyarrow as pa
+from itertools import chain, groupby
 
 from headwater.config.table import TableConfig, table_checksum
-from headwater.format.hfile.writer import encode_hfile, sort_entries
+from headwater.format.hfile.writer import HFileAssembly, encode_hfile, sort_entries
 from headwater.format.metadata.index_definitions import IndexVersion
 from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.format.partition_metadata import (
@@ -49,7 +48,7 @@ from headwater.metadata.partition_files import (
 )
 from headwater.metadata.partition_kinds import FILES, file_id
 from headwater.metadata.records import MetadataRecords
-from headwater.metadata.records_by_group import split_by_group
+from headwater.metadata.sorted_records import EncodedPart, RecordSorter
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, LogFile, write_token
 from headwater.model.instant import Action, InstantTime, State, instant_time_after
@@ -61,6 +60,9 @@ _CREATED_COMPLETION_TIME = InstantTime("00000000000001000")
 """When the bootstrap instants of a new table completed: the same for every creator, later than
 their own times and earlier than everything else."""
 
+_GATHERED_GROUP_BYTES_MAX = 4 * 1024 * 1024
+"""Small base files are put together. One of more records is written as these are encoded, and never
+held."""
 _BASE_FILE_EXTENSION = "hfile"
 _FOLDER_MARK = ".keep"
 
@@ -163,8 +165,8 @@ def write_base_files(
 ) -> list[WriteStat]:
     """Write the first records of a partition, one base file for each of its file groups.
 
-    `storage` is the data table's. Each key comes once, in any order, so all entries are held until
-    the last has come; a group is let go once it is encoded.
+    `storage` is the data table's. Records come in any order; of those with the same key the last
+    counts. How many there are is bounded by local disk, not by memory (`sorted_records`).
 
     Args:
         version: that of a secondary index.
@@ -174,27 +176,55 @@ def write_base_files(
     Returns:
         What the commit under `time` has to list, see `encode_metadata_commit`.
     """
-    pieces: dict[int, list[MetadataRecords]] = {}
-    for one in entries:
-        for group, part in split_by_group(partition, one, group_count, version).items():
-            pieces.setdefault(group, []).append(part)
     stats = []
     puts = BatchedPuts(storage)
-    for group in range(group_count):
-        parts = pieces.pop(group, None) or [MetadataRecords.none()]
-        whole = MetadataRecords(
-            pa.concat_arrays([part.keys for part in parts]),
-            pa.concat_arrays([part.values for part in parts]),
-            pa.array([], pa.string()),
-        )
-        name = file_id(partition, group, data_partition)
-        file = BaseFile(partition, name, write_token(group, attempt, 0), time)
-        file, data = encode_base_file(file, whole)
-        # A file under this name is one of the same attempt, whose reply got lost.
-        puts.add(f"{METADATA}/{file.path}", data)
-        stats.append(base_stat(file, written=len(whole)))
+    with RecordSorter(partition, group_count, version) as sorter:
+        sorter.add_all(entries)
+        for group, parts in _each_group(sorter.encoded(), group_count):
+            name = file_id(partition, group, data_partition)
+            file = BaseFile(partition, name, write_token(group, attempt, 0), time)
+            file, written = _write_base_file(storage, puts, file, parts)
+            stats.append(base_stat(file, written=written))
     puts.flush()
     return stats
+
+
+def _each_group(
+    encoded: Iterable[EncodedPart], group_count: int
+) -> Iterator[tuple[int, Iterable[EncodedPart]]]:
+    """Give every file group with its parts, those without records too."""
+    following = 0
+    for group, parts in groupby(encoded, lambda one: one.group):
+        yield from ((empty, ()) for empty in range(following, group))
+        yield group, parts
+        following = group + 1
+    yield from ((empty, ()) for empty in range(following, group_count))
+
+
+def _write_base_file(
+    storage: Storage, puts: BatchedPuts, file: BaseFile, parts: Iterable[EncodedPart]
+) -> tuple[BaseFile, int]:
+    """Write a base file, and return it with its size, and how many records it has.
+
+    A file under this name is one of the same attempt: its reply got lost, or it is outdated.
+    """
+    path = f"{METADATA}/{file._replace(extension=_BASE_FILE_EXTENSION).path}"
+    assembly = HFileAssembly(schema=METADATA_SCHEMA, is_base_file=True)
+    coming = iter(parts)
+    first = next(coming, None)
+    if first is None or first.group_bytes <= _GATHERED_GROUP_BYTES_MAX:
+        some = [] if first is None else [first, *coming]
+        blocks = [block for one in some for block in assembly.add(one.part)]
+        puts.add(path, b"".join([*blocks, assembly.end()]))
+    else:
+        storage.delete(path)
+        with storage.open_output(path) as sink:
+            for one in chain([first], coming):
+                for block in assembly.add(one.part):
+                    sink.write(block)
+            sink.write(assembly.end())
+    file = file._replace(extension=_BASE_FILE_EXTENSION, size_bytes=assembly.size_bytes)
+    return file, assembly.entry_count
 
 
 def encode_base_file(file: BaseFile, entries: MetadataRecords) -> tuple[BaseFile, bytes]:

@@ -23,6 +23,7 @@ by piece, so that memory holds a bounded number of rows at a time.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -70,6 +71,8 @@ from headwater.metadata.partition_kinds import (
 )
 from headwater.metadata.record_locations import (
     LocatedKeys,
+    built_record_index_records,
+    built_secondary_index_records,
     gone_for_good,
     record_index_records,
     secondary_index_records,
@@ -109,15 +112,21 @@ _FOOTER_BYTES = 64 * 1024
 _KEY_SHARE = 4
 """A fourth of a file, about, is read for its keys."""
 
-_ROWS_AT_ONCE = 1 << 20
-"""How many rows a piece of a build has, about: some hundred megabytes."""
+_ROWS_AT_ONCE = 1 << 18
+"""How many rows a piece of a build has, about: some ten megabytes, of which some are under way."""
 
 _FILES_AT_ONCE = 1_000
-_FILTER_BYTES_AT_ONCE = 64 * 1024 * 1024
+_FILTER_BYTES_AT_ONCE = 8 * 1024 * 1024
 _TASK_BYTES = 128 * 1024 * 1024
 _TASK_ITEMS = 100
 _TASKS_AT_ONCE = 32
 """Results of so many tasks are in memory at a time."""
+
+_KEY_TASK_BYTES = 2 * 1024 * 1024
+_KEY_TASKS_AT_ONCE = 8
+"""The same for tasks whose results are keys: 2 MB read are some 300,000 of them, ten megabytes that
+are copied from a worker to the JVM, to this process and out of a pickle. Reading keys takes a tenth
+of what is done with them here, so more tasks at a time would wait for this process."""
 
 
 _FETCHED_BYTES_MAX = 16 * 1024 * 1024
@@ -253,7 +262,7 @@ class Deriver:
     ) -> Iterator[MetadataRecords]:
         """Give what one partition of the metadata table but `files` holds of some file slices.
 
-        No key comes twice, but for the record index of a table that holds a record key twice; the
+        No key comes twice, but for indexes over rows of a table that holds a record key twice; the
         one that comes last counts.
 
         Raises:
@@ -290,7 +299,9 @@ class Deriver:
         """
         job = self._job(rule=self.index_key_rule(partition))
         sizes = [one.size_bytes // _KEY_SHARE for one in slices]
-        for placed in self._each(_keys_of_slice, job, slices, sizes):
+        for placed in self._each(
+            _keys_of_slice, job, slices, sizes, _KEY_TASK_BYTES, _KEY_TASKS_AT_ONCE
+        ):
             yield from placed
             progress(1, sum(len(one.index_keys) for one in placed))
 
@@ -374,22 +385,15 @@ class Deriver:
             gathered.append(placed)
             rows += len(placed.index_keys)
             if rows >= _ROWS_AT_ONCE:
-                yield self._entries(gathered, is_secondary=is_secondary)
+                yield self._built(gathered, is_secondary=is_secondary)
                 gathered, rows = [], 0
         if gathered:
-            yield self._entries(gathered, is_secondary=is_secondary)
+            yield self._built(gathered, is_secondary=is_secondary)
 
-    def _entries(
-        self,
-        placed: Sequence[LocatedKeys],
-        removed: pa.StringArray | None = None,
-        *,
-        is_secondary: bool,
-    ) -> MetadataRecords:
-        gone = pa.array([], pa.string()) if removed is None else removed
+    def _built(self, placed: Sequence[LocatedKeys], *, is_secondary: bool) -> MetadataRecords:
         if is_secondary:
-            return secondary_index_records(unique_keys([one.index_keys for one in placed]), gone)
-        return record_index_records(placed, gone, is_utc=self.table.config.is_utc)
+            return built_secondary_index_records(placed)
+        return built_record_index_records(placed, is_utc=self.table.config.is_utc)
 
     def _records_of_keys(
         self, partition: str, changes: Sequence[TableChange]
@@ -458,7 +462,10 @@ class Deriver:
                 removed = unique_keys([removed, gone])
             removed = without_keys(removed, added)
             placed += [LocatedKeys(one.group, one.added, time) for one in groups if len(one.added)]
-        return self._entries(placed, removed, is_secondary=is_secondary)
+        if is_secondary:
+            keys = unique_keys([one.index_keys for one in placed])
+            return secondary_index_records(keys, removed)
+        return record_index_records(placed, removed, is_utc=self.table.config.is_utc)
 
     def _gone_for_good(
         self,
@@ -512,16 +519,17 @@ class Deriver:
         job: _Job,
         items: Sequence[T],
         sizes: Sequence[int],
+        task_bytes: int = _TASK_BYTES,
+        tasks_at_once: int = _TASKS_AT_ONCE,
     ) -> Iterator[R]:
         """Give the results of a function on each of some items, in their order."""
         engine = self.table.engine_for(sum(sizes))
         if engine.is_in_process:
-            for item in items:
-                yield function(self.storage, job, item)
+            yield from _results(function, self.storage, job, items)
             return
-        tasks = list(_cut(items, sizes))
-        for start in range(0, len(tasks), _TASKS_AT_ONCE):
-            some = tasks[start : start + _TASKS_AT_ONCE]
+        tasks = list(_cut(items, sizes, task_bytes))
+        for start in range(0, len(tasks), tasks_at_once):
+            some = tasks[start : start + tasks_at_once]
             for results in engine.run(partial(_run_task, function, job), some):
                 yield from results
 
@@ -567,15 +575,25 @@ def _run_task(
     function: Callable[[Storage, _Job, T], R], job: _Job, context: TaskContext, items: Sequence[T]
 ) -> list[R]:
     storage = open_storage(job.storage_uri, job.storage_options)
-    return [function(storage, job, item) for item in items]
+    return list(_results(function, storage, job, items))
 
 
-def _cut(items: Sequence[T], sizes: Sequence[int]) -> Iterator[list[T]]:
+def _results(
+    function: Callable[[Storage, _Job, T], R], storage: Storage, job: _Job, items: Iterable[T]
+) -> Iterator[R]:
+    for item in items:
+        yield function(storage, job, item)
+        # Arrow's footers refer to themselves, 0.7 MB each with a bloom filter, and a loop that
+        # works on columns makes too few objects for the collector to come by itself.
+        gc.collect(0)
+
+
+def _cut(items: Sequence[T], sizes: Sequence[int], task_bytes_max: int) -> Iterator[list[T]]:
     """Cut items into tasks by how much each of them reads."""
     task: list[T] = []
     task_bytes = 0
     for item, size in zip(items, sizes, strict=True):
-        if task and (task_bytes + size > _TASK_BYTES or len(task) == _TASK_ITEMS):
+        if task and (task_bytes + size > task_bytes_max or len(task) == _TASK_ITEMS):
             yield task
             task, task_bytes = [], 0
         task.append(item)

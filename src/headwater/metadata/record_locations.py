@@ -64,6 +64,32 @@ def record_index_records(
     return MetadataRecords(keys, values, removed)
 
 
+def built_record_index_records(placed: Collection[LocatedKeys], *, is_utc: bool) -> MetadataRecords:
+    """Return the entries of a build, where a key may come again: the last of all counts then."""
+    keys, indices, values = [], [], []
+    value_count = 0
+    for each in placed:
+        times = _epoch_ms_of_all(each.instant_times, len(each.index_keys), is_utc=is_utc)
+        keys.append(each.index_keys)
+        indices.append(np.asarray(times.indices) + np.int32(value_count))
+        values.append(
+            encode_record_locations(each.group.partition, each.group.file_id, times.dictionary)
+        )
+        value_count += len(values[-1])
+    return MetadataRecords(
+        pa.concat_arrays(keys),
+        pa.DictionaryArray.from_arrays(np.concatenate(indices), pa.concat_arrays(values)),
+        pa.array([], pa.string()),
+    )
+
+
+def built_secondary_index_records(placed: Collection[LocatedKeys]) -> MetadataRecords:
+    """Return the entries of a build of a secondary index, where a key may come again."""
+    keys = pa.concat_arrays([each.index_keys for each in placed])
+    alike = pa.DictionaryArray.from_arrays(np.zeros(len(keys), np.int32), encode_secondary(1))
+    return MetadataRecords(keys, alike, pa.array([], pa.string()))
+
+
 def secondary_index_records(index_keys: pa.StringArray, removed: pa.StringArray) -> MetadataRecords:
     """Return the entries of a secondary index; no index key is in both, and each there once."""
     return MetadataRecords(index_keys, encode_secondary(len(index_keys)), removed)

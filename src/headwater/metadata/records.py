@@ -15,8 +15,9 @@ class MetadataRecords:
 
     keys: pa.StringArray
     """In any order, each once."""
-    values: pa.BinaryArray
-    """The records as Avro datums of `HoodieMetadataRecord`, one for each key."""
+    values: pa.BinaryArray | pa.DictionaryArray
+    """The records as Avro datums of `HoodieMetadataRecord`, one for each key. Those of builds may
+    be dictionaries, where many keys have few values."""
     removed: pa.StringArray
 
     @classmethod

@@ -19,11 +19,11 @@ from tests.support.tables import COW, MOR, NUMBERS, a_table, numbers
 
 import headwater as hw
 from headwater.engine.engine import Route, RowsTask
+from headwater.engine.group_buffer import GroupBuffer
 from headwater.engine.inline import InlineRows
 from headwater.errors import StorageError
 from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
-from headwater.operations.tasks.group_buffer import GroupBuffer
 from headwater.operations.write import run_write
 from headwater.seams.clock import SystemClock
 from headwater.table import Table

@@ -12,9 +12,10 @@ many blocks all of them are walked at once; what is in the entries is then read 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, unique
+from functools import partial
 from struct import Struct
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
@@ -39,6 +40,7 @@ from headwater.format.hfile.protobuf import (
     read_varint,
     read_with_length,
 )
+from headwater.seams.parallel_stream import parallel_stream
 
 KEY_SUFFIX = b"\x00\x7f\xff\xff\xff\xff\xff\xff\xff\x04"
 """No column family, the latest time, and the kind of entry that puts a value."""
@@ -51,6 +53,9 @@ GAP_BYTES_MAX = 128 * 1024
 """Blocks nearer to each other than this are read in one request."""
 RANGES_MAX = 16
 """Requests of one look-up. Beyond that, reading what lies between is faster than asking again."""
+RUN_BLOCKS = 256
+"""So many blocks or up to twice as many, 16 to 32 MB of entries, are unpacked and looked through
+at a time: enough to walk them all at once."""
 LOCK_STEP_BLOCKS_MIN = 192
 """From so many blocks on, walking all at once beats a loop over entries, measured."""
 
@@ -120,6 +125,32 @@ class _Index:
     sizes: Longs
 
 
+class _Run(NamedTuple):
+    """Some blocks, and bytes of the file from `start` on that they are in."""
+
+    blocks: Longs
+    data: memoryview
+    start: int
+
+
+class _Parsed(NamedTuple):
+    """The entries of some blocks, their values where they lie."""
+
+    keys: pa.StringArray
+    firsts: Longs
+    """Which entry is the first of each block."""
+    data: bytes | memoryview
+    values_at: Longs
+    value_lengths: Longs
+
+    def values(self, places: Longs | None = None) -> pa.BinaryArray:
+        """Copy the values of all entries, or of some that are in order."""
+        at, lengths = self.values_at, self.value_lengths
+        if places is not None:
+            at, lengths = at[places], lengths[places]
+        return take_spans(self.data, at, lengths, np.ones(len(at), np.bool_))
+
+
 class HFile:
     """An HFile whose index is at hand; blocks are read when they are asked for."""
 
@@ -186,8 +217,7 @@ class HFile:
         wanted = keys if isinstance(keys, pa.Array) else pa.array(keys, pa.string())
         wanted = wanted.cast(pa.string()).drop_null()
         places = np.unique(self._places(wanted.cast(pa.binary())))
-        found = self._read_blocks(places[places >= 0])
-        return _filtered(found, pc.is_in(found.keys, value_set=wanted))
+        return self._read_some(places[places >= 0], partial(pc.is_in, value_set=wanted))
 
     def scan_prefixes(self, prefixes: Sequence[str]) -> HFileEntries:
         """Load the entries whose keys begin with any of some texts.
@@ -206,8 +236,8 @@ class HFile:
         is_meant = np.zeros(len(self._index.offsets) + 1, np.int64)
         np.add.at(is_meant, first, 1)
         np.add.at(is_meant, last + 1, -1)
-        found = self._read_blocks(np.flatnonzero(np.cumsum(is_meant)[:-1] > 0))
-        return _filtered(found, _has_prefix(found.keys, starts))
+        blocks = np.flatnonzero(np.cumsum(is_meant)[:-1] > 0)
+        return self._read_some(blocks, partial(_has_prefix, prefixes=starts))
 
     def _read(self, start: int, end: int) -> memoryview:
         try:
@@ -245,15 +275,51 @@ class HFile:
         """Load the entries of some blocks, which are in order."""
         if not len(blocks):
             return HFileEntries(pa.array([], pa.string()), pa.array([], pa.binary()))
-        raw: list[bytes | memoryview] = []
+        raw = [data for run in self._load_runs(blocks, len(blocks)) for data in self._unpack(run)]
+        parsed = _parse_entries(raw, self.path)
+        self._check_order(parsed.keys, parsed.firsts, blocks)
+        return HFileEntries(parsed.keys, parsed.values())
+
+    def _read_some(
+        self, blocks: Longs, is_meant: Callable[[pa.StringArray], pa.BooleanArray]
+    ) -> HFileEntries:
+        """Load those entries of some blocks, which are in order, whose keys are meant.
+
+        Of many keys all blocks may be needed, so what is unpacked at a time is bounded.
+        """
+
+        def meant_of(run: _Run) -> HFileEntries:
+            parsed = _parse_entries(self._unpack(run), self.path)
+            self._check_order(parsed.keys, parsed.firsts, run.blocks)
+            mask = is_meant(parsed.keys)
+            places = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+            return HFileEntries(parsed.keys.filter(mask), parsed.values(places))
+
+        found = list(parallel_stream(meant_of, self._load_runs(blocks, RUN_BLOCKS)))
+        if not found:
+            return HFileEntries(pa.array([], pa.string()), pa.array([], pa.binary()))
+        return HFileEntries(
+            pa.concat_arrays([one.keys for one in found]),
+            pa.concat_arrays([one.values for one in found]),
+        )
+
+    def _load_runs(self, blocks: Longs, run_blocks: int) -> Iterator[_Run]:
+        """Load blocks, which are in order, and give them still packed.
+
+        At least `run_blocks` come at a time, unless all of them are fewer, and less than twice as
+        many.
+        """
+        if not len(blocks):
+            return
         for group in _grouped(self._index, blocks):
             start = int(self._index.offsets[group[0]])
             end = int(self._index.offsets[group[-1]] + self._index.sizes[group[-1]])
             data = self._read(start, end)
-            raw += [self._data_of(data, start, int(block)) for block in group]
-        entries, firsts = _parse_entries(raw, self.path)
-        self._check_order(entries.keys, firsts, blocks)
-        return entries
+            for some in np.array_split(group, max(1, len(group) // run_blocks)):
+                yield _Run(some, data, start)
+
+    def _unpack(self, run: _Run) -> list[bytes | memoryview]:
+        return [self._data_of(run.data, run.start, int(block)) for block in run.blocks]
 
     def _data_of(self, data: memoryview, start: int, block: int) -> bytes | memoryview:
         offset, size = int(self._index.offsets[block]), int(self._index.sizes[block])
@@ -281,10 +347,6 @@ class HFile:
 
 def _all(claims: pa.BooleanArray) -> bool:
     return bool(claims.false_count == 0)
-
-
-def _filtered(entries: HFileEntries, mask: pa.BooleanArray) -> HFileEntries:
-    return HFileEntries(entries.keys.filter(mask), entries.values.filter(mask))
 
 
 def _has_prefix(keys: pa.StringArray, prefixes: Iterable[bytes]) -> pa.BooleanArray:
@@ -316,8 +378,8 @@ def _lies_before(index: _Index, end: int) -> bool:
     )
 
 
-def _parse_entries(raw: Sequence[bytes | memoryview], path: str) -> tuple[HFileEntries, Longs]:
-    """Return the entries of blocks, and which entry is the first of each block."""
+def _parse_entries(raw: Sequence[bytes | memoryview], path: str) -> _Parsed:
+    """Return the entries of blocks."""
     sizes = np.fromiter(map(len, raw), np.int64, len(raw))
     data = raw[0] if len(raw) == 1 else b"".join(raw)
     if len(data) > _INT32_MAX:
@@ -333,7 +395,7 @@ def _parse_entries(raw: Sequence[bytes | memoryview], path: str) -> tuple[HFileE
         starts = _walk_in_step(bytes_of(data), begins, ends, path)
     else:
         starts = _walk(data, begins, ends, path)
-    return _entries_at(data, starts, path), np.searchsorted(starts, begins)
+    return _entries_at(data, starts, np.searchsorted(starts, begins), path)
 
 
 def _walk(data: bytes | memoryview, begins: Longs, ends: Longs, path: str) -> Longs:
@@ -376,7 +438,7 @@ def _walk_in_step(data: Bytes, begins: Longs, ends: Longs, path: str) -> Longs:
     return np.sort(np.concatenate(starts))
 
 
-def _entries_at(data: bytes | memoryview, starts: Longs, path: str) -> HFileEntries:
+def _entries_at(data: bytes | memoryview, starts: Longs, firsts: Longs, path: str) -> _Parsed:
     view = bytes_of(data)
     ends = np.append(starts[1:], len(view))
     heads = _read_at(view, starts, _ENTRY_HEAD, path)
@@ -395,7 +457,7 @@ def _entries_at(data: bytes | memoryview, starts: Longs, path: str) -> HFileEntr
         keys = take_spans(data, rows_at, row_lengths, every).cast(pa.string())
     except pa.ArrowInvalid as error:
         raise corrupt(path, "a key is no UTF-8") from error
-    return HFileEntries(keys, take_spans(data, values_at, value_lengths, every))
+    return _Parsed(keys, firsts, data, values_at, value_lengths)
 
 
 def _read_at(data: Bytes, at: Longs, kind: np.dtype[Any], path: str) -> npt.NDArray[Any]:

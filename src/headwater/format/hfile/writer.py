@@ -6,13 +6,16 @@ would be 72 kB of raw bytes in a file of one entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.key_order import key_order
 from headwater.errors import InvalidInputError
 from headwater.format.avro.vectors import (
     Longs,
@@ -27,6 +30,8 @@ from headwater.format.hfile.blocks import (
     Magic,
     encode_block,
     encode_vint,
+    frame_block,
+    pack,
 )
 from headwater.format.hfile.protobuf import encode_field, encode_with_length
 from headwater.format.hfile.reader import (
@@ -57,7 +62,7 @@ _ENTRY_HEAD = np.dtype([("key", ">i4"), ("value", ">i4"), ("row", ">u2")])
 
 def sort_entries(keys: pa.StringArray, values: pa.BinaryArray) -> HFileEntries:
     """Order entries by the bytes of their keys."""
-    order = pc.sort_indices(keys.view(pa.binary()))
+    order = pa.array(key_order(keys))
     return HFileEntries(keys.take(order), values.take(order))
 
 
@@ -79,65 +84,173 @@ def encode_hfile(
         InvalidInputError: keys are out of order, doubled, null or too long, or the codec is neither
             GZ nor NONE.
     """
+    file = HFileAssembly(
+        schema=schema, is_base_file=is_base_file, create_time_ms=create_time_ms, codec=codec
+    )
+    part = encode_part(keys, values, codec=codec, block_bytes_max=block_bytes_max)
+    return b"".join([*file.add(part), file.end()])
+
+
+class PackedBlock(NamedTuple):
+    first_row: bytes
+    packed: bytes | memoryview
+    raw_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class HFilePart:
+    """Some entries of a file, packed into blocks of their own."""
+
+    blocks: Sequence[PackedBlock]
+    last_row: bytes
+    count: int
+    row_bytes: int
+    value_bytes: int
+
+
+def encode_part(
+    keys: pa.StringArray,
+    values: pa.BinaryArray | pa.DictionaryArray,
+    *,
+    codec: Codec = Codec.GZ,
+    block_bytes_max: int = BLOCK_BYTES_MAX,
+) -> HFilePart:
+    """Encode entries, whose keys ascend bytewise, for an `HFileAssembly`.
+
+    That is nearly all the work of writing a file, and parts do not depend on each other: threads
+    can encode several.
+
+    Raises: as `encode_hfile`.
+    """
     if codec not in (Codec.GZ, Codec.NONE):
         raise InvalidInputError(f"HFiles are written with GZ or NONE, not {codec.name}")
     rows = keys.view(pa.binary())
-    row_lengths, value_lengths = piece_lengths(rows), piece_lengths(values)
+    row_lengths, value_lengths = piece_lengths(rows), _value_lengths(values)
     _check_input(rows, values, row_lengths)
-    out = bytearray()
-    index = bytearray()
     entries, sizes = _encode_entries(rows, values, row_lengths, value_lengths)
-    previous = first_offset = NO_PREVIOUS_BLOCK
-    block_count = 0
     ends = np.cumsum(sizes)
+    blocks = []
     for start, end in _blocks(ends, block_bytes_max):
-        begin = int(ends[start - 1]) if start else 0
-        block = encode_block(Magic.DATA, entries[begin : int(ends[end - 1])], codec, previous)
-        row = rows[start].as_py()
-        previous = len(out)
-        first_offset = 0
-        index += _INDEX_ENTRY.pack(previous, len(block))
-        index += encode_vint(_ROW_LENGTH.size + len(row)) + _with_length(row)
-        out += block
-        block_count += 1
-    load_on_open_offset = len(out)
-    out += encode_block(Magic.ROOT_INDEX, bytes(index), codec)
-    out += encode_block(Magic.ROOT_INDEX, b"", codec)
-    file_info_offset = len(out)
-    info = {
-        b"schema": schema.encode(),
-        b"hfile.AVG_VALUE_LEN": _INT.pack(_average(value_lengths)),
-        b"hfile.AVG_KEY_LEN": _INT.pack(_average(row_lengths)),
-        b"hfile.CREATE_TIME_TS": _LONG.pack(create_time_ms),
-        **_key_info(rows, is_base_file),
-    }
-    out += encode_block(Magic.FILE_INFO, _encode_info(info), codec)
-    out += _trailer(
-        {
-            TrailerTag.FILE_INFO_OFFSET: file_info_offset,
-            TrailerTag.LOAD_ON_OPEN_OFFSET: load_on_open_offset,
-            TrailerTag.RAW_BYTES: len(entries),
-            TrailerTag.DATA_INDEX_COUNT: block_count,
-            TrailerTag.META_INDEX_COUNT: 0,
-            TrailerTag.ENTRY_COUNT: len(keys),
-            TrailerTag.INDEX_LEVELS: 1,
-            TrailerTag.FIRST_DATA_BLOCK: first_offset,
-            TrailerTag.LAST_DATA_BLOCK: max(previous, 0),
-            TrailerTag.COMPARATOR: _COMPARATOR,
-            TrailerTag.CODEC: codec,
-        }
+        raw = entries[int(ends[start - 1]) if start else 0 : int(ends[end - 1])]
+        blocks.append(PackedBlock(rows[start].as_py(), pack(raw, codec), len(raw)))
+    return HFilePart(
+        blocks=blocks,
+        last_row=rows[-1].as_py() if len(rows) else b"",
+        count=len(rows),
+        row_bytes=int(row_lengths.sum()),
+        value_bytes=int(value_lengths.sum()),
     )
-    return bytes(out)
 
 
-def _check_input(rows: pa.BinaryArray, values: pa.BinaryArray, row_lengths: Longs) -> None:
+class HFileAssembly:
+    """Makes a file of parts, which come in the order of their keys; of the bytes it keeps none."""
+
+    def __init__(
+        self, *, schema: str, is_base_file: bool, create_time_ms: int = 0, codec: Codec = Codec.GZ
+    ) -> None:
+        self._schema = schema
+        self._is_base_file = is_base_file
+        self._create_time_ms = create_time_ms
+        self._codec = codec
+        self._index = bytearray()
+        self._block_count = 0
+        self.size_bytes = 0
+        """Of what was given so far."""
+        self._previous = NO_PREVIOUS_BLOCK
+        self._raw_bytes = 0
+        self._first_row: bytes | None = None
+        self._last_row = b""
+        self.entry_count = 0
+        self._row_bytes = 0
+        self._value_bytes = 0
+
+    def add(self, part: HFilePart) -> Iterator[bytes]:
+        """Give the next bytes of the file.
+
+        Raises:
+            InvalidInputError: the part does not begin behind the one before.
+        """
+        if part.blocks and self.entry_count and part.blocks[0].first_row <= self._last_row:
+            raise _out_of_order()
+        for first_row, packed, raw_size in part.blocks:
+            if self._first_row is None:
+                self._first_row = first_row
+            block = frame_block(Magic.DATA, packed, raw_size, self._previous)
+            self._index += _INDEX_ENTRY.pack(self.size_bytes, len(block))
+            self._index += encode_vint(_ROW_LENGTH.size + len(first_row)) + _with_length(first_row)
+            self._previous = self.size_bytes
+            self.size_bytes += len(block)
+            self._block_count += 1
+            self._raw_bytes += raw_size
+            yield block
+        if part.count:
+            self._last_row = part.last_row
+        self.entry_count += part.count
+        self._row_bytes += part.row_bytes
+        self._value_bytes += part.value_bytes
+
+    def end(self) -> bytes:
+        """Return the last bytes of the file: index, file info and trailer."""
+        load_on_open_offset = self.size_bytes
+        out = bytearray(encode_block(Magic.ROOT_INDEX, bytes(self._index), self._codec))
+        out += encode_block(Magic.ROOT_INDEX, b"", self._codec)
+        file_info_offset = load_on_open_offset + len(out)
+        count = max(self.entry_count, 1)
+        info = {
+            b"schema": self._schema.encode(),
+            b"hfile.AVG_VALUE_LEN": _INT.pack(self._value_bytes // count),
+            b"hfile.AVG_KEY_LEN": _INT.pack(self._row_bytes // count),
+            b"hfile.CREATE_TIME_TS": _LONG.pack(self._create_time_ms),
+            **self._key_info(),
+        }
+        out += encode_block(Magic.FILE_INFO, _encode_info(info), self._codec)
+        out += _trailer(
+            {
+                TrailerTag.FILE_INFO_OFFSET: file_info_offset,
+                TrailerTag.LOAD_ON_OPEN_OFFSET: load_on_open_offset,
+                TrailerTag.RAW_BYTES: self._raw_bytes,
+                TrailerTag.DATA_INDEX_COUNT: self._block_count,
+                TrailerTag.META_INDEX_COUNT: 0,
+                TrailerTag.ENTRY_COUNT: self.entry_count,
+                TrailerTag.INDEX_LEVELS: 1,
+                TrailerTag.FIRST_DATA_BLOCK: 0 if self._block_count else NO_PREVIOUS_BLOCK,
+                TrailerTag.LAST_DATA_BLOCK: max(self._previous, 0),
+                TrailerTag.COMPARATOR: _COMPARATOR,
+                TrailerTag.CODEC: self._codec,
+            }
+        )
+        self.size_bytes += len(out)
+        return bytes(out)
+
+    def _key_info(self) -> dict[bytes, bytes]:
+        has_rows = self._first_row is not None
+        info = {b"hfile.LASTKEY": _with_length(self._last_row) if has_rows else b""}
+        if not self._is_base_file:
+            return info
+        return {**info, b"minRecordKey": self._first_row or b"", b"maxRecordKey": self._last_row}
+
+
+def _out_of_order() -> InvalidInputError:
+    return InvalidInputError("The keys of an HFile must ascend bytewise, each once. Sort them")
+
+
+def _value_lengths(values: pa.BinaryArray | pa.DictionaryArray) -> Longs:
+    if not isinstance(values, pa.DictionaryArray):
+        return piece_lengths(values)
+    lengths: Longs = piece_lengths(values.dictionary)[np.asarray(values.indices)]
+    return lengths
+
+
+def _check_input(
+    rows: pa.BinaryArray, values: pa.BinaryArray | pa.DictionaryArray, row_lengths: Longs
+) -> None:
     if len(rows) != len(values) or rows.null_count or values.null_count:
         raise InvalidInputError(
             f"An HFile needs a value for each key and no nulls, got {len(rows)} keys and "
             f"{len(values)} values, with {rows.null_count} and {values.null_count} nulls"
         )
     if len(rows) > 1 and not pc.all(pc.less(rows[:-1], rows[1:])).as_py():
-        raise InvalidInputError("The keys of an HFile must ascend bytewise, each once. Sort them")
+        raise _out_of_order()
     longest = row_lengths.max(initial=0)
     if longest > KEY_BYTES_MAX:
         raise InvalidInputError(
@@ -146,7 +259,10 @@ def _check_input(rows: pa.BinaryArray, values: pa.BinaryArray, row_lengths: Long
 
 
 def _encode_entries(
-    rows: pa.BinaryArray, values: pa.BinaryArray, row_lengths: Longs, value_lengths: Longs
+    rows: pa.BinaryArray,
+    values: pa.BinaryArray | pa.DictionaryArray,
+    row_lengths: Longs,
+    value_lengths: Longs,
 ) -> tuple[memoryview, Longs]:
     """Return the bytes of all entries, and how many each of them has."""
     heads = np.empty(len(rows), _ENTRY_HEAD)
@@ -156,12 +272,18 @@ def _encode_entries(
     pieces = [
         pieces_of(heads.view(np.uint8).reshape(len(rows), _ENTRY_HEAD.itemsize)),
         rows,
-        _KEY_END,
-        values,
-        _ENTRY_END,
+        *_tails(values),
     ]
     sizes = row_lengths + value_lengths + (_ENTRY_HEAD.itemsize + len(KEY_SUFFIX) + 1)
     return data_of(join_pieces(pieces)), sizes
+
+
+def _tails(values: pa.BinaryArray | pa.DictionaryArray) -> list[pa.Array | pa.Scalar]:
+    """Return the pieces behind the rows; where values are few, what is around them is put once."""
+    if not isinstance(values, pa.DictionaryArray):
+        return [_KEY_END, values, _ENTRY_END]
+    whole = join_pieces([_KEY_END, values.dictionary, _ENTRY_END])
+    return [whole.take(values.indices)]
 
 
 def _blocks(ends: Longs, bytes_max: int) -> Iterator[tuple[int, int]]:
@@ -178,12 +300,6 @@ def _with_length(row: bytes) -> bytes:
     return _ROW_LENGTH.pack(len(row)) + row
 
 
-def _key_info(rows: pa.BinaryArray, is_base_file: bool) -> dict[bytes, bytes]:
-    first, last = (rows[0].as_py(), rows[-1].as_py()) if len(rows) else (b"", b"")
-    info = {b"hfile.LASTKEY": _with_length(last) if len(rows) else b""}
-    return {**info, b"minRecordKey": first, b"maxRecordKey": last} if is_base_file else info
-
-
 def _encode_info(info: Mapping[bytes, bytes]) -> bytes:
     info = {
         **info,
@@ -195,10 +311,6 @@ def _encode_info(info: Mapping[bytes, bytes]) -> bytes:
         for name, value in sorted(info.items())
     )
     return INFO_MAGIC + encode_with_length(message)
-
-
-def _average(lengths: Longs) -> int:
-    return int(lengths.sum()) // max(len(lengths), 1)
 
 
 def _trailer(fields: Mapping[TrailerTag, int | bytes]) -> bytes:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headwater.arrow.keys import KeyGenerator
 from headwater.engine.engine import TaskContext
+from headwater.engine.group_buffer import GroupBuffer
 from headwater.kernel.txn.markers import DirectMarkers, Markers
 from headwater.markers.abort_signal import AbortSignal
 from headwater.markers.client import MarkerClient
@@ -23,7 +24,6 @@ from headwater.markers.detection import detecting_markers
 from headwater.model.commit_metadata import WriteStat
 from headwater.operations.plan import WritePlan
 from headwater.operations.routing.route import GroupKey, Numbers, assign_groups
-from headwater.operations.tasks.group_buffer import GroupBuffer
 from headwater.operations.tasks.group_writer import GroupWriter
 from headwater.operations.tasks.partition_update import PartitionUpdate
 from headwater.seams.clock import SystemClock

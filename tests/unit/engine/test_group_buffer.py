@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headwater.operations.tasks.group_buffer import GroupBuffer
+from headwater.engine.group_buffer import GroupBuffer
 
 
 @pytest.mark.parametrize("memory_bytes", [0, 40, 1 << 30])
@@ -29,3 +29,16 @@ def test_groups_come_in_ascending_order_with_rows_as_they_arrived(
         found = [(group, rows["n"].to_pylist()) for group, rows in buffer.drain()]
     assert found == [(("a", -1), [4, 5]), (("a", 7), [0, 2, 6]), (("b", 5), [1, 3, 7])]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("memory_bytes", [0, 1 << 30])
+def test_batches_of_a_group_come_one_by_one_with_the_size_of_all(memory_bytes: int) -> None:
+    first, second = pa.record_batch({"n": [0, 1]}), pa.record_batch({"n": [2]})
+    with GroupBuffer[tuple[str, int]](memory_bytes) as buffer:
+        buffer.add(first, np.array([0, 0]), [("a", 0)])
+        buffer.add(second, np.array([0]), [("a", 0)])
+        (held,) = buffer.drain_batches()
+        assert held.group == ("a", 0)
+        assert held.size_bytes == first.nbytes + second.nbytes
+        assert [batch["n"].to_pylist() for batch in held.batches] == [[0, 1], [2]]
+        assert list(buffer.drain_batches()) == []

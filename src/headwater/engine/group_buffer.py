@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,14 @@ from headwater.seams.system_errors import naming_scratch
 K = TypeVar("K", bound=tuple[str, int])
 
 
+class HeldGroup(NamedTuple, Generic[K]):
+    """The rows of one group, as they arrived; they can be gone through once."""
+
+    group: K
+    size_bytes: int
+    batches: Iterator[pa.RecordBatch]
+
+
 class GroupBuffer(Generic[K]):
     """Use as a context manager: leaving it removes what was moved to disk."""
 
@@ -30,6 +38,7 @@ class GroupBuffer(Generic[K]):
         self._memory_bytes = memory_bytes
         self._held: dict[K, list[pa.RecordBatch]] = {}
         self._held_bytes = 0
+        self._group_bytes: dict[K, int] = {}
         self._moved: dict[K, list[str]] = {}
         self._moved_count = 0
         self._folder: str | None = None
@@ -64,12 +73,21 @@ class GroupBuffer(Generic[K]):
 
     def drain(self) -> Iterator[tuple[K, pa.Table]]:
         """Give the groups in ascending order, each with its rows as they arrived; forget them."""
-        for group in sorted({*self._moved, *self._held}):
-            batches = [*self._read_back(group), *self._held.pop(group, [])]
-            yield group, pa.Table.from_batches(batches)
+        for held in self.drain_batches():
+            yield held.group, pa.Table.from_batches(list(held.batches))
+
+    def drain_batches(self) -> Iterator[HeldGroup[K]]:
+        """Give the same, of groups of which not all is to be looked at together."""
+        for group in sorted(self._group_bytes):
+            yield HeldGroup(group, self._group_bytes.pop(group), self._take_batches(group))
+
+    def _take_batches(self, group: K) -> Iterator[pa.RecordBatch]:
+        yield from self._read_back(group)
+        yield from self._held.pop(group, [])
 
     def _hold(self, group: K, batch: pa.RecordBatch) -> None:
         self._held.setdefault(group, []).append(batch)
+        self._group_bytes[group] = self._group_bytes.get(group, 0) + batch.nbytes
 
     def _move_to_disk(self) -> None:
         if self._folder is None:
