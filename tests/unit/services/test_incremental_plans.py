@@ -38,7 +38,7 @@ from headwater.services import clean, logged_slices
 from headwater.services.clean import listed_files, plan_next_clean, run_clean
 from headwater.services.compaction import plan_next_compaction
 from headwater.services.logged_slices import load_logged_slices
-from headwater.services.settled import Settled, load_settled
+from headwater.services.settled import Settled
 
 PARTITIONS = ("a", "b", "c")
 GROUPS = tuple(FileGroupId(partition, f"{n}-0") for partition in PARTITIONS for n in "xy")
@@ -76,8 +76,6 @@ class World:
     minute: int = STEPS_BEFORE_CLOCK
     pending: list[Pending] = field(default_factory=list)
     replaced_at: dict[FileGroupId, InstantTime] = field(default_factory=dict)
-    settled_count: int = 0
-    """How often a planner could rely on what was said before."""
 
     def next_minute(self) -> int:
         self.minute += 1
@@ -173,9 +171,6 @@ class World:
         """Compare what both planners would delete, and delete it."""
         self.next_minute()
         target, view = self.table.target(), self.view()
-        self.settled_count += (
-            load_settled(view.timeline, target.commit_reader(), config.versions_kept) is not None
-        )
         found = plan_next_clean(target, config, view)
         with everywhere():
             expected = plan_next_clean(target, config, self.view())
@@ -190,7 +185,6 @@ class World:
         with everywhere():
             expected = plan_next_compaction(self.view(), config)
             assert logged == load_logged_slices(self.view()).slices
-        self.settled_count += logged_slices._load_logs_after(view) is not None
         assert (found and found.operations) == (expected and expected.operations)
         if found is None:
             return
