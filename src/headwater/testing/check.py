@@ -13,6 +13,7 @@ from hashlib import blake2b
 
 from headwater.kernel.layout import (
     ATTEMPTS,
+    CLOCK,
     MARKERS,
     attempt_path,
     cancel_path,
@@ -172,7 +173,8 @@ class Checks:
 
     def _learn_from_change(self, step: Step, simulation: Simulation) -> None:
         facts, place = simulation.facts, place_of(step.path)
-        if step.action.move is not Move.LAND:
+        # Asking the store for its time puts an object and takes it away.
+        if step.action.move is not Move.LAND and step.path != CLOCK:
             facts.learn(("wrote", step.actor))
         match place.area:
             case Area.TIMELINE | Area.DATA if step.after is not None:

@@ -29,8 +29,8 @@ from typing import NamedTuple
 from headwater.errors import ConflictError, ErrorKind, HeadwaterError, NotFoundError, StorageError
 from headwater.kernel.layout import heartbeat_path, marker_folder
 from headwater.kernel.timeline.active import instant_path, load_active
-from headwater.kernel.txn.store_age import load_store_times
-from headwater.model.instant import Instant, State
+from headwater.kernel.txn.store_age import age_by_store_ms, load_store_times
+from headwater.model.instant import Instant, InstantTime, State
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -116,16 +116,16 @@ def is_dead_elsewhere(
     return error is None
 
 
-def why_executed_elsewhere(plan: Instant, silence: Silence, expiry_ms: int) -> ConflictError | None:
-    """Return why a plan is not executed here: another engine beats for it; None if none does.
+def why_executed_elsewhere(plan: Instant, beat_ms: int, expiry_ms: int) -> ConflictError | None:
+    """Return why a plan is not executed here: another engine beats for it; None if it is dead.
 
     Hudi begins to beat under the table lock, before the plan is inflight. So who holds the lock and
     sees no beat is the first; two that execute one plan would both complete it (N-153).
     """
-    if silence.beat_ms is None or silence.beat_ms > expiry_ms:
+    if beat_ms > expiry_ms:
         return None
     return ConflictError(
-        f"{plan} is being executed by another engine: its heartbeat is {silence.beat_ms} ms old, "
+        f"{plan} is being executed by another engine: its heartbeat is {beat_ms} ms old, "
         f"and may be {expiry_ms} ms by hoodie.client.heartbeat.interval_in_ms. Nothing was "
         "changed; wait for that engine to finish",
         kind=ErrorKind.ALREADY_RUNNING,
@@ -140,6 +140,20 @@ def load_left_ms(storage: Storage, timeline_folder: str, plan: Instant, expiry_m
     """
     quiet_ms = load_silence(storage, timeline_folder, plan).quiet_ms
     return max(0, expiry_ms - quiet_ms + 1)
+
+
+def load_beat_ms(storage: Storage, time: InstantTime) -> int | None:
+    """Return how old the heartbeat of an instant is, by the store's clock; None if none is there.
+
+    If the store does not say, it is as young as can be.
+    """
+    path = heartbeat_path(time)
+    try:
+        storage.info(path)
+    except NotFoundError:
+        return None  # As for most; the store's clock costs four calls more.
+    age_ms = age_by_store_ms(storage, path)
+    return 0 if age_ms is None else age_ms
 
 
 def load_silence(storage: Storage, timeline_folder: str, write: Instant) -> Silence:

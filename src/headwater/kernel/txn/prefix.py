@@ -27,7 +27,7 @@ from headwater.kernel.timeline.names import is_instant_time
 from headwater.kernel.timeline.times import check_clock, is_doubtful, issue_time
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
 from headwater.kernel.txn.changes import Change, load_changes
-from headwater.kernel.txn.foreign import Silence, load_silence
+from headwater.kernel.txn.foreign import Silence, load_beat_ms, load_silence
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.key_conflicts import LoadKeys
 from headwater.kernel.txn.markers import LoadMarkers, Marker, load_markers
@@ -57,6 +57,7 @@ class Needs:
     attempt_numbers: tuple[InstantTime, ...] = ()  # One listing each.
     attempts: tuple[InstantTime, ...] = ()  # One listing and one read each.
     silence: tuple[Instant, ...] = ()  # A few calls for each that has no attempt.
+    beats: tuple[InstantTime, ...] = ()  # One call for each that has no attempt, if none beats.
     requests: tuple[Instant, ...] = ()  # One read each, all at once.
     markers: tuple[InstantTime, ...] = ()  # One listing each, or more.
     cancels: bool = False  # One listing.
@@ -99,7 +100,9 @@ class Prefix:
     newest_attempt_numbers: Mapping[InstantTime, int] = field(default_factory=dict)
     newest_attempts: Mapping[InstantTime, SeenAttempt] = field(default_factory=dict)
     silence: Mapping[InstantTime, Silence] = field(default_factory=dict)
-    """Since when nothing was heard of writes and plans of other engines."""
+    """Since when nothing was heard of writes of other engines."""
+    beats: Mapping[InstantTime, int] = field(default_factory=dict)
+    """How old the heartbeats are, in milliseconds, that stand for no attempt of ours."""
     requests: Mapping[InstantTime, bytes] = field(default_factory=dict)
     """What the requested files of plans say."""
     cancelled: frozenset[InstantTime] = frozenset()
@@ -220,6 +223,7 @@ class PrefixLoader:
                 for write in needs.silence
                 if not numbers[write.requested_time]
             },
+            beats=self._load_beats(time for time in needs.beats if not numbers[time]),
             requests=self._load_contents(needs.requests, State.REQUESTED),
             results=self._load_contents(needs.results, State.COMPLETED),
             is_fenced=find_journal(storage)[0] is not None,
@@ -255,6 +259,10 @@ class PrefixLoader:
             return _Ahead(dict(zip(claimed, numbers, strict=True)), config)
 
         return both_at_once(storage, load_timeline, load_more)
+
+    def _load_beats(self, times: Iterable[InstantTime]) -> dict[InstantTime, int]:
+        ages = {time: load_beat_ms(self._components.storage, time) for time in times}
+        return {time: age_ms for time, age_ms in ages.items() if age_ms is not None}
 
     def _load_numbers(self, times: Sequence[InstantTime]) -> list[int]:
         storage = self._components.storage

@@ -188,13 +188,11 @@ class StartExecution:
         if self.purpose is not Purpose.EXECUTE:
             return Needs(attempts=(self.time,))
         plans = flagged_plan(timeline, self.time)
-        found = timeline.find(self.time)
-        silence = () if found is None or not found.is_pending else (found,)
         if not plans:
-            return Needs(attempts=(self.time,), silence=silence)
+            return Needs(attempts=(self.time,), beats=(self.time,))
         return Needs(
             attempts=(self.time,),
-            silence=silence,
+            beats=(self.time,),
             requests=(*plans, *pending_rollbacks(timeline)),
             cancels=plans[0].action is Action.CLUSTERING,
         )
@@ -231,11 +229,12 @@ class StartExecution:
         return Decision((AttemptStarted(attempt),), started)
 
     def _why_not_executed(self, instant: Instant, prefix: Prefix) -> HeadwaterError | None:
-        if self.time in prefix.silence:  # Only if no attempt of ours ever stood behind it.
+        beat_ms = prefix.beats.get(self.time)
+        if beat_ms is not None:
             expiry_ms = foreign_expiry_ms(
                 interval_ms=self.claim.interval_ms, tolerable_misses=self.claim.tolerable_misses
             )
-            error = why_executed_elsewhere(instant, prefix.silence[self.time], expiry_ms)
+            error = why_executed_elsewhere(instant, beat_ms, expiry_ms)
             if error is not None:
                 return error
         if self.time in prefix.cancelled:
