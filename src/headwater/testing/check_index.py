@@ -74,6 +74,8 @@ _OF_INDEXES = frozenset(
     )
 )
 
+BUILT = "built"
+NOT_BUILT = "not built"  # A builder has failed.
 DROPPED = "dropped"  # (partition): an actor is about to take an index away because it was asked to.
 
 
@@ -132,7 +134,7 @@ def _is_anybody_done(simulation: Simulation) -> bool:
 
     A writer that failed has not: it brings table config up to nobody's plan.
     """
-    return "built" in simulation.results().values()
+    return any(word in (BUILT, NOT_BUILT) for word in simulation.results().values())
 
 
 def _dropped(simulation: Simulation) -> set[str]:

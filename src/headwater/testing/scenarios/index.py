@@ -100,6 +100,8 @@ from headwater.testing.check import (
     Checks,
 )
 from headwater.testing.check_index import (
+    BUILT,
+    NOT_BUILT,
     check_index_end,
     hear_of_index,
 )
@@ -149,7 +151,6 @@ BUILDER_INTERVAL_MS = 5 * INTERVAL_MS
 """No heartbeat beats here, so a builder must live through its own waiting."""
 BUILDER_EXPIRY_MS = BUILDER_INTERVAL_MS * TOLERABLE_MISSES
 
-BUILT = "built"
 TIMED_OUT = "timed out"
 IDLE = "idle"
 OUTRUN = "outrun"
@@ -334,7 +335,7 @@ def _check_end(simulation: Simulation) -> Iterator[Violation]:
     if simulation.budgets != simulation.scenario.faults.budgets():
         return
     for actor, word in simulation.results().items():
-        if word in (FAILED, FENCED, UNKNOWN, TIMED_OUT):
+        if word in (FAILED, NOT_BUILT, FENCED, UNKNOWN, TIMED_OUT):
             yield Violation("INV-76", f"{actor} ended {word} although nothing went wrong")
 
 
@@ -451,7 +452,7 @@ def builder(
             word = _word(partial(_build, indexing, process, planned))
             if word != REFUSED:
                 break
-        return word
+        return _of_builder(word)
 
     return body
 
@@ -477,7 +478,11 @@ def rebuilder(process: Process) -> str:
             indexing.cancel(_FIRST_PLAN)
         return _build(indexing, process, PLANNED)
 
-    return _word(again)
+    return _of_builder(_word(again))
+
+
+def _of_builder(word: str) -> str:
+    return NOT_BUILT if word == FAILED else word
 
 
 def _word(call: Callable[[], str]) -> str:

@@ -31,13 +31,12 @@ from headwater.metadata.partition_kinds import RECORD_INDEX
 from headwater.model.files import parse_data_file
 from headwater.testing.actor import Body, Process
 from headwater.testing.check import BEGUN
-from headwater.testing.check_index import DROPPED, check_index_end, config_in
+from headwater.testing.check_index import BUILT, DROPPED, check_index_end, config_in
 from headwater.testing.faults import Faults
 from headwater.testing.fenced import fenced
 from headwater.testing.history import Step
 from headwater.testing.operation import Kind
 from headwater.testing.scenarios.index import (
-    BUILT,
     PLANNED,
     _scenario,
     _word,
