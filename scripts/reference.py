@@ -70,6 +70,11 @@ FILES: dict[str, tuple[str, str, str]] = {
     layout.PROPERTIES: ("Hudi", "what the table says of itself", "nobody"),
     layout.PROPERTIES_BACKUP: ("Hudi", "the same while it is replaced", "who replaced it"),
     f"{layout.BUCKET_INDEX}/**": ("Hudi", "buckets that are not all alike", "Hudi"),
+    layout.INDEX_DEFINITIONS: (
+        "Hudi",
+        "what indexes are of, unless table config says where",
+        "nobody",
+    ),
     f"{layout.SCHEMAS}/*": ("Hudi", "the schemas of a table that evolves on read", "Hudi"),
     f"{layout.TableLayout().timeline}/*": (
         "Hudi; the state `aborted` is ours",
@@ -91,7 +96,7 @@ FILES: dict[str, tuple[str, str, str]] = {
     f"{LOCKS}/*.json": ("Hudi, with fields of ours", "locks of the storage-based provider", "-"),
     f"{layout.JOURNAL}/NUMBER.slot": (
         "ours",
-        "one decision of a fenced table (ADR 14); no table is made so yet",
+        "one decision of a fenced table (ADR 14)",
         "a later checkpoint",
     ),
     f"{layout.ATTEMPTS}/INSTANT/NUMBER.json": (

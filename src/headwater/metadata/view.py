@@ -232,16 +232,14 @@ class _Indexes:
         from headwater.metadata.table import list_own_files, load_own_timeline
 
         storage = self._storage
-        with one_moment(storage):
-            config, (own, files) = both_at_once(
-                storage,
-                self._load_config,
-                lambda: both_at_once(
-                    storage,
-                    lambda: load_own_timeline(storage),
-                    lambda: list_own_files(storage, PartitionKind.FILES),
-                ),
-            )
+
+        def load_journaled() -> tuple[TableConfig, Timeline]:
+            with one_moment(storage):
+                return both_at_once(storage, self._load_config, lambda: load_own_timeline(storage))
+
+        (config, own), files = both_at_once(
+            storage, load_journaled, lambda: list_own_files(storage, PartitionKind.FILES)
+        )
         return config, own, files
 
     def _load_config(self) -> TableConfig:

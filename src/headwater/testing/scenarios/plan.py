@@ -51,6 +51,18 @@ PARTITION = "city=sf"
 INTERVAL_MS = 2_000
 TOLERABLE_MISSES = 2
 EXPIRY_MS = INTERVAL_MS * TOLERABLE_MISSES
+_GONE = Attempt(
+    instant=PLAN,
+    attempt=1,
+    token="dead",
+    owner=Owner("Z", 1, "Z-1"),
+    purpose=Purpose.EXECUTE,
+    started_ms=0,
+    interval_ms=INTERVAL_MS,
+    tolerable_misses=TOLERABLE_MISSES,
+    is_released=True,
+)
+"""The claim of a process that is gone."""
 LOCK_TIMEOUT_MS = 60_000
 
 _DATA_NAME = re.compile(r".*_(?P<attempt>\d+)-0-0_(?P<time>\d{17})\.parquet")
@@ -154,8 +166,9 @@ def _execute_once(process: Process, components: Components, txn: Transaction, wo
 
 
 def request_plan(world: World) -> None:
-    """Set up P REQUESTED."""
+    """Set up P REQUESTED, with the attempt that a process claims which plans for later."""
     world.apply("set-up", Op(Kind.PUT, f"{TIMELINE}/{PLAN}.compaction.requested", b"the plan"))
+    world.apply("set-up", Op(Kind.PUT, attempt_path(PLAN, 1), encode_attempt(_GONE)))
 
 
 def request_plan_with_dead_attempt(world: World) -> None:
@@ -163,18 +176,7 @@ def request_plan_with_dead_attempt(world: World) -> None:
     request_plan(world)
     world.apply("set-up", Op(Kind.PUT, f"{TIMELINE}/{PLAN}.compaction.inflight", b""))
     world.apply("set-up", Op(Kind.PUT, data_path(PLAN, 1), b"rows of the dead"))
-    dead = Attempt(
-        instant=PLAN,
-        attempt=1,
-        token="dead",
-        owner=Owner("Z", 1, "Z-1"),
-        purpose=Purpose.EXECUTE,
-        started_ms=0,
-        interval_ms=INTERVAL_MS,
-        tolerable_misses=TOLERABLE_MISSES,
-        is_released=True,
-    )
-    world.apply("set-up", Op(Kind.PUT, attempt_path(PLAN, 1), encode_attempt(dead)))
+    world.apply("set-up", Op(Kind.PUT, attempt_path(PLAN, 1), encode_attempt(_GONE.released())))
 
 
 def heartbeat_deadlines_ms(world: World) -> list[int]:
