@@ -702,8 +702,7 @@ class Indexing:
         return [path for path in found if may_be_wiped(path, pending)]
 
     def _wipe(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            self.components.storage.delete(path)
+        self.components.storage.delete_many(paths)
 
     def _result_of(self, instant: Instant) -> frozenset[str]:
         folder = self.layout.timeline
