@@ -21,18 +21,11 @@ ROOT = Path(__file__).parents[2]
 PROTOCOL = ROOT / "docs" / "protocol"
 SIMULATOR = ROOT / "src" / "headwater" / "testing"
 
-NOT_HELD = {
-    "LIV-15": "about the transactions that need no lock, which are not built",
-}
-"""The rules that nothing holds, and why. Whoever adds one adds it to the page's last table too."""
-
 TOY_IDS = {"INV-00"}
 """What tests of the simulator call an invariant that means nothing."""
 
 NAMES_OF_FILES = {"F60"}
 """A base file of the demo of RFC-66. The other, `F10`, is the name of a fault as well."""
-
-MARK_OF_NOT_HELD = "not held by a test"
 
 
 # What is defined ---------------------------------------------------------------------------------
@@ -352,8 +345,7 @@ def test_every_rule_is_held() -> None:
         for rule in rules().values()
         if rule.must_be_held and not (held_by(rule).checks or held_by(rule).tests)
     }
-    assert bare == set(NOT_HELD)
-    assert {rule.id for rule in rules().values() if rule.held_by == MARK_OF_NOT_HELD} == bare
+    assert not bare
 
 
 def test_every_hole_is_held_by_a_rule_or_a_test() -> None:
@@ -397,10 +389,9 @@ def test_what_keeps_a_rule_exists() -> None:
 
 def test_the_last_table_lists_what_is_not_kept() -> None:
     last = (PROTOCOL / "invariants.md").read_text().partition("\n## 7 ")[2]
-    listed = re.findall(r"^\| ((?:INV|LIV)-\d{2,3})( †)? \|", last, re.MULTILINE)
-    assert {one for one, mark in listed if mark} == set(NOT_HELD)
+    listed = re.findall(r"^\| ((?:INV|LIV)-\d{2,3}) \|", last, re.MULTILINE)
     told = {rule.id for rule in rules().values() if "see section 7" in _row_of(rule)}
-    assert {one for one, _ in listed} == told
+    assert set(listed) == told
 
 
 def _row_of(rule: Rule) -> str:
