@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, Protocol, cast
 
 from headwater.errors import AlreadyExistsError, HeadwaterError, NotFoundError, Retry, StorageError
-from headwater.seams.store_errors import Answer
+from headwater.seams.store_errors import IS_REPEATED
 
 UPLOADS = ".hoodie/.uploads"
 """Where objects are that are sent in parts, until they have their name."""
@@ -143,7 +143,7 @@ class _Output(io.RawIOBase):
                 return
             except AlreadyExistsError as taken:
                 # Without a request that went unanswered before, it cannot be this one's.
-                if error is None and not _was_repeated(taken):
+                if error is None and not taken.context.get(IS_REPEATED):
                     raise
                 error = taken
             except StorageError as failed:
@@ -171,7 +171,3 @@ class _Output(io.RawIOBase):
         for start in range(0, self._size_bytes, PART_BYTES):
             found.update(self._target.read_range(start, PART_BYTES))
         return found.digest() == self._hash.digest()
-
-
-def _was_repeated(taken: AlreadyExistsError) -> bool:
-    return isinstance(taken.__cause__, Exception) and Answer.of(taken.__cause__).is_repeated

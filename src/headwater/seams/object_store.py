@@ -247,16 +247,18 @@ class ObjectStorage:
 
     def _call(self, verb: str, path: str, request: Callable[[], T]) -> T:
         """Make a request; again if its answer was cut off, or the store decided nothing."""
+        may_have_landed = False
         with storage_request(self._kind, verb):
             for tried in range(_TRIES_MAX):
                 try:
                     return request()
                 except FAILURES as error:
-                    answer = Answer.of(error)
+                    answer = Answer.of(error, may_have_landed=may_have_landed)
                     is_last = tried == _TRIES_MAX - 1
                     is_cut_off = answer.is_cut_off and verb in _REPEATABLE
                     if is_last or not (answer.is_undecided or is_cut_off):
                         raise storage_error(answer, verb, f"{self._uri}/{path}") from error
+                may_have_landed = answer.is_repeated
                 reason = "undecided" if answer.is_undecided else "cut_off"
                 STORAGE_RETRIES.add(1, self._kind, verb, reason)
                 time.sleep(_PAUSE_S * 2**tried)

@@ -34,6 +34,9 @@ from headwater.errors import (
 FAILURES = (exceptions.BaseError, OSError, NotImplementedError)
 """What calls of obstore raise."""
 
+IS_REPEATED = "is_repeated"
+"""In the context of an error: an earlier request of the same call may be what is in its way."""
+
 _READS = frozenset({"read", "look up", "list"})
 
 # A query may hold a signature, which has no business in a message.
@@ -60,14 +63,15 @@ class Answer:
     """Whether an earlier request of the same call may have landed."""
 
     @classmethod
-    def of(cls, error: Exception) -> Answer:
+    def of(cls, error: Exception, *, may_have_landed: bool = False) -> Answer:
+        """`may_have_landed` tells it of requests for the same that were sent before."""
         text = str(error)
         status, code = _HTTP_STATUS.search(text), _STORE_CODE.search(text)
         return cls(
             error,
             status[1] if status else None,
             code[1] if code else None,
-            _REPETITIONS.search(text) is not None,
+            may_have_landed or _REPETITIONS.search(text) is not None,
         )
 
     @property
@@ -128,7 +132,10 @@ def storage_error(answer: Answer, verb: str, where: str) -> HeadwaterError:
         case exceptions.AlreadyExistsError() if verb == "replace":
             return _changed(where)
         case exceptions.AlreadyExistsError() if verb == "write":
-            return AlreadyExistsError(f"{where} exists already; it was left as it is")
+            taken = AlreadyExistsError(f"{where} exists already; it was left as it is")
+            if answer.is_repeated:
+                taken.context[IS_REPEATED] = True
+            return taken
         case exceptions.NotSupportedError() | NotImplementedError():
             return UnsupportedError(f"{what}. Use a store that has conditional requests")
     if answer.status == "404":

@@ -76,6 +76,18 @@ def test_a_data_file_is_there_whatever_became_of_the_reply(
     assert storage.read("file") == b"rows"
 
 
+def test_a_data_file_is_known_again_if_its_repetition_was_undecided(
+    proxy: Proxy, storage: Storage
+) -> None:
+    """The third request is refused for what the first one made, and does not look repeated."""
+    lost = Fault(Action.LOSE, "PUT")
+    undecided = Fault(Action.ANSWER, "PUT", status=409, code="ConditionalRequestConflict")
+    proxy.set(lost, undecided)
+    write(storage)
+    assert lost.hits == undecided.hits == 1
+    assert storage.read("file") == b"rows"
+
+
 def test_a_name_that_another_took_is_taken_also_after_a_lost_reply(
     proxy: Proxy, storage: Storage
 ) -> None:
