@@ -203,8 +203,8 @@ def _place_plain_logs(
     for log in log_files:
         if log.old is not None:
             return None
-        done = completion_time_of(log.instant_time)
-        if done is not None and (as_of is None or done <= as_of) and not log.is_cdc:
+        done = _visible_completion(log.instant_time, completion_time_of, as_of)
+        if done is not None and not log.is_cdc:
             placed.append((done, log.version, log.write_token, done, log))
     if len({each[:3] for each in placed}) < len(placed):
         return None  # One of them is named twice.
