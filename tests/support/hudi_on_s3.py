@@ -41,6 +41,8 @@ def s3_settings(bundle: Bundle, server: S3Server, folder: Path) -> dict[str, str
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
         "spark.hadoop.fs.s3a.access.key": "test",
         "spark.hadoop.fs.s3a.secret.key": "test",
+        # Hudi opens all log files that it compacts, each a connection, and waits for one more.
+        "spark.hadoop.fs.s3a.connection.maximum": "4096",
         # Else it deletes an object for each folder above a new file. To a server that keeps objects
         # as files these are the folders themselves, and it refuses.
         "spark.hadoop.fs.s3a.directory.marker.retention": "keep",
