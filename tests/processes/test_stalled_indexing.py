@@ -37,11 +37,11 @@ from headwater.errors import (
     InvalidInputError,
     NotFoundError,
 )
+from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.storage import JournaledStorage
 from headwater.kernel.layout import INDEX_DEFINITIONS
 from headwater.kernel.txn.index_plan import pending_indexings
-from headwater.metadata.definitions import load_index_definitions
 from headwater.table import Table
 
 SCHEMA = columns("id string not null, ts long, value long")

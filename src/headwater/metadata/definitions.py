@@ -1,4 +1,4 @@
-"""The definitions of a table's indexes: what a new one says, and where they are.
+"""The definitions of a table's indexes: what a new one says.
 
 Column statistics, the record index and every secondary index have one. The list of files,
 partition statistics and bloom filters need none: there is nothing to choose about them.
@@ -6,7 +6,7 @@ partition statistics and bloom filters need none: there is nothing to choose abo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -15,40 +15,17 @@ from headwater.config.metadata import MetadataConfig
 from headwater.config.option import problem_list
 from headwater.config.table import TableConfig
 from headwater.config.table_options import IndexType
-from headwater.errors import ErrorKind, InvalidInputError, NotFoundError
+from headwater.errors import ErrorKind, InvalidInputError
 from headwater.format.metadata.index_definitions import (
     IndexDefinition,
     IndexVersion,
-    parse_index_definitions,
 )
-from headwater.kernel.layout import INDEX_DEFINITIONS
 from headwater.metadata.column_ranges import column_type, has_range, indexed_columns
 from headwater.metadata.partition_kinds import RECORD_INDEX, PartitionKind, kind_of
 from headwater.metadata.row_keys import has_secondary_text
-from headwater.seams.storage import Storage
 
 _COLUMNS_LISTED_MAX = 32
 """How many columns an error offers; some tables have thousands."""
-
-
-def definitions_path(config: TableConfig) -> str:
-    """Return the path of the definitions, relative to the table's base."""
-    return config.index_defs_path or INDEX_DEFINITIONS
-
-
-def load_index_definitions(storage: Storage, config: TableConfig) -> Mapping[str, IndexDefinition]:
-    """Return the definitions by partition of the metadata table; a table may have none.
-
-    Raises:
-        CorruptTableError: kind CORRUPT_METADATA_TABLE; the file is damaged, or an index of a table
-            of version 9 has no version.
-    """
-    path = definitions_path(config)
-    try:
-        data = storage.read(path)
-    except NotFoundError:
-        return {}
-    return parse_index_definitions(data, table_version=config.version, path=path)
 
 
 def define_index(

@@ -20,6 +20,7 @@ from headwater.format.metadata.index_definitions import (
 )
 from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.format.timeline.records import decode_record
+from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.layout import METADATA
 from headwater.kernel.table_config import table_layout
@@ -35,7 +36,6 @@ from headwater.metadata.bootstrap import (
     initialise_partition,
     write_base_files,
 )
-from headwater.metadata.definitions import load_index_definitions
 from headwater.metadata.derive import Deriver, with_logs_prefetched
 from headwater.metadata.files_partition import files_records, records_of_files
 from headwater.metadata.indexing import IndexProgress, Report, Stage

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from headwater.context import TableContext
 from headwater.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.txn.index_plan import PlannedIndex, pending_indexings
 from headwater.kernel.txn.locks.select import chosen_provider
 from headwater.kernel.view.table_view import TableView, load_listed_view
-from headwater.metadata.definitions import load_index_definitions
 from headwater.metadata.index_content import TableIndexes
 from headwater.metadata.index_request import Columns, plan_indexes
 from headwater.metadata.indexing import IndexedPlan, Indexing, IndexProgress, Report, log_progress

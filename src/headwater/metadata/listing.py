@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from headwater.errors import CorruptTableError
 from headwater.format.metadata.index_definitions import IndexDefinition
+from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.layout import METADATA
 from headwater.kernel.table_config import load_table_config, table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import load_attempt, load_newest_number
 from headwater.kernel.txn.index_plan import load_pending_plans, pending_before
-from headwater.metadata.definitions import load_index_definitions
 from headwater.metadata.partition_files import is_initial_log
 from headwater.metadata.services import load_held_back
 from headwater.metadata.table import MetadataTable, load_metadata_table

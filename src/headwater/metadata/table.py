@@ -41,6 +41,7 @@ from headwater.format.avro.binary import MalformedAvroError
 from headwater.format.hfile.reader import HFile
 from headwater.format.metadata.index_definitions import IndexDefinition, IndexVersion
 from headwater.format.timeline.records import decode_record
+from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.layout import HOODIE, METADATA
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import Timeline, instant_path, load_active
@@ -51,7 +52,6 @@ from headwater.kernel.txn.index_plan import (
     changes_data_files,
     load_pending_plans,
 )
-from headwater.metadata.definitions import load_index_definitions
 from headwater.metadata.hfile_records import records_of_hfile
 from headwater.metadata.merge_records import load_logged, merge_records
 from headwater.metadata.partition_files import (

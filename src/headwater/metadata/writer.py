@@ -11,11 +11,11 @@ from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.errors import ErrorKind, UnsupportedError
 from headwater.format.avro.schema import parse_avro_schema
+from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.metadata_commit import index_partitions_of, load_planned
 from headwater.kernel.view.commits import CompletedCommit
-from headwater.metadata.definitions import load_index_definitions
 from headwater.metadata.derive import Deriver, with_logs_prefetched
 from headwater.metadata.partition_kinds import PartitionKind, kind_of
 from headwater.metadata.table_change import Inputs, TableChange

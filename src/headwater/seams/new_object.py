@@ -65,6 +65,11 @@ class Target(Protocol):
         """Drop the name that the parts were sent to."""
         ...
 
+    @property
+    def where(self) -> str:
+        """The object's address, for errors."""
+        ...
+
     def size_bytes(self) -> int: ...
 
     def read_range(self, start: int, length: int) -> bytes: ...
@@ -160,7 +165,7 @@ class _Output(io.RawIOBase):
             if is_ours:
                 return
             raise AlreadyExistsError(
-                "A data file of this name exists already with other bytes; it was left as it is"
+                f"{self._target.where} exists already with other bytes; it was left as it is"
             ) from error
         raise error or AssertionError()
 

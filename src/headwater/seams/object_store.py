@@ -274,6 +274,10 @@ class _Target:
         self._staged = f"{UPLOADS}/{path.rpartition('/')[2]}-{uuid.uuid4().hex}"
         self._writer: WritableFile | None = None
 
+    @property
+    def where(self) -> str:
+        return f"{self._storage.uri}/{self._path}"
+
     def create(self, data: bytes) -> None:
         self._storage.put_if_absent(self._path, data)
 

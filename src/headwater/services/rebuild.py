@@ -11,8 +11,8 @@ import logging
 from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.context import TableContext
 from headwater.errors import HeadwaterError
+from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.txn.config_steps import IndexesRebuilt
-from headwater.metadata.definitions import load_index_definitions
 from headwater.metadata.indexes import Indexes
 
 log = logging.getLogger(__name__)

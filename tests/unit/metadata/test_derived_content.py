@@ -41,11 +41,11 @@ from headwater.format.metadata.index_definitions import (
 from headwater.format.metadata.records import decode_record_locations
 from headwater.format.metadata.wrapped_values import ValueType
 from headwater.format.properties import encode_properties
+from headwater.kernel.index_definitions import definitions_path
 from headwater.kernel.layout import PROPERTIES
 from headwater.kernel.view.table_view import load_listed_view
 from headwater.metadata.bootstrap import create_metadata_table
 from headwater.metadata.column_ranges import indexed_columns
-from headwater.metadata.definitions import definitions_path
 from headwater.metadata.derive import Deriver
 from headwater.metadata.log_files import read_metadata_log
 from headwater.metadata.records import MetadataRecords

@@ -93,7 +93,7 @@ def test_a_name_that_another_took_is_taken_also_after_a_lost_reply(
 ) -> None:
     storage.put("file", b"others")
     proxy.set(Fault(Action.LOSE, "PUT"))
-    with pytest.raises(AlreadyExistsError):
+    with pytest.raises(AlreadyExistsError, match=f"{storage.uri}/file"):
         write(storage)
     assert storage.read("file") == b"others"
 

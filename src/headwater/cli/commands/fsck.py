@@ -121,7 +121,7 @@ def _repaired(
 
 def _build_indexes(table: Table, damaged: set[str]) -> None:
     from headwater.arrow.meta_columns import META_COLUMNS
-    from headwater.metadata.definitions import load_index_definitions
+    from headwater.kernel.index_definitions import load_index_definitions
 
     config = table.context.load_config()
     names = [*config.metadata_partitions]

@@ -5,6 +5,7 @@ at every moment (INV-134). Slots that begin writes are the exception: a pending 
 about others, so their files go first, all at once, and are proof of nothing. The author of a slot
 writes its files before it answers, and whatever is missing of the slots before its own; a slot that
 begins a write may wait until the write is at work (`catch_up`).
+
 All of it may be done twice, by several at once, and late: created paths are never used again, so a
 file that is there is the right one, and what is overwritten is compared with what the journal says.
 

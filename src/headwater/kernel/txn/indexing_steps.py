@@ -51,6 +51,7 @@ from headwater.errors import (
     Retry,
 )
 from headwater.format.metadata.index_definitions import IndexDefinition, encode_index_definitions
+from headwater.kernel.index_definitions import definitions_path
 from headwater.kernel.layout import INDEX_DEFINITIONS
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose
@@ -377,7 +378,7 @@ def _defined(
 ) -> tuple[DefinitionsChanged, ...]:
     if definitions is None:
         return ()
-    path = _config_of(prefix).index_defs_path or INDEX_DEFINITIONS
+    path = definitions_path(_config_of(prefix))
     content = encode_index_definitions(definitions)
     return (DefinitionsChanged(INDEX_DEFINITIONS if prefix.is_fenced else path, content),)
 

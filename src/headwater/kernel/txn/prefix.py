@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from headwater.config.table import TableConfig
 from headwater.errors import NotFoundError, StorageError
-from headwater.format.metadata.index_definitions import IndexDefinition, parse_index_definitions
+from headwater.format.metadata.index_definitions import IndexDefinition
+from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.journal.storage import being_archived, find_journal
-from headwater.kernel.layout import CANCEL_COUNT, CANCELS, INDEX_DEFINITIONS, TableLayout
+from headwater.kernel.layout import CANCEL_COUNT, CANCELS, TableLayout
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.contents import load_contents
@@ -278,7 +279,7 @@ class PrefixLoader:
             if needs.holding is not None:
                 part["holding"] = needs.holding(storage, config, timeline)
             if needs.definitions:
-                part["definitions"] = _load_definitions(storage, config)
+                part["definitions"] = load_index_definitions(storage, config)
         if needs.history or needs.in_history:
             # Those whose archival is decided count, although their rows may not be written yet.
             both = map(timeline.find, being_archived(storage))
@@ -371,15 +372,6 @@ def load_cancelled(storage: Storage) -> frozenset[InstantTime]:
     """Return the instants whose cancellation is decided and that are not known to be aborted."""
     names = storage.list_names(CANCELS)
     return frozenset(InstantTime(name) for name in names if is_instant_time(name))
-
-
-def _load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDefinition]:
-    path = config.index_defs_path or INDEX_DEFINITIONS
-    try:
-        data = storage.read(path)
-    except NotFoundError:
-        return {}
-    return parse_index_definitions(data, table_version=config.version, path=path)
 
 
 def _load_count(storage: Storage) -> bytes | None:

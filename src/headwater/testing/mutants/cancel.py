@@ -32,7 +32,6 @@ from headwater.testing.actor import Process
 from headwater.testing.faults import Fate, Faults
 from headwater.testing.mutants.mutant import Mutant
 from headwater.testing.scenarios.cancel import (
-    PLAN,
     cancel_archive,
     cancel_archived,
     cancel_commit,
@@ -41,6 +40,7 @@ from headwater.testing.scenarios.cancel import (
     cancellations_of,
     ingestion,
 )
+from headwater.testing.scenarios.plan import PLAN
 from headwater.testing.scenarios.removable import NEVER_MS, removable
 
 _STALL = Faults(ticks=1, has_long_ticks=False)

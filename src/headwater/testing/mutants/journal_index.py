@@ -8,12 +8,12 @@ from typing import Any
 
 from headwater.config.table import TableConfig
 from headwater.format.metadata.index_definitions import IndexDefinition
+from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.layout import METADATA
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.index_births import IndexBirth
 from headwater.kernel.txn.prefix import Needs, Prefix
-from headwater.metadata.definitions import load_index_definitions
 from headwater.metadata.indexing import Indexing
 from headwater.testing.faults import Faults
 from headwater.testing.mutants.index import SayUsable

@@ -28,7 +28,7 @@ from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import HEARTBEATS, attempt_path, cancel_path
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.names import file_name
-from headwater.kernel.txn.attempts import Attempt, Purpose, encode_attempt
+from headwater.kernel.txn.attempts import Attempt, encode_attempt
 from headwater.kernel.txn.cancel import AbortedPlan, Cancellations, undo_announced
 from headwater.kernel.txn.cancel_overlapped import cancel_overlapped
 from headwater.kernel.txn.cancel_records import CancelEntry, encode_entry
@@ -60,7 +60,6 @@ from headwater.model.plans import (
     RequestedReplace,
     SliceInfo,
 )
-from headwater.seams.ids import Owner
 from headwater.seams.storage import Storage
 from headwater.services.cancel_by_policy import cancel_and_abort_by_policy
 from headwater.testing.actor import Body, Process
@@ -104,9 +103,11 @@ from headwater.testing.rows import (
 from headwater.testing.scenarios.guard import WORLD
 from headwater.testing.scenarios.occ import ARCHIVED, IDLE, archiver
 from headwater.testing.scenarios.plan import (
+    DEAD,
     EXPIRY_MS,
     INTERVAL_MS,
     LOCK_TIMEOUT_MS,
+    PLAN,
     TOLERABLE_MISSES,
     claim_of,
     components_of,
@@ -118,7 +119,6 @@ from headwater.testing.table import LAYOUT, TIMELINE, Area, current_state, place
 from headwater.testing.world import World, WorldRules
 
 CONFIG = config_of("COPY_ON_WRITE")
-PLAN = InstantTime("20251231235959000")
 GROUP = FileGroupId(PARTITION, "fg-1")
 CLUSTERED = FileGroupId(PARTITION, "fg-2")
 
@@ -131,17 +131,6 @@ _BEFORE = Instant(
     InstantTime("20251231235958000"),
 )
 _OLD_FILE = base_file(GROUP, _BEFORE.requested_time, 1)
-_DEAD = Attempt(
-    instant=PLAN,
-    attempt=1,
-    token="dead",
-    owner=Owner("Z", 1, "Z-1"),
-    purpose=Purpose.EXECUTE,
-    started_ms=0,
-    interval_ms=INTERVAL_MS,
-    tolerable_misses=TOLERABLE_MISSES,
-    is_released=True,
-)
 _BASIC = Checks(files_of=files_of, attempt_of=attempt_of)
 
 MakeCancellations = Callable[..., Cancellations]
@@ -297,7 +286,7 @@ def set_up_cancelled(world: World) -> None:
     set_up(world)
     _put(world, _plan_path(State.INFLIGHT))
     file = base_file(CLUSTERED, PLAN, 1)
-    _put(world, attempt_path(PLAN, 1), encode_attempt(_DEAD))
+    _put(world, attempt_path(PLAN, 1), encode_attempt(DEAD))
     _put(world, marker_path(PLAN, Marker(file.path, MarkerKind.CREATE)))
     _put(world, file.path, _old_rows())
     entry = CancelEntry(owner="set-up", requested_ms=0, reason="the scenario begins so")

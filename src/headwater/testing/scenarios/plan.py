@@ -51,7 +51,7 @@ PARTITION = "city=sf"
 INTERVAL_MS = 2_000
 TOLERABLE_MISSES = 2
 EXPIRY_MS = INTERVAL_MS * TOLERABLE_MISSES
-_GONE = Attempt(
+DEAD = Attempt(
     instant=PLAN,
     attempt=1,
     token="dead",
@@ -168,7 +168,7 @@ def _execute_once(process: Process, components: Components, txn: Transaction, wo
 def request_plan(world: World) -> None:
     """Set up P REQUESTED, with the attempt that a process claims which plans for later."""
     world.apply("set-up", Op(Kind.PUT, f"{TIMELINE}/{PLAN}.compaction.requested", b"the plan"))
-    world.apply("set-up", Op(Kind.PUT, attempt_path(PLAN, 1), encode_attempt(_GONE)))
+    world.apply("set-up", Op(Kind.PUT, attempt_path(PLAN, 1), encode_attempt(DEAD)))
 
 
 def request_plan_with_dead_attempt(world: World) -> None:
@@ -176,7 +176,7 @@ def request_plan_with_dead_attempt(world: World) -> None:
     request_plan(world)
     world.apply("set-up", Op(Kind.PUT, f"{TIMELINE}/{PLAN}.compaction.inflight", b""))
     world.apply("set-up", Op(Kind.PUT, data_path(PLAN, 1), b"rows of the dead"))
-    world.apply("set-up", Op(Kind.PUT, attempt_path(PLAN, 1), encode_attempt(_GONE.released())))
+    world.apply("set-up", Op(Kind.PUT, attempt_path(PLAN, 1), encode_attempt(DEAD.released())))
 
 
 def heartbeat_deadlines_ms(world: World) -> list[int]:
