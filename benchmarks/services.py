@@ -31,6 +31,7 @@ from spark_bench import Figure, bytes_below, new_session, rows_of, show
 from tests.support.counting_storage import CountingStorage
 
 import headwater as hw
+from headwater.config.compaction import DELTA_COMMITS
 from headwater.config.write import HEARTBEAT_INTERVAL
 from headwater.engine.engine import Poll, never_stops
 from headwater.errors import ConflictError
@@ -216,7 +217,7 @@ def measure_take_over(bench: Bench) -> None:
 def take_over(bench: Bench, interval_ms: int) -> float:
     """Return how long after its kill the plan of another process is completed by this one."""
     place = bench.place()
-    options = {HEARTBEAT_INTERVAL.key: str(interval_ms)}
+    options = {HEARTBEAT_INTERVAL.key: str(interval_ms), DELTA_COMMITS.key: "1"}
     data = rows_of(bench.spark, 0, 1)
     table = hw.create_table(
         place,
@@ -227,6 +228,7 @@ def take_over(bench: Bench, interval_ms: int) -> float:
         options=options,
     )
     table.upsert(data)
+    table.upsert(data)  # The first one makes base files, and nothing to compact.
     plan = table.services.schedule_compaction()
     assert plan is not None
     victim = subprocess.Popen([sys.executable, __file__, "--victim", f"{place} {interval_ms}"])
