@@ -35,8 +35,13 @@ import pyarrow as pa
 from matplotlib.figure import Figure as Picture
 
 import headwater as hw
-from headwater.config.detection import DetectionConfig, DetectionStrategy
-from headwater.context import TableContext
+from headwater.config.detection import (
+    DETECTION_ENABLED,
+    DETECTION_STRATEGY,
+    DetectionConfig,
+    DetectionStrategy,
+)
+from headwater.config.markers import MARKERS_TYPE
 from headwater.engine.inline import InlineRows
 from headwater.errors import ConflictError, EarlyConflictError
 from headwater.kernel.layout import TableLayout
@@ -203,23 +208,23 @@ def timed_ms(call: Callable[[], object]) -> float:
 # From conflict to abort ----------------------------------------------------------------------
 
 
-def new_table(folder: str) -> hw.Table:
+def new_table(folder: str, strategy: DetectionStrategy | None) -> hw.Table:
+    """Return a table whose writers look for conflicts in one way, or not until they commit."""
+    options = {**OPTIONS, DETECTION_ENABLED.key: str(strategy is not None).lower()}
+    if strategy is not None:
+        options |= {DETECTION_STRATEGY.key: strategy, MARKERS_TYPE.key: strategy.markers}
     return hw.create_table(
         Path(folder) / "t",
         schema="id string, value long, note string",
         record_key="id",
         buckets=BUCKETS,
-        options={**OPTIONS, "hoodie.write.num.retries.on.conflict.failures": "0"},
+        options={**options, "hoodie.write.num.retries.on.conflict.failures": "0"},
     )
 
 
-def target_of(table: hw.Table, config: DetectionConfig) -> TableContext:
-    return table.context
-
-
-def begin(table: hw.Table, config: DetectionConfig, columns: pa.Schema) -> RunningWrite:
+def begin(table: hw.Table, columns: pa.Schema) -> RunningWrite:
     request = WriteRequest(operation=Operation.UPSERT, columns=columns)
-    return start_write(target_of(table, config), request, host="127.0.0.1")
+    return start_write(table.context, request, host="127.0.0.1")
 
 
 @contextmanager
@@ -240,12 +245,11 @@ def markers_of(running: RunningWrite, storage: Storage) -> Iterator[Markers]:
 
 def measure_aborts(strategy: DetectionStrategy, order: str, count: int) -> AbortFigure:
     columns = pa.schema([("id", pa.string()), ("value", pa.int64()), ("note", pa.string())])
-    config = DetectionConfig(strategy=strategy)
     latencies = []
     with tempfile.TemporaryDirectory() as folder:
-        table = new_table(folder)
+        table = new_table(folder, strategy)
         for _ in range(count):
-            first, second = begin(table, config, columns), begin(table, config, columns)
+            first, second = begin(table, columns), begin(table, columns)
             with (
                 markers_of(first, table.storage) as theirs,
                 markers_of(second, table.storage) as ours,
@@ -306,20 +310,15 @@ def batch(rows: int, seed: int) -> pa.Table:
 
 
 def measure_work(variant: str, rows: int, turns: int) -> WorkFigure:
-    is_on = variant != "off"
-    config = DetectionConfig(
-        is_enabled=is_on,
-        strategy=DetectionStrategy(variant) if is_on else DetectionStrategy.DIRECT,
-    )
     seconds, written, sizes, late = [], 0, 0, 0
     with tempfile.TemporaryDirectory() as folder:
-        table = new_table(folder)
+        table = new_table(folder, None if variant == "off" else DetectionStrategy(variant))
         table.upsert(batch(rows, 0))
         for turn in range(turns):
             whole = InlineRows(batch(rows, turn + 1))
             one_row = batch(rows, turn + 1).slice(turn * 7_919 % rows, 1)
-            short = begin(table, config, one_row.schema)
-            long = begin(table, config, one_row.schema)
+            short = begin(table, one_row.schema)
+            long = begin(table, one_row.schema)
             committed = threading.Thread(target=_write_short, args=(short, one_row))
             began = time.perf_counter()
             committed.start()
