@@ -28,6 +28,9 @@ THEIRS = {
     "hoodie.keep.min.commits": "3",
     "hoodie.keep.max.commits": "4",
 }
+STATS = "hoodie.metadata.index.column.stats.enable"
+RECORDS = "hoodie.metadata.global.record.level.index.enable"
+INDEXED = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
 
 
 def fares(found: pa.Table) -> dict[str, int]:
@@ -66,6 +69,47 @@ def test_what_hudi_wrote_in_its_turn_is_adopted(
         table.upsert(batch)
         expected |= fares(batch)
         check()
+
+
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_indexes_that_hudi_builds_and_drops_are_those_of_the_journal_too(
+    hudi: HudiPeer, tmp_path: Path, table_type: str
+) -> None:
+    """Table config tells of them. An index that one side does not know is wrong after its commit.
+
+    Hudi drops an index whose option it finds off.
+    """
+    shape = a_table(tmp_path, SCHEMA, table_type=table_type, ordering="ts", buckets=2)
+    table = shape.with_options({FENCED.key: "true"}).create()
+    expected: dict[str, int] = {}
+
+    def write(turn: str, indexes: dict[str, str]) -> None:
+        nonlocal table
+        theirs, ours = rows((f"theirs {turn}", "sf", 1, 1)), rows((f"ours {turn}", "sf", 1, 2))
+        hudi.write(theirs, table.uri, THEIRS | indexes)
+        table.upsert(ours)
+        table = hw.open_table(table.uri)
+        expected.update(fares(theirs) | fares(ours))
+        assert fares(table.read_arrow()) == expected
+        assert fares(table.read_arrow(where="fare = 2")) == fares_of_two(expected)
+        assert fares(hudi.read(table.uri, INDEXED)) == expected
+        problems = table.inspect.validate_metadata().to_pylist()
+        if table_type == MOR:  # Hudi adds no keys to it that come to a log of a bucket.
+            problems = [one for one in problems if one["partition"] != "record_index"]
+        assert problems == []
+
+    table.upsert(rows(("first", "sf", 1, 2)))
+    expected["first"] = 2
+    write("with", {STATS: "true", RECORDS: "true"})
+    assert {"column_stats", "record_index"} <= set(table.config.metadata_partitions)
+    write("again", {STATS: "true", RECORDS: "true"})
+    write("without", {STATS: "false", RECORDS: "true"})
+    assert "column_stats" not in table.config.metadata_partitions
+    assert "record_index" in table.config.metadata_partitions
+
+
+def fares_of_two(expected: dict[str, int]) -> dict[str, int]:
+    return {key: fare for key, fare in expected.items() if fare == 2}
 
 
 def test_what_hudi_has_begun_is_refused(hudi: HudiPeer, tmp_path: Path) -> None:

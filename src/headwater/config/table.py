@@ -23,6 +23,7 @@ from headwater.config.table_options import (
     CDC_ENABLED,
     CDC_LOGGING_MODE,
     CHECKSUM,
+    CONFIG_SLOT,
     CREATE_SCHEMA,
     DATABASE,
     DROP_PARTITION_COLUMNS,
@@ -112,6 +113,7 @@ class TableConfig:
     )
     indexes_to_rebuild: tuple[str, ...] = field(metadata=stored(INDEXES_TO_REBUILD))
     indexes_planned: tuple[str, ...] = field(metadata=stored(INDEXES_PLANNED))
+    config_slot: int = field(metadata=stored(CONFIG_SLOT))
     index_defs_path: str | None = field(metadata=stored(INDEX_DEFS_PATH))
     is_cdc_enabled: bool = field(metadata=stored(CDC_ENABLED))
     cdc_logging_mode: CdcLoggingMode = field(metadata=stored(CDC_LOGGING_MODE))

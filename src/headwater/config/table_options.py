@@ -286,6 +286,14 @@ INDEXES_PLANNED = Option(
     doc="Of indexes of a fenced table, the plan that each is of and the number of its file groups, "
     "as `index:instant:groups`. Files of earlier indexes of the same name count for nothing.",
 )
+CONFIG_SLOT = Option(
+    "headwater.timeline.config_slot",
+    integer(minimum=0),
+    default=0,
+    is_managed=True,
+    doc="Of a fenced table, the decision that changed table config last. Another engine carries it "
+    "along, so it tells whether what that engine wrote is made of the newest.",
+)
 INDEX_DEFS_PATH = Option(
     "hoodie.table.index.defs.path",
     str,

@@ -40,6 +40,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import NamedTuple
 
 from headwater.config.option import problem_list
 from headwater.config.table import TableConfig
@@ -118,6 +119,22 @@ def parse_table_config(data: bytes, path: str) -> TableConfig:
 def load_table_config(storage: Storage, clock: Clock) -> TableConfig:
     """Return the table's config from the file, else from the backup.
 
+    Raises:
+        HeadwaterError: as `load_config_object`.
+    """
+    return load_config_object(storage, clock).config
+
+
+class ConfigObject(NamedTuple):
+    """Table config as it is stored."""
+
+    data: bytes
+    config: TableConfig
+
+
+def load_config_object(storage: Storage, clock: Clock) -> ConfigObject:
+    """Return the table's config with its bytes, from the file, else from the backup.
+
     A damaged file is read again a few times before it is believed: stock Hudi does not write it in
     one piece on every store.
 
@@ -133,7 +150,8 @@ def load_table_config(storage: Storage, clock: Clock) -> TableConfig:
         damage = None
         for path in (PROPERTIES, PROPERTIES_BACKUP):
             try:
-                return _parse(storage.read(path), storage, path)
+                data = storage.read(path)
+                return ConfigObject(data, _parse(data, storage, path))
             except NotFoundError:
                 continue
             except CorruptTableError as error:
@@ -271,7 +289,7 @@ def changed_table_config(
     _check_changeable(storage, changes)
     config = load_table_config(storage, clock)
     config.check_writable(storage.uri)
-    updated = _encode(_changed(config.to_properties(), changes), f"Updated at {_now(clock)}")
+    updated = encode_table_config(_changed(config.to_properties(), changes), clock)
     _check_readable(updated, storage)
     return updated
 
@@ -319,7 +337,7 @@ def change_table_config_in_lock(
                 _drop_backup(storage, held, clock)
             return config
         keys = sorted(dict(properties.items() ^ config.raw.items()))
-        updated = _encode(properties, f"Updated at {_now(clock)}")
+        updated = encode_table_config(properties, clock)
         _check_readable(updated, storage)
         try:
             _overwrite(storage, held, clock, current, updated)
@@ -416,6 +434,11 @@ def _check_readable(updated: bytes, storage: Storage) -> None:
         raise InvalidInputError(
             f"The update would leave the table unreadable: {error.message}", table=storage.uri
         ) from error
+
+
+def encode_table_config(properties: Mapping[str, str], clock: Clock) -> bytes:
+    """Return the bytes of an update."""
+    return _encode(properties, f"Updated at {_now(clock)}")
 
 
 def _encode(properties: Mapping[str, str], comment: str) -> bytes:

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from headwater.config.table import TableConfig
 from headwater.config.table_options import (
+    CONFIG_SLOT,
     INDEX_DEFS_PATH,
     INDEXES_PLANNED,
     METADATA_PARTITIONS,
@@ -64,13 +65,14 @@ _TIMELINE = f"{TIMELINE}/"
 _METADATA = f"{METADATA}/"
 _OWN_TIMELINE = f"{METADATA_TIMELINE}/"
 
-_OF_INDEXES = frozenset(
+_OWN_KEYS = frozenset(
     option.key
     for option in (
         METADATA_PARTITIONS,
         METADATA_PARTITIONS_INFLIGHT,
         INDEXES_PLANNED,
         INDEX_DEFS_PATH,
+        CONFIG_SLOT,
     )
 )
 
@@ -421,7 +423,7 @@ def _only_own_keys_change(step: Step, simulation: Simulation) -> Iterator[str]:
         return
     before, after = _parse_config(step.before), _parse_config(step.after)
     for key in before.raw.keys() | after.raw.keys():
-        if key not in _OF_INDEXES and before.raw.get(key) != after.raw.get(key):
+        if key not in _OWN_KEYS and before.raw.get(key) != after.raw.get(key):
             yield f"{key} changes from {before.raw.get(key)!r} to {after.raw.get(key)!r}"
     gone = set(before.metadata_partitions) - set(after.metadata_partitions)
     for partition in gone - _dropped(simulation):

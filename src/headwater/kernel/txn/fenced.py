@@ -25,6 +25,7 @@ from functools import partial
 from itertools import count
 from typing import NamedTuple, TypeVar, Unpack, assert_never
 
+from headwater.config.table_options import CONFIG_SLOT
 from headwater.errors import (
     CommitUnknownError,
     ConflictError,
@@ -424,8 +425,9 @@ class FencedTransaction:
             case Delete(path):
                 return Entry(Verb.ERASE, self._path(path))
             case ChangeConfig(changes):
+                stamped = {**changes, CONFIG_SLOT.key: CONFIG_SLOT.encode(state.number + 1)}
                 data = changed_table_config(
-                    self._components.storage, self._components.clock, changes
+                    self._components.storage, self._components.clock, stamped
                 )
                 return Entry(Verb.SET, self._path(PROPERTIES), data)
             case WriteHistory() | Ensure() | Together():

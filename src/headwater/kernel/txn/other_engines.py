@@ -20,6 +20,10 @@ slots, perhaps much later. So an instant is adopted only if the store wrote its 
 the last of ours that its engine had to see, both told by the store's own clock. Writes of ours that
 were pending meanwhile do not hinder it, but can never complete: the slot bars them.
 
+What such an engine has changed in table config and in the definitions of indexes is taken over by
+the same slot, if it is made of the newest that slots have put there, which table config says
+(`CONFIG_SLOT`). Else the engine overwrote, or never saw, what was decided: that overlaps too.
+
 Files that other engines took off the timeline leave the journal by the same slot, if they are on
 the archived timeline, or if the instant that took them back is adopted with it.
 
@@ -37,13 +41,26 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from headwater.config.table import TableConfig
 from headwater.errors import ConflictError, ErrorKind, Retry
+from headwater.format.metadata.index_definitions import parse_index_definitions
 from headwater.kernel.journal.journal import Appended, Journal, Look
 from headwater.kernel.journal.slots import Entry, Verb
 from headwater.kernel.journal.state import BARRED, ERASED_KEPT, Areas, JournalState
-from headwater.kernel.layout import METADATA_TIMELINE, TableLayout
+from headwater.kernel.layout import (
+    INDEX_DEFINITIONS,
+    METADATA_TIMELINE,
+    PROPERTIES,
+    TableLayout,
+)
+from headwater.kernel.table_config import (
+    encode_table_config,
+    load_config_object,
+    parse_table_config,
+)
 from headwater.kernel.timeline.active import parse_timeline
 from headwater.kernel.timeline.names import TIME_LENGTH, parse_file_name
+from headwater.kernel.txn.index_births import births_changed, births_of
 from headwater.kernel.view.commits import CommitReader
 from headwater.model.instant import Action, Instant, InstantTime, State
 
@@ -217,6 +234,8 @@ class OtherEngines:
         found = self._without_archived(found, look.state)
         self._check(found, look.state, listed)
         entries = self._entries(found, look.state, listed)
+        if found.completed:
+            entries += self._config_entries(found, look.state)
         log.info(
             "instants of another engine are adopted table=%s instants=%s left=%s",
             self._journal.storage.uri,
@@ -320,6 +339,50 @@ class OtherEngines:
         if found.completed:
             entries += [Entry(Verb.NOTE, f"{BARRED}/{time}") for time in barred_by_adoption(state)]
         return [*entries, *self._metadata_entries(found, state, listed)]
+
+    def _config_entries(self, found: Findings, state: JournalState) -> Iterable[Entry]:
+        """Take over what the other engine changed beside the timelines.
+
+        Raises:
+            ConflictError: kind FOREIGN_WRITER; a change of ours would be undone by it.
+            CorruptTableError, StorageError: what is stored cannot be read.
+        """
+        storage = self._journal.storage
+        known = state.paths.get(PROPERTIES)
+        if known is None or known.data is None:
+            return  # No slot speaks of it, so that files do.
+        ours = parse_table_config(known.data, PROPERTIES)
+        data, theirs = load_config_object(storage, self._journal.clock)
+        properties = self._without_births(theirs, found)
+        if properties != theirs.raw:
+            data = encode_table_config(properties, self._journal.clock)
+        if properties != ours.raw:
+            if theirs.config_slot != ours.config_slot:
+                raise foreign_writer(
+                    storage.uri,
+                    found.completed,
+                    f"and {PROPERTIES} is not made of what decision {ours.config_slot} of this "
+                    "table put there. Look at what both changed",
+                )
+            yield Entry(Verb.SET, PROPERTIES, data)
+        (definitions,) = storage.read_many([INDEX_DEFINITIONS])
+        defined = state.paths.get(INDEX_DEFINITIONS)
+        if definitions is not None and (defined is None or defined.data != definitions):
+            parse_index_definitions(
+                definitions, table_version=theirs.version, path=INDEX_DEFINITIONS
+            )
+            yield Entry(Verb.SET, INDEX_DEFINITIONS, definitions)
+
+    def _without_births(self, config: TableConfig, found: Findings) -> Mapping[str, str]:
+        """Return table config without what slots said of indexes that are gone, or not ours now.
+
+        Of those that the other engine built no plan of ours tells which files count.
+        """
+        is_indexed = any(one.action is Action.INDEXING for one in found.completed)
+        there = {*config.metadata_partitions, *config.metadata_partitions_inflight}
+        others = [name for name in births_of(config) if is_indexed or name not in there]
+        changes = births_changed(config, {}, removed=others)
+        return {k: text for k, text in {**config.raw, **changes}.items() if text is not None}
 
     def _metadata_entries(
         self, found: Findings, state: JournalState, on_timeline: frozenset[str]

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.support.counting_storage import CountingStorage
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
 
+from headwater.config.table import TableConfig
+from headwater.config.table_options import (
+    INDEXES_PLANNED,
+    INDEXES_TO_REBUILD,
+    METADATA_PARTITIONS,
+)
 from headwater.errors import ConflictError, ErrorKind
+from headwater.format.metadata.index_definitions import encode_index_definitions
+from headwater.format.properties import encode_properties
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.slots import Entry, Slot, Verb
 from headwater.kernel.journal.state import (
@@ -22,12 +32,22 @@ from headwater.kernel.journal.state import (
     encode_checkpoint,
 )
 from headwater.kernel.journal.storage import JournaledStorage, erase_files
-from headwater.kernel.layout import METADATA_TIMELINE, TableLayout
-from headwater.kernel.timeline.active import load_active
+from headwater.kernel.layout import (
+    INDEX_DEFINITIONS,
+    METADATA_TIMELINE,
+    PROPERTIES,
+    TableLayout,
+)
+from headwater.kernel.new_table import NewTable, plan_table_config
+from headwater.kernel.table_config import create_table_config, load_table_config
+from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.kernel.txn.events import ConfigChanged
 from headwater.kernel.txn.fenced import FencedTransaction
 from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
 from headwater.kernel.txn.other_engines import Findings, find_others
+from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.steps import Claim
+from headwater.kernel.txn.transaction import Decision
 from headwater.kernel.txn.writes import CommittedWrite, request_write
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_at
 from headwater.seams.components import Components
@@ -358,3 +378,107 @@ def test_a_decision_lists_the_timeline_once() -> None:
     storage.reset()
     request_write(components, txn, Action.DELTA_COMMIT, site.claim(components))
     assert storage.trace.count(("list_names", TIMELINE)) == 1
+
+
+# What it changes beside the timelines.
+
+
+@dataclass(frozen=True)
+class Change:
+    """A step that changes table config and nothing else."""
+
+    changes: Mapping[str, str | None]
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs()
+
+    def decide(self, prefix: Prefix) -> Decision[None]:
+        return Decision((ConfigChanged(self.changes),), None)
+
+
+@pytest.fixture
+def configured(site: Site) -> Site:
+    new = NewTable(location="t", schema=pa.schema([("id", pa.string())]), record_key=("id",))
+    config = plan_table_config(new, {})
+    create_table_config(site.storage, site.clock, SystemIds(), config)
+    site.commit()
+    return site
+
+
+def hudi_writes(site: Site, **changes: str | None) -> None:
+    """Let it change table config as it does: it reads, changes and overwrites the file."""
+    raw = dict(load_table_config(site.storage, site.clock).raw)
+    kept = {key: text for key, text in {**raw, **changes}.items() if text is not None}
+    time = site.hudi_begins()
+    site.storage.put(PROPERTIES, encode_properties(kept, comment="Hudi was here"))
+    site.hudi_completes(time)
+
+
+def config_seen(site: Site) -> TableConfig:
+    components, _ = site.process("reader")
+    return load_table_config(components.storage, site.clock)
+
+
+def test_what_it_changed_in_table_config_is_taken_over(configured: Site) -> None:
+    site = configured
+    hudi_writes(site, **{METADATA_PARTITIONS.key: "files,record_index"})
+    site.commit()
+    assert config_seen(site).metadata_partitions == ("files", "record_index")
+    _, txn = site.process()
+    txn.run(Change({INDEXES_TO_REBUILD.key: "column_stats"}))  # And is not undone by ours.
+    for config in (config_seen(site), load_table_config(site.storage, site.clock)):
+        assert config.metadata_partitions == ("files", "record_index")
+        assert config.indexes_to_rebuild == ("column_stats",)
+    hudi_writes(site, **{METADATA_PARTITIONS.key: "files"})
+    site.commit()
+    assert config_seen(site).metadata_partitions == ("files",)
+    assert config_seen(site).indexes_to_rebuild == ("column_stats",)
+
+
+def test_table_config_that_it_wrote_anew_and_left_as_it_was_is_no_change(configured: Site) -> None:
+    site = configured
+    hudi_writes(site)
+    site.commit()
+    assert b"Hudi was here" in site.storage.read(PROPERTIES)
+
+
+def test_one_that_undid_what_we_had_decided_is_refused(configured: Site) -> None:
+    site = configured
+    before = site.storage.read(PROPERTIES)
+    _, txn = site.process()
+    txn.run(Change({INDEXES_TO_REBUILD.key: "column_stats"}))
+    site.clock.advance_ms(10)
+    time = site.hudi_begins()
+    site.storage.put(PROPERTIES, before)  # It had read it earlier.
+    site.hudi_completes(time)
+    assert "hoodie.properties" in str(refused(site))
+    assert config_seen(site).indexes_to_rebuild == ("column_stats",)
+
+
+def test_births_of_indexes_that_it_dropped_are_forgotten(configured: Site) -> None:
+    site = configured
+    plan = time_of(1)
+    births = f"column_stats:{plan}:1,record_index:{plan}:4"
+    _, txn = site.process()
+    txn.run(
+        Change(
+            {
+                METADATA_PARTITIONS.key: "column_stats,files,record_index",
+                INDEXES_PLANNED.key: births,
+            }
+        )
+    )
+    hudi_writes(site, **{METADATA_PARTITIONS.key: "files,record_index"})
+    site.commit()
+    assert config_seen(site).indexes_planned == (f"record_index:{plan}:4",)
+
+
+def test_definitions_that_it_changed_are_taken_over(configured: Site) -> None:
+    site = configured
+    written = encode_index_definitions({})
+    site.storage.put(INDEX_DEFINITIONS, written)
+    hudi_writes(site)
+    site.commit()
+    components, _ = site.process("reader")
+    state = components.storage.journal.look().state  # type: ignore[attr-defined]
+    assert state.paths[INDEX_DEFINITIONS].data == written
