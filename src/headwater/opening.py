@@ -28,6 +28,7 @@ from headwater.kernel.table_config import (
 )
 from headwater.kernel.timeline.layout_one import LayoutOneStorage
 from headwater.kernel.txn.locks.select import chosen_provider
+from headwater.kernel.txn.other_engines import OtherEngines
 from headwater.operations.concurrency import check_concurrency
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.ids import Ids, SystemIds
@@ -134,8 +135,9 @@ def delete_table(storage: Storage) -> int:
 def _context(place: Place, config: TableConfig, defaults: Mapping[str, str] | None) -> TableContext:
     storage = place.storage
     if config.is_fenced:
-        areas = Areas(table_layout(config).timeline)
-        storage = JournaledStorage(Journal(storage, place.clock, place.ids, areas))
+        layout = table_layout(config)
+        journal = Journal(storage, place.clock, place.ids, Areas(layout.timeline))
+        storage = JournaledStorage(journal, OtherEngines(journal, layout).foresee)
     return TableContext(
         storage=storage,
         clock=place.clock,

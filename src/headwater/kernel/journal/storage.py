@@ -18,23 +18,30 @@ from headwater.errors import NotFoundError, raise_internal
 from headwater.kernel.journal.journal import Journal, Look
 from headwater.kernel.journal.materialise import Materialiser
 from headwater.kernel.journal.slots import Entry, Verb
-from headwater.kernel.journal.state import BEING_ARCHIVED, CLAIMS, JournalState
+from headwater.kernel.journal.state import BEING_ARCHIVED, CLAIMS, JournalState, folder_of
 from headwater.model.instant import InstantTime
 from headwater.seams.mutex import PerThread
-from headwater.seams.storage import ObjectInfo, Storage, StoredObject
+from headwater.seams.storage import ObjectInfo, Storage, StoredObject, both_at_once
 from headwater.seams.sub_storage import SubStorage
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+Foresee = Callable[[Look, frozenset[str]], Look]
+"""Return what the next decision goes on from, by a look and the names on the timeline."""
+
 
 class JournaledStorage:
     """A fenced table as its journal has it."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, foresee: Foresee = lambda look, _: look) -> None:
+        """`foresee` adds what other engines completed, for readers: the next decision adopts it."""
         self.journal = journal
         self.stored = journal.storage
         """The storage as it is."""
+        self._foresee = foresee
+        self._shown: JournalState | None = None
+        """What a reader was shown last."""
         self.files = Materialiser(journal)
         self._pin: PerThread[Look] = PerThread()
 
@@ -117,9 +124,10 @@ class JournaledStorage:
         return self.stored.info(path)
 
     def list_names(self, folder: str) -> list[str]:
-        if folder not in self.journal.known.areas.folders and not folder.startswith(CLAIMS):
+        areas = self.journal.known.areas
+        if folder not in areas.folders and not folder.startswith(CLAIMS):
             return self.stored.list_names(folder)
-        state = self.state()
+        state = self.state(has_others=folder in areas.timelines)
         if not state.has_begun:
             names = self.stored.list_names(folder)
             state = self.state()
@@ -174,17 +182,41 @@ class JournaledStorage:
 
         return self.stored.at_once(call_pinned, items)
 
-    def state(self) -> JournalState:
-        """What this thread sees: the state that is pinned, or that of now."""
-        return (self._pin.value or self.journal.look()).state
+    def state(self, *, has_others: bool = False) -> JournalState:
+        """What this thread sees: the state that is pinned, or that of now.
+
+        Args:
+            has_others: with what other engines completed, if nothing is pinned.
+        """
+        now = self.look if has_others else self.journal.look
+        return (self._pin.value or now()).state
+
+    def look(self) -> Look:
+        """Return the state of now with what other engines completed, for a reader.
+
+        Raises:
+            CorruptTableError: kind CORRUPT_JOURNAL.
+            StorageError: storage failed.
+        """
+        timeline = self.journal.known.areas.timeline
+        look, names = both_at_once(
+            self.stored, self.journal.look, lambda: self.stored.list_names(timeline)
+        )
+        look = self._foresee(look, frozenset(names))
+        self._shown = look.state
+        return look
 
     def _state_with(self, path: str) -> JournalState:
         """Return a state that has the path, if there is one; who listed it needs no other look."""
         if self._pin.value is not None:
             return self._pin.value.state
-        known = self.journal.known
-        is_enough = path in known.paths and not known.areas.is_shared(path)
-        return known if is_enough else self.journal.look().state
+        areas = self.journal.known.areas
+        if not areas.is_shared(path):
+            for known in filter(None, (self.journal.known, self._shown)):
+                if path in known.paths:
+                    return known
+        others_change = areas.is_shared(path) or folder_of(path) in areas.timelines
+        return self.state(has_others=others_change)
 
     def _check_free(self, path: str) -> None:
         areas = self.journal.known.areas
@@ -212,7 +244,7 @@ def one_moment(storage: Storage) -> Iterator[None]:
     if journaled is None or journaled.pin is not None:
         yield
         return
-    with journaled.pinned(journaled.journal.look()):
+    with journaled.pinned(journaled.look()):
         yield
 
 

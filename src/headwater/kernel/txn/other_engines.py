@@ -38,14 +38,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from headwater.config.table import TableConfig
 from headwater.errors import ConflictError, ErrorKind, Retry
 from headwater.format.metadata.index_definitions import parse_index_definitions
 from headwater.kernel.journal.journal import Appended, Journal, Look
-from headwater.kernel.journal.slots import Entry, Verb
+from headwater.kernel.journal.slots import Entry, Slot, Verb
 from headwater.kernel.journal.state import BARRED, ERASED_KEPT, Areas, JournalState
 from headwater.kernel.layout import (
     INDEX_DEFINITIONS,
@@ -213,6 +213,8 @@ class OtherEngines:
         """`layout` is that of the table which has the journal."""
         self._journal = journal
         self._layout = layout
+        self._foreseen: tuple[tuple[str, frozenset[str]], Look] | None = None
+        """What a reader was shown last, and by what state and names."""
 
     def are_known(self, seen: Seen) -> bool:
         """Whether a listing shows nothing that the journal does not have."""
@@ -233,9 +235,10 @@ class OtherEngines:
             return None
         found = self._without_archived(found, look.state)
         self._check(found, look.state, listed)
-        entries = self._entries(found, look.state, listed)
-        if found.completed:
-            entries += self._config_entries(found, look.state)
+        entries = [
+            *self._entries(found, look.state, listed),
+            *self._config_entries(found, look.state),
+        ]
         log.info(
             "instants of another engine are adopted table=%s instants=%s left=%s",
             self._journal.storage.uri,
@@ -244,6 +247,48 @@ class OtherEngines:
         )
         times = [time for i in found.completed for time in (i.requested_time, i.completion_time)]
         return self._journal.append(look, [tuple(entries)], max(filter(None, times), default=None))
+
+    def foresee(self, look: Look, names: frozenset[str]) -> Look:
+        """Return a look with what the next decision will adopt. Readers need not wait for one.
+
+        What another engine has not completed is not there for them, and what overlaps with a
+        decision of ours neither: that is not adopted, but refused.
+
+        Args:
+            names: on the timeline, listed at the same time as the journal.
+
+        Raises:
+            CorruptTableError, StorageError: storage failed, or has something damaged.
+        """
+        state = look.state
+        if not state.has_begun:
+            return look
+        found = replace(find_others(state, names), live=(), strays=())
+        if not found.completed and not found.gone:
+            return look
+        asked = (state.digest, names)
+        if self._foreseen is not None and self._foreseen[0] == asked:
+            return self._foreseen[1]
+        newest = self._journal.look()
+        if newest.state.digest != state.digest:
+            return newest  # The listing may show more than the look: what is in the journal by now.
+        try:
+            found = self._without_archived(found, state)
+            self._check(found, state, names)
+            entries = [*self._entries(found, state, names), *self._config_entries(found, state)]
+        except ConflictError:
+            return look
+        slot = Slot(
+            number=state.number + 1,
+            follows=state.digest,
+            operation="",
+            owner="",
+            issued=None,
+            waves=(tuple(entries),),
+        )
+        seen = Look(state.after(slot, ""), look.slots)
+        self._foreseen = (asked, seen)
+        return seen
 
     @property
     def _areas(self) -> Areas:
@@ -349,8 +394,8 @@ class OtherEngines:
         """
         storage = self._journal.storage
         known = state.paths.get(PROPERTIES)
-        if known is None or known.data is None:
-            return  # No slot speaks of it, so that files do.
+        if not found.completed or known is None or known.data is None:
+            return  # Nobody changed it; or no slot speaks of it, so that files do.
         ours = parse_table_config(known.data, PROPERTIES)
         data, theirs = load_config_object(storage, self._journal.clock)
         properties = self._without_births(theirs, found)

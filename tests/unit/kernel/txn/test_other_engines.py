@@ -44,7 +44,7 @@ from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.events import ConfigChanged
 from headwater.kernel.txn.fenced import FencedTransaction
 from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
-from headwater.kernel.txn.other_engines import Findings, find_others
+from headwater.kernel.txn.other_engines import Findings, OtherEngines, find_others
 from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.steps import Claim
 from headwater.kernel.txn.transaction import Decision
@@ -201,7 +201,8 @@ class Site:
 
     def process(self, name: str = "w") -> tuple[Components, FencedTransaction]:
         ids = SystemIds(Owner("host", 1, name))
-        journaled = JournaledStorage(Journal(self.storage, self.clock, ids, AREAS))
+        journal = Journal(self.storage, self.clock, ids, AREAS)
+        journaled = JournaledStorage(journal, OtherEngines(journal, LAYOUT).foresee)
         locks = StorageBasedLockProvider(self.storage, self.clock, ids)
         components = Components(journaled, self.clock, ids, locks)
         return components, FencedTransaction(components, LAYOUT, journaled)
@@ -262,7 +263,7 @@ def test_an_instant_that_completed_while_nothing_of_ours_was_at_work_is_adopted(
     time = site.hudi_begins()
     site.hudi_completes(time)
     site.put(f"{time}_{time}.deltacommit", METADATA_TIMELINE)
-    assert site.completed() == [first]  # No decision has looked yet.
+    assert site.completed() == [first, time]  # Readers need no decision for it.
     second = site.commit().instant.requested_time
     assert site.completed() == [first, time, second]
     components, _ = site.process()
@@ -280,8 +281,12 @@ def test_a_live_one_is_refused_until_it_has_ended(site: Site) -> None:
     assert sorted(info.path for info in site.storage.list_tree("")) == before
     assert site.completed() == [first]  # Readers do not fail.
     site.hudi_completes(time)
-    assert site.commit().instant.requested_time > time
-    assert time in site.completed()
+    later = site.hudi_begins()
+    assert site.completed() == [first, time]
+    refused(site)
+    site.hudi_completes(later)
+    assert site.commit().instant.requested_time > later
+    assert {time, later} < set(site.completed())
 
 
 def test_a_live_one_that_its_engine_rolled_back_is_no_hindrance(site: Site) -> None:
@@ -422,6 +427,7 @@ def config_seen(site: Site) -> TableConfig:
 def test_what_it_changed_in_table_config_is_taken_over(configured: Site) -> None:
     site = configured
     hudi_writes(site, **{METADATA_PARTITIONS.key: "files,record_index"})
+    assert config_seen(site).metadata_partitions == ("files", "record_index")
     site.commit()
     assert config_seen(site).metadata_partitions == ("files", "record_index")
     _, txn = site.process()
