@@ -25,7 +25,7 @@ from headwater.kernel.txn.plan_flags import FLAGGED, decode_flags
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.testing.check_index import index_invariants
 from headwater.testing.history import Facts, Move, Step
-from headwater.testing.operation import Kind
+from headwater.testing.operation import Kind, Op
 from headwater.testing.simulation import Invariant, Simulation
 from headwater.testing.table import (
     TIMELINE,
@@ -150,6 +150,8 @@ class Checks:
         """Remember what later checks need of a call and of what it changed."""
         if step.op is not None and step.action.move is Move.RUN:
             _learn_from_call(step, simulation)
+        if step.op is not None and step.action.move is not Move.LAND:
+            _learn_given_up(step, step.op, simulation.facts)
         if step.path:
             self._learn_from_change(step, simulation)
         if step.action.move is Move.CRASH:
@@ -268,7 +270,7 @@ class Checks:
 
 def _forget_actor(actor: str, facts: Facts) -> None:
     """Drop what only mattered while the actor lived."""
-    for name in ("wrote", "found_ended", "lapsed", "saw"):
+    for name in ("wrote", "found_ended", "lapsed", "saw", "gave_up"):
         facts.forget((name, actor))
     for name, _ in list(facts.items()):
         if name[0] == "overdue" and name[1].partition("/")[0] == actor:
@@ -465,6 +467,15 @@ def _completion_after_request(step: Step, simulation: Simulation) -> Iterator[st
 # Attempts and heartbeats.
 
 
+def _learn_given_up(step: Step, op: Op, facts: Facts) -> None:
+    """Remember the attempts that a process gave up, whether or not it could say so (N-96)."""
+    if op.kind is Kind.PUT and place_of(op.target).area is Area.ATTEMPT:
+        attempt = attempt_in(op.data)
+        if attempt is not None and attempt.is_released:
+            key = ("gave_up", step.actor)
+            facts.learn(key, (*(facts.get(key) or ()), op.target))
+
+
 def _learn_from_call(step: Step, simulation: Simulation) -> None:
     """Remember what an actor saw last: the clock, the attempt it read, and what had ended."""
     facts, op, actor = simulation.facts, step.op, step.actor
@@ -567,6 +578,8 @@ def _start_only_without_live_attempt(step: Step, simulation: Simulation) -> Iter
     other = attempt_in(found.data)
     if other is None or other.is_released or _is_cancel_of_index(step, place, simulation):
         return
+    if newest_path in (simulation.facts.get(("gave_up", step.actor)) or ()):
+        return  # The starter knows that nobody is at it: it was at it itself.
     modified_ms = saw[1] if saw is not None and saw[0] == newest_path else found.modified_ms
     if simulation.world.now_ms < modified_ms + other.expiry_ms:
         yield f"attempt {place.attempt} of {place.time} starts while {other} is alive"
