@@ -259,11 +259,12 @@ class Checks:
         rollback = rollback_of(world, time)
         if (rollback is not None and rollback.is_done) or simulation.facts.get(("aborted", time)):
             return  # None of its attempts can ever complete; what is left is swept.
-        if rollback is not None and step.path not in rollback.paths:
-            yield f"{step.path} is deleted, which the plan of rollback {rollback.time} lacks"
         claim = world.objects.get(attempt_path(time, number))
         attempt = None if claim is None else attempt_in(claim.data)
+        # Who stood still puts a file after the plan was made, and may take it back itself.
         is_own = attempt is not None and _is_owner(step.actor, attempt, simulation)
+        if rollback is not None and step.path not in rollback.paths and not is_own:
+            yield f"{step.path} is deleted, which the plan of rollback {rollback.time} lacks"
         if number >= max(attempt_numbers(world, time), default=0) and not is_own:
             yield f"{step.path} is deleted although attempt {number} of {time} is not dead"
 
