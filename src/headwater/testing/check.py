@@ -261,9 +261,10 @@ class Checks:
             return  # None of its attempts can ever complete; what is left is swept.
         claim = world.objects.get(attempt_path(time, number))
         attempt = None if claim is None else attempt_in(claim.data)
-        # Who stood still puts a file after the plan was made, and may take it back itself.
         is_own = attempt is not None and _is_owner(step.actor, attempt, simulation)
-        if rollback is not None and step.path not in rollback.paths and not is_own:
+        # Who stood still puts a file after the plan was made, and takes it back before it gives up.
+        is_at_it = is_own and attempt is not None and not attempt.is_released
+        if rollback is not None and step.path not in rollback.paths and not is_at_it:
             yield f"{step.path} is deleted, which the plan of rollback {rollback.time} lacks"
         if number >= max(attempt_numbers(world, time), default=0) and not is_own:
             yield f"{step.path} is deleted although attempt {number} of {time} is not dead"

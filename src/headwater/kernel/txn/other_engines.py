@@ -61,7 +61,6 @@ from headwater.kernel.table_config import (
 from headwater.kernel.timeline.active import parse_timeline
 from headwater.kernel.timeline.names import TIME_LENGTH, parse_file_name
 from headwater.kernel.txn.index_births import births_changed, births_of
-from headwater.kernel.view.commits import CommitReader
 from headwater.model.instant import Action, Instant, InstantTime, State
 
 log = logging.getLogger(__name__)
@@ -302,6 +301,9 @@ class OtherEngines:
         doubtful = (*found.live, *found.overlapping, *found.gone, *found.missing)
         if not doubtful:
             return found
+        # Opening a table needs none of it.
+        from headwater.kernel.view.commits import CommitReader
+
         reader = CommitReader(self._journal.storage, self._layout)
         archived = reader.history.find_all(one.requested_time for one in doubtful)
 
