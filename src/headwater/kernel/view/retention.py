@@ -37,8 +37,15 @@ def check_readable(
         NotFoundError: kind BEFORE_FIRST_INSTANT or OUTSIDE_RETENTION.
     """
     _check_not_before_first(timeline, commits, as_of, table)
-    largest = timeline.completed[-1].completion_time if timeline.completed else None
-    if (largest is not None and as_of >= largest) or _is_savepointed(timeline, as_of):
+    changes = (
+        instant.completion_time
+        for instant in reversed(timeline.completed)
+        if instant.action.completed_name in COMMIT_ACTIONS
+    )
+    newest = next(changes, None)
+    # From the last commit on it is what everybody reads. That commit may be older than what a clean
+    # retained, if those after it were taken back.
+    if (newest is not None and as_of >= newest) or _is_savepointed(timeline, as_of):
         return
     floor = load_floor(timeline, commits)
     if floor is not None and as_of < floor:
