@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +14,6 @@ from tests.support.retained_answers import completion_times
 from tests.support.tables import TRIPS
 from tests.support.tables import trips as rows
 
-import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
@@ -695,26 +693,16 @@ def test_n_60_nothing_is_rewritten_that_is_about_to_be_taken_back(
     assert values(table) == before
 
 
-def test_what_a_restore_left_can_be_protected_again(tmp_path: Path) -> None:
+def test_what_a_restore_left_can_be_protected_again(make_table: Callable[..., Table]) -> None:
     """The clean retained nothing as old as what the restore made the last commit (N-152)."""
-    table = hw.create_table(
-        tmp_path / "t",
-        schema="id string, v long",
-        record_key="id",
-        table_type="MERGE_ON_READ",
-        buckets=1,
-        options={
-            "hoodie.clean.commits.retained": "1",
-            "hoodie.compact.inline.max.delta.commits": "1",
-        },
-    )
-    table.upsert(pa.table({"id": ["a"], "v": [0]}))
+    retained = {"hoodie.clean.commits.retained": "1"}
+    table = make_table(commits=1, **retained)
+    before = values(table)
     saved = table.services.savepoint().instant
     for number in range(1, 5):
-        table.upsert(pa.table({"id": ["a"], "v": [number]}))
-        table.services.compact()
+        table.upsert(rows(("a", "sf", number)))
         table.services.clean()
     table.services.restore(saved)
     table.services.delete_savepoint(saved)
     assert table.services.savepoint().instant == saved
-    assert table.read_arrow().to_pylist() == [{"id": "a", "v": 0}]
+    assert values(table) == before

@@ -45,7 +45,7 @@ from headwater.config.table import TableConfig
 from headwater.errors import ConflictError, ErrorKind, Retry
 from headwater.format.metadata.index_definitions import parse_index_definitions
 from headwater.kernel.journal.journal import Appended, Journal, Look
-from headwater.kernel.journal.slots import Entry, Slot, Verb
+from headwater.kernel.journal.slots import Entry, Slot, Verb, Wave
 from headwater.kernel.journal.state import BARRED, ERASED_KEPT, Areas, JournalState
 from headwater.kernel.layout import (
     INDEX_DEFINITIONS,
@@ -232,12 +232,7 @@ class OtherEngines:
         # The listing may be newer than the look. It is older than this one.
         if self._journal.look().state.digest != look.state.digest:
             return None
-        found = self._without_archived(found, look.state)
-        self._check(found, look.state, listed)
-        entries = [
-            *self._entries(found, look.state, listed),
-            *self._config_entries(found, look.state),
-        ]
+        found, entries = self._adoption(found, look.state, listed)
         log.info(
             "instants of another engine are adopted table=%s instants=%s left=%s",
             self._journal.storage.uri,
@@ -245,7 +240,21 @@ class OtherEngines:
             ", ".join(map(str, found.gone)) or "none",
         )
         times = [time for i in found.completed for time in (i.requested_time, i.completion_time)]
-        return self._journal.append(look, [tuple(entries)], max(filter(None, times), default=None))
+        return self._journal.append(look, [entries], max(filter(None, times), default=None))
+
+    def _adoption(
+        self, found: Findings, state: JournalState, listed: frozenset[str]
+    ) -> tuple[Findings, Wave]:
+        """Return the findings without what is ours, and what a slot says of them.
+
+        Raises:
+            ConflictError: kind FOREIGN_WRITER.
+            CorruptTableError, StorageError: what is stored cannot be read.
+        """
+        found = self._without_archived(found, state)
+        self._check(found, state, listed)
+        entries = self._entries(found, state, listed)
+        return found, (*entries, *self._config_entries(found, state))
 
     def foresee(self, look: Look, names: frozenset[str]) -> Look:
         """Return a look with what the next decision will adopt. Readers need not wait for one.
@@ -263,7 +272,7 @@ class OtherEngines:
         if not state.has_begun:
             return look
         found = replace(find_others(state, names), live=(), strays=())
-        if not found.completed and not found.gone:
+        if not (found.completed or found.gone or found.overlapping):
             return look
         asked = (state.digest, names)
         if self._foreseen is not None and self._foreseen[0] == asked:
@@ -272,10 +281,9 @@ class OtherEngines:
         if newest.state.digest != state.digest:
             return newest  # The listing may show more than the look: what is in the journal by now.
         try:
-            found = self._without_archived(found, state)
-            self._check(found, state, names)
-            entries = [*self._entries(found, state, names), *self._config_entries(found, state)]
-        except ConflictError:
+            _, entries = self._adoption(found, state, names)
+        except ConflictError as refusal:
+            log.warning("reads leave out what another engine wrote: %s", refusal)
             return look
         slot = Slot(
             number=state.number + 1,
@@ -283,7 +291,7 @@ class OtherEngines:
             operation="",
             owner="",
             issued=None,
-            waves=(tuple(entries),),
+            waves=(entries,),
         )
         seen = Look(state.after(slot, ""), look.slots)
         self._foreseen = (asked, seen)

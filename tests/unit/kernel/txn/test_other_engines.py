@@ -303,7 +303,9 @@ def test_a_live_one_that_its_engine_rolled_back_is_no_hindrance(site: Site) -> N
     assert time not in site.completed()
 
 
-def test_one_that_we_decided_beside_is_refused_for_good(site: Site) -> None:
+def test_one_that_we_decided_beside_is_refused_for_good(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     """Hudi gave itself a time, and its first file came after our decision."""
     site.commit()
     time = site.tick()
@@ -313,6 +315,7 @@ def test_one_that_we_decided_beside_is_refused_for_good(site: Site) -> None:
     assert "neither side knew of the other" in str(refused(site))
     assert ours in site.completed()
     assert time not in site.completed()
+    assert "reads leave out" in caplog.text
 
 
 def test_one_that_began_before_our_files_were_there_is_refused(site: Site) -> None:
