@@ -190,6 +190,7 @@ class TableContext:
         """
         from headwater.files.record_keys import load_record_keys
         from headwater.kernel.txn.fenced import transaction_on
+        from headwater.kernel.txn.foreign import PendingElsewhere
         from headwater.markers.batches import load_every_marker
 
         return transaction_on(
@@ -197,6 +198,7 @@ class TableContext:
             self.layout,
             lock_timeout_ms=self.lock_config.acquire_timeout_ms,
             check_mode=self.check_mode,
+            elsewhere=PendingElsewhere(rule=self.foreign_rule, expiry_ms=self._foreign_expiry_ms),
             clock_ahead_ms_max=self.write_config.clock_ahead_ms_max,
             age_ms=age_by_store(self.storage),
             load_markers=load_every_marker,
@@ -247,16 +249,20 @@ class TableContext:
 
         0 if it is ours, or anybody's by now. One that another engine has begun is always its own.
         """
-        from headwater.kernel.txn.foreign import foreign_expiry_ms, load_left_ms
+        from headwater.kernel.txn.foreign import load_left_ms
 
         if plan.state is not State.REQUESTED or self.is_ours(plan):
             return 0
-        config = self.write_config
-        expiry_ms = foreign_expiry_ms(
-            interval_ms=config.heartbeat_interval_ms,
-            tolerable_misses=config.heartbeat_tolerable_misses,
+        return load_left_ms(self.storage, self.layout.timeline, plan, self._foreign_expiry_ms)
+
+    @property
+    def _foreign_expiry_ms(self) -> int:
+        from headwater.kernel.txn.foreign import foreign_expiry_ms
+
+        return foreign_expiry_ms(
+            interval_ms=self.write_config.heartbeat_interval_ms,
+            tolerable_misses=self.write_config.heartbeat_tolerable_misses,
         )
-        return load_left_ms(self.storage, self.layout.timeline, plan, expiry_ms)
 
     @cached_property
     def cancellations(self) -> Cancellations:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.support.hudi_peer import HudiPeer, NoHudiError, find_bundle
 
+from headwater.config.table_options import FENCED
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folder = Path(__file__).parent
@@ -27,3 +29,9 @@ def hudi() -> Iterator[HudiPeer]:
         pytest.skip(str(missing))
     with HudiPeer(bundle) as peer:
         yield peer
+
+
+@pytest.fixture(params=["lock", "journal"])
+def decided(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Options of tables that decide under their lock, and by a journal, which Hudi knows not."""
+    return {FENCED.key: str(request.param == "journal").lower()}

@@ -67,7 +67,9 @@ def data_files(table: Table) -> set[str]:
 @pytest.mark.parametrize("markers", ["direct", "timeline_server_based"])
 @pytest.mark.parametrize("table_type", [COW, MOR])
 @shows("dead writes, rolled back by the other", they_read=YES)
-def test_a_dead_write(hudi: HudiPeer, tmp_path: Path, table_type: str, markers: str) -> None:
+def test_a_dead_write(
+    hudi: HudiPeer, tmp_path: Path, table_type: str, markers: str, decided: dict[str, str]
+) -> None:
     options = {"hoodie.write.markers.type": markers}
     table = a_table(
         tmp_path,
@@ -77,7 +79,7 @@ def test_a_dead_write(hudi: HudiPeer, tmp_path: Path, table_type: str, markers: 
         table_type=table_type,
         buckets=2,
     )
-    ours = table.with_options({**OURS, **options}).create()
+    ours = table.with_options({**OURS, **options, **decided}).create()
     ours.insert(rows(("a", "sf", 1, 1), ("b", "ny", 1, 2)))
     both = TwoReaders(hudi, ours)
     before = data_files(ours)

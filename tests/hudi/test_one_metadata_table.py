@@ -55,7 +55,9 @@ def _values(found: pa.Table) -> dict[str, Any]:
     return {row["id"]: row["ts"] for row in found.select(["id", "ts"]).to_pylist()}
 
 
-def test_both_keep_one_metadata_table(hudi: HudiPeer, tmp_path: Path) -> None:
+def test_both_keep_one_metadata_table(
+    hudi: HudiPeer, tmp_path: Path, decided: dict[str, str]
+) -> None:
     table = hw.create_table(
         tmp_path / "trips",
         schema=SCHEMA,
@@ -63,7 +65,7 @@ def test_both_keep_one_metadata_table(hudi: HudiPeer, tmp_path: Path) -> None:
         partition_by="city",
         ordering="ts",
         index="simple",
-        options=OPTIONS,
+        options={**OPTIONS, **decided},
     )
     expected: dict[str, int] = {}
     for number in range(9):

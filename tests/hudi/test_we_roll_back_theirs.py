@@ -111,7 +111,9 @@ def kill_in_an_upsert(table: Table, some: pa.Table) -> Instant:
 
 @pytest.mark.parametrize("table_type", [COW, MOR])
 @shows("dead writes, rolled back by the other", we_read=YES, we_write=YES)
-def test_a_write_of_a_killed_process(hudi: HudiPeer, tmp_path: Path, table_type: str) -> None:
+def test_a_write_of_a_killed_process(
+    hudi: HudiPeer, tmp_path: Path, table_type: str, decided: dict[str, str]
+) -> None:
     shape = a_table(
         tmp_path,
         SCHEMA,
@@ -120,7 +122,7 @@ def test_a_write_of_a_killed_process(hudi: HudiPeer, tmp_path: Path, table_type:
         table_type=table_type,
         buckets=2,
     )
-    ours = shape.with_options(OURS).create()
+    ours = shape.with_options({**OURS, **decided}).create()
     ours.insert(rows(("a", "sf", 1, 1), ("b", "ny", 1, 2)))
     both = TwoReaders(hudi, ours)
     before = data_files(ours)
@@ -218,7 +220,9 @@ def wait_until_silent(table: Table, dead: Instant) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_of_a_killed_process(hudi: HudiPeer, tmp_path: Path, name: str) -> None:
+def test_a_service_of_a_killed_process(
+    hudi: HudiPeer, tmp_path: Path, name: str, decided: dict[str, str]
+) -> None:
     service = SERVICES[name]
     table = a_table(
         tmp_path,
@@ -229,7 +233,7 @@ def test_a_service_of_a_killed_process(hudi: HudiPeer, tmp_path: Path, name: str
         index=service.index_type,
         buckets=2 if service.index_type == "bucket" else None,
     )
-    ours = table.with_options(OURS).create()
+    ours = table.with_options({**OURS, **decided}).create()
     both = TwoReaders(hudi, ours)
     settings = {**THEIRS, **INDEX[service.index_type], "hoodie.metadata.enable": "true"}
 

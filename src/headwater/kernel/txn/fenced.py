@@ -54,9 +54,11 @@ from headwater.kernel.txn.events import (
     WriteHistory,
     writes_of,
 )
+from headwater.kernel.txn.foreign import PendingElsewhere
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.metering import meter_decision, meter_ensured, meter_refusal
-from headwater.kernel.txn.other_engines import OtherEngines, Seen, shows_others
+from headwater.kernel.txn.other_engines import OtherEngines, Seen
+from headwater.kernel.txn.others_found import shows_others
 from headwater.kernel.txn.prefix import LoadingWays, Prefix, PrefixLoader
 from headwater.kernel.txn.transaction import (
     Beside,
@@ -120,9 +122,14 @@ class FencedTransaction:
         *,
         folder: str = "",
         lock_timeout_ms: int = 60_000,
+        elsewhere: PendingElsewhere | None = None,
         **ways: Unpack[LoadingWays],
     ) -> None:
-        """`folder` is where the table is that this decides for, below that of the journal."""
+        """`folder` is where the table is that this decides for, below that of the journal.
+
+        Args:
+            elsewhere: tells what other engines have left; see `OtherEngines`.
+        """
         self._components = components
         self._layout = layout
         self._table = components.storage.uri
@@ -141,7 +148,7 @@ class FencedTransaction:
         timeline = journaled.journal.known.areas.timeline
         if folder:  # Other engines are looked for on the timeline of the whole table.
             layout = replace(layout, timeline=timeline, history=f"{timeline}/history")
-        self._others = OtherEngines(journaled.journal, layout)
+        self._others = OtherEngines(journaled.journal, layout, elsewhere)
 
     @property
     def watch(self) -> HeartbeatWatch:
@@ -445,11 +452,13 @@ def transaction_on(
     *,
     lock_timeout_ms: int = 60_000,
     check_mode: CheckMode | None = None,
+    elsewhere: PendingElsewhere | None = None,
     **ways: Unpack[LoadingWays],
 ) -> Transaction:
     """Return transactions as the table has them: by its journal if it has one, else by its lock.
 
     Args:
+        elsewhere: tells those that trust a journal what other engines have left.
         check_mode: tells those that trust the lock that the table has a journal by now. A journal
             says by itself that it is closed.
     """
@@ -461,6 +470,7 @@ def transaction_on(
             journaled,
             folder=folder,
             lock_timeout_ms=lock_timeout_ms,
+            elsewhere=elsewhere,
             **ways,
         )
     return LockTransaction(

@@ -116,6 +116,21 @@ def is_dead_elsewhere(
     return error is None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingElsewhere:
+    """Tells whether another engine goes on with what it has pending."""
+
+    rule: ForeignRule | None
+    """For writes; without one none of them is dead."""
+    expiry_ms: int
+    """For how long a plan is left to the engine that requested it."""
+
+    def is_left(self, storage: Storage, timeline_folder: str, pending: Instant) -> bool:
+        if pending.action.is_ingestion:
+            return is_dead_elsewhere(self.rule, storage, timeline_folder, pending)
+        return load_left_ms(storage, timeline_folder, pending, self.expiry_ms) == 0
+
+
 def why_executed_elsewhere(plan: Instant, beat_ms: int, expiry_ms: int) -> ConflictError | None:
     """Return why a plan is not executed here: another engine beats for it; None if it is dead.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +20,7 @@ from headwater.config.table_options import (
 from headwater.errors import ConflictError, ErrorKind
 from headwater.format.metadata.index_definitions import encode_index_definitions
 from headwater.format.properties import encode_properties
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.slots import Entry, Slot, Verb
 from headwater.kernel.journal.state import (
@@ -37,19 +37,24 @@ from headwater.kernel.layout import (
     METADATA_TIMELINE,
     PROPERTIES,
     TableLayout,
+    cancel_path,
+    heartbeat_path,
 )
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.table_config import create_table_config, load_table_config
 from headwater.kernel.timeline.active import Timeline, load_active
-from headwater.kernel.txn.events import ConfigChanged
+from headwater.kernel.txn.events import ConfigChanged, Event, Requested, WentInflight
 from headwater.kernel.txn.fenced import FencedTransaction
+from headwater.kernel.txn.foreign import ForeignRule, PendingElsewhere
 from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
-from headwater.kernel.txn.other_engines import Findings, OtherEngines, find_others
+from headwater.kernel.txn.other_engines import OtherEngines
+from headwater.kernel.txn.others_found import Findings, find_others
 from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.steps import Claim
 from headwater.kernel.txn.transaction import Decision
 from headwater.kernel.txn.writes import CommittedWrite, request_write
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_at
+from headwater.model.service_metadata import RollbackMetadata
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.storage import Storage
@@ -57,6 +62,9 @@ from headwater.seams.storage import Storage
 LAYOUT = TableLayout()
 TIMELINE = LAYOUT.timeline
 AREAS = Areas(TIMELINE)
+EXPIRY_MS = 10_000
+SURELY_MS = EXPIRY_MS + 1_000
+"""Stores tell whole seconds: something may be that much younger."""
 
 
 def time_of(number: int) -> InstantTime:
@@ -101,13 +109,13 @@ def test_an_instant_that_came_after_all_of_ours_can_be_adopted() -> None:
     ours, theirs = files_of(1, 2), files_of(5, 6)
     found = find_others(state_with(ours, issued=2), [*ours, *theirs])
     done = Instant(time_of(5), Action.DELTA_COMMIT, State.COMPLETED, time_of(6))
-    assert (found.completed, found.live, found.overlapping) == ((done,), (), ())
+    assert (found.completed, found.pending, found.overlapping) == ((done,), (), ())
     assert found.names == {time_of(5): tuple(sorted(theirs))}
 
 
 def test_a_pending_one_is_live() -> None:
     found = find_others(state_with(files_of(1, 2), issued=2), files_of(5))
-    assert [one.requested_time for one in found.live] == [time_of(5)]
+    assert [one.requested_time for one in found.pending] == [time_of(5)]
     assert not found.completed
 
 
@@ -124,13 +132,32 @@ def test_a_file_that_a_slot_erased_is_ours_whatever_its_time() -> None:
     assert find_others(state, [*files_of(1, 2), *late]) == Findings()
 
 
-def test_a_file_under_the_time_of_ours_that_no_slot_ever_had_is_not_ours() -> None:
-    """Hudi executes a plan that we scheduled."""
+def test_a_plan_that_the_journal_has_may_be_executed_by_anybody() -> None:
     plan = f"{time_of(3)}.compaction.requested"
-    state = state_with([plan], issued=3)
+    state = state_with([plan, *files_of(4, 5)], issued=5)
     begun = find_others(state, [plan, f"{time_of(3)}.compaction.inflight"])
-    assert [one.requested_time for one in begun.live] == [time_of(3)]
+    assert [one.requested_time for one in begun.pending] == [time_of(3)]
     done = find_others(state, [plan, f"{time_of(3)}_{time_of(8)}.commit"])
+    assert [one.requested_time for one in done.completed] == [time_of(3)]
+
+
+def test_a_plan_that_a_write_has_cancelled_may_not() -> None:
+    plan = f"{time_of(3)}.clustering.requested"
+    state = state_with([plan], issued=3)
+    cancel = Entry(Verb.CREATE, cancel_path(time_of(3)))
+    state = state.after(a_slot(state, [cancel]), "3")
+    done = find_others(state, [plan, f"{time_of(3)}_{time_of(8)}.replacecommit"])
+    assert [one.requested_time for one in done.overlapping] == [time_of(3)]
+
+
+@pytest.mark.parametrize("name", ["deltacommit.requested", "aborted"])
+def test_a_file_under_the_time_of_ours_that_is_no_plan_is_not_theirs_to_complete(name: str) -> None:
+    ours = f"{time_of(3)}.{name}"
+    ours = f"{time_of(3)}.clustering.aborted" if name == "aborted" else ours
+    completed = "replacecommit" if name == "aborted" else "deltacommit"
+    done = find_others(
+        state_with([ours], issued=3), [ours, f"{time_of(3)}_{time_of(8)}.{completed}"]
+    )
     assert [one.requested_time for one in done.overlapping] == [time_of(3)]
 
 
@@ -139,7 +166,7 @@ def test_a_savepoint_has_the_time_of_what_it_protects() -> None:
     point = [f"{time_of(1)}.savepoint.inflight", f"{time_of(1)}_{time_of(7)}.savepoint"]
     assert find_others(state_with(ours, issued=2), [*ours, *point]).completed
     assert find_others(state_with(ours, issued=8), [*ours, *point]).overlapping
-    assert find_others(state_with(ours, issued=2), [*ours, point[0]]).live
+    assert find_others(state_with(ours, issued=2), [*ours, point[0]]).pending
 
 
 def test_other_names_are_nobodys() -> None:
@@ -152,9 +179,8 @@ def test_a_completed_file_is_gone_only_if_it_was_in_a_file_for_sure() -> None:
     state = state_with(ours, issued=2)
     unsure = find_others(state, [])
     assert unsure.is_nothing  # Its author may not have written it yet.
-    assert [one.requested_time for one in unsure.missing] == [time_of(1)]
-    (gone,) = find_others(state.without_data(2), []).gone
-    assert gone.requested_time == time_of(1)
+    assert unsure.missing == set(ours)
+    assert find_others(state.without_data(2), []).gone == set(ours[2:])
     assert not find_others(state.without_data(2), ours[2:]).gone
 
 
@@ -192,6 +218,31 @@ def test_a_barred_plan_can_be_executed_again_from_its_request() -> None:
 # Decisions beside another engine.
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A step that requests a compaction."""
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs()
+
+    def decide(self, prefix: Prefix) -> Decision[InstantTime]:
+        event = Requested(prefix.next_time, Action.COMPACTION, b"plan")
+        return Decision((event,), prefix.next_time)
+
+
+@dataclass(frozen=True)
+class Said:
+    """A step of one event."""
+
+    event: Event
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs()
+
+    def decide(self, prefix: Prefix) -> Decision[None]:
+        return Decision((self.event,), None)
+
+
 @dataclass
 class Site:
     """A fenced table, the clock that its processes share, and another engine at work on it."""
@@ -205,7 +256,9 @@ class Site:
         journaled = JournaledStorage(journal, OtherEngines(journal, LAYOUT).foresee)
         locks = StorageBasedLockProvider(self.storage, self.clock, ids)
         components = Components(journaled, self.clock, ids, locks)
-        return components, FencedTransaction(components, LAYOUT, journaled)
+        rule = ForeignRule(expiry_ms=EXPIRY_MS, silence_ms=2 * EXPIRY_MS)
+        elsewhere = PendingElsewhere(rule=rule, expiry_ms=EXPIRY_MS)
+        return components, FencedTransaction(components, LAYOUT, journaled, elsewhere=elsewhere)
 
     def claim(self, components: Components) -> Claim:
         return Claim(
@@ -234,8 +287,43 @@ class Site:
     def hudi_completes(self, time: InstantTime) -> None:
         self.put(f"{time}_{self.tick()}.deltacommit")
 
-    def put(self, name: str, folder: str = TIMELINE) -> None:
-        self.storage.put(f"{folder}/{name}", b"theirs")
+    def plan(self) -> InstantTime:
+        """Request a compaction of ours that nobody executes."""
+        self.clock.advance_ms(10)
+        _, txn = self.process()
+        return txn.run(Planned()).result
+
+    def hudi_plans(self) -> InstantTime:
+        """Let it request one, and leave it."""
+        time = self.tick()
+        self.put(f"{time}.compaction.requested")
+        self.clock.advance_ms(SURELY_MS + 1)
+        return time
+
+    def hudi_takes_back(self, *times: InstantTime, keep: str = "nothing") -> InstantTime:
+        """Delete the files of these instants, and tell in a rollback that was completed."""
+        for name in self.storage.list_names(TIMELINE):
+            if name.startswith(times) and not name.endswith(keep):
+                self.storage.delete(f"{TIMELINE}/{name}")
+        time = self.tick()
+        self.put(f"{time}.rollback.requested")
+        said = RollbackMetadata(
+            start_rollback_time=time,
+            time_taken_in_millis=1,
+            total_files_deleted=0,
+            commits_rollback=times,
+            partition_metadata={},
+        )
+        self.put(f"{time}_{self.tick()}.rollback", data=encode_record(said))
+        return time
+
+    def put(self, name: str, folder: str = TIMELINE, data: bytes = b"theirs") -> None:
+        self.storage.put(f"{folder}/{name}", data)
+
+    def pending(self) -> list[Instant]:
+        """What the next decision of ours finds pending."""
+        components, _ = self.process("reader")
+        return list(load_active(components.storage, TIMELINE).pending)
 
     def completed(self) -> list[InstantTime]:
         """What a reader of ours sees."""
@@ -280,6 +368,7 @@ def test_a_live_one_is_refused_until_it_has_ended(site: Site) -> None:
     assert "--no-fenced" in str(error)
     assert sorted(info.path for info in site.storage.list_tree("")) == before
     assert site.completed() == [first]  # Readers do not fail.
+    assert [one.requested_time for one in site.pending()] == [time]
     site.hudi_completes(time)
     later = site.hudi_begins()
     assert site.completed() == [first, time]
@@ -293,14 +382,132 @@ def test_a_live_one_that_its_engine_rolled_back_is_no_hindrance(site: Site) -> N
     site.commit()
     time = site.hudi_begins()
     refused(site)
-    for state in ("requested", "inflight"):
-        site.storage.delete(f"{TIMELINE}/{time}.deltacommit.{state}")
-    rollback = site.tick()
-    for name in (f"{rollback}.rollback.requested", f"{rollback}_{site.tick()}.rollback"):
-        site.put(name)
+    rollback = site.hudi_takes_back(time)
     site.commit()
     assert rollback in site.completed()
     assert time not in site.completed()
+
+
+def test_commits_of_ours_that_it_took_back_leave_the_journal(site: Site) -> None:
+    first, second, third = (site.commit().instant.requested_time for _ in range(3))
+    rollback = site.hudi_takes_back(second, third)
+    assert site.completed() == [first, rollback]  # Readers need no decision for it.
+    last = site.commit().instant.requested_time
+    assert site.completed() == [first, rollback, last]
+
+
+def test_a_commit_of_ours_that_nobody_says_to_have_taken_back_is_no_others_to_remove(
+    site: Site,
+) -> None:
+    first, second = (site.commit().instant.requested_time for _ in range(2))
+    rollback = site.hudi_takes_back(second)
+    for name in site.storage.list_names(TIMELINE):
+        if name.startswith(first):
+            site.storage.delete(f"{TIMELINE}/{name}")
+    assert "neither side knew of the other" in str(refused(site))
+    assert site.completed() == [first, second]
+    assert rollback not in site.completed()
+
+
+def test_a_dead_write_of_ours_that_it_rolled_back_leaves_the_journal(site: Site) -> None:
+    site.commit()
+    components, txn = site.process("dead")
+    dead = request_write(components, txn, Action.DELTA_COMMIT, site.claim(components))
+    txn.catch_up()
+    assert [one.requested_time for one in site.pending()] == [dead.instant_time]
+    site.hudi_takes_back(dead.instant_time)
+    site.commit()
+    assert site.pending() == []
+
+
+def test_a_dead_attempt_at_a_plan_that_it_rolled_back_leaves_the_plan(site: Site) -> None:
+    site.commit()
+    plan = site.plan()
+    _, txn = site.process("dead")
+    txn.run(Said(WentInflight(plan, Action.COMPACTION, b"")))
+    assert [one.state for one in site.pending()] == [State.INFLIGHT]
+    site.hudi_takes_back(plan, keep=".requested")
+    site.commit()
+    assert [one.state for one in site.pending()] == [State.REQUESTED]
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_plan_that_it_executed_is_completed(site: Site, is_ours: bool) -> None:
+    """Whoever planned it, and whatever we have committed since."""
+    site.commit()
+    plan = site.plan() if is_ours else site.hudi_plans()
+    site.commit()
+    site.clock.advance_ms(10)
+    site.put(f"{plan}.compaction.inflight")
+    refused(site)
+    site.put(f"{plan}_{site.tick()}.commit")
+    site.put(f"{plan}_{plan}.deltacommit", METADATA_TIMELINE)
+    assert plan in site.completed()
+    site.commit()
+    assert plan in site.completed()
+    components, _ = site.process()
+    assert components.storage.list_names(METADATA_TIMELINE) == [f"{plan}_{plan}.deltacommit"]
+
+
+def test_a_plan_is_left_to_it_for_a_while(site: Site) -> None:
+    """It may be about to execute it, and may fail if we are faster (N-153)."""
+    site.commit()
+    plan = site.tick()
+    site.put(f"{plan}.compaction.requested")
+    site.clock.advance_ms(SURELY_MS - 20)
+    assert plan in str(refused(site))
+    site.clock.advance_ms(21)
+    site.commit()
+    assert [(one.requested_time, one.action) for one in site.pending()] == [
+        (plan, Action.COMPACTION)
+    ]
+
+
+def test_a_plan_that_was_made_while_we_decided_is_never_adopted(site: Site) -> None:
+    """What we decided may be missing in it."""
+    site.commit()
+    plan = site.tick()
+    site.commit()
+    site.put(f"{plan}.compaction.requested")
+    site.clock.advance_ms(3 * EXPIRY_MS)
+    assert plan in str(refused(site))
+
+
+def test_a_write_that_is_dead_by_its_own_rules_is_taken_over_to_be_rolled_back(site: Site) -> None:
+    site.commit()
+    time = site.hudi_begins()
+    site.storage.put(heartbeat_path(time), b"")
+    site.clock.advance_ms(SURELY_MS - 20)
+    assert time in str(refused(site))
+    site.clock.advance_ms(21)
+    site.commit()
+    assert [one.requested_time for one in site.pending()] == [time]
+    site.hudi_completes(time)  # It was not dead after all.
+    assert "neither side knew of the other" in str(refused(site))
+    assert time not in site.completed()
+
+
+def test_a_rollback_that_it_has_not_completed_is_never_taken_over(site: Site) -> None:
+    site.commit()
+    time = site.tick()
+    site.put(f"{time}.rollback.requested")
+    site.clock.advance_ms(10 * EXPIRY_MS)
+    assert time in str(refused(site))
+
+
+def test_a_savepoint_that_it_deleted_leaves_the_journal(site: Site) -> None:
+    commit = site.commit().instant.requested_time
+    point = f"{commit}_{site.tick()}.savepoint"
+    site.put(f"{commit}.savepoint.inflight")
+    site.put(point)
+    site.commit()
+    components, _ = site.process()
+    assert point in components.storage.list_names(TIMELINE)
+    for name in (point, f"{commit}.savepoint.inflight"):
+        site.storage.delete(f"{TIMELINE}/{name}")
+    site.commit()
+    assert not [n for n in components.storage.list_names(TIMELINE) if "savepoint" in n]
+    assert commit in site.completed()
 
 
 def test_one_that_we_decided_beside_is_refused_for_good(
@@ -391,19 +598,6 @@ def test_a_decision_lists_the_timeline_once() -> None:
 # What it changes beside the timelines.
 
 
-@dataclass(frozen=True)
-class Change:
-    """A step that changes table config and nothing else."""
-
-    changes: Mapping[str, str | None]
-
-    def needs(self, timeline: Timeline) -> Needs:
-        return Needs()
-
-    def decide(self, prefix: Prefix) -> Decision[None]:
-        return Decision((ConfigChanged(self.changes),), None)
-
-
 @pytest.fixture
 def configured(site: Site) -> Site:
     new = NewTable(location="t", schema=pa.schema([("id", pa.string())]), record_key=("id",))
@@ -434,7 +628,9 @@ def test_what_it_changed_in_table_config_is_taken_over(configured: Site) -> None
     site.commit()
     assert config_seen(site).metadata_partitions == ("files", "record_index")
     _, txn = site.process()
-    txn.run(Change({INDEXES_TO_REBUILD.key: "column_stats"}))  # And is not undone by ours.
+    txn.run(
+        Said(ConfigChanged({INDEXES_TO_REBUILD.key: "column_stats"}))
+    )  # And is not undone by ours.
     for config in (config_seen(site), load_table_config(site.storage, site.clock)):
         assert config.metadata_partitions == ("files", "record_index")
         assert config.indexes_to_rebuild == ("column_stats",)
@@ -455,7 +651,7 @@ def test_one_that_undid_what_we_had_decided_is_refused(configured: Site) -> None
     site = configured
     before = site.storage.read(PROPERTIES)
     _, txn = site.process()
-    txn.run(Change({INDEXES_TO_REBUILD.key: "column_stats"}))
+    txn.run(Said(ConfigChanged({INDEXES_TO_REBUILD.key: "column_stats"})))
     site.clock.advance_ms(10)
     time = site.hudi_begins()
     site.storage.put(PROPERTIES, before)  # It had read it earlier.
@@ -470,11 +666,13 @@ def test_births_of_indexes_that_it_dropped_are_forgotten(configured: Site) -> No
     births = f"column_stats:{plan}:1,record_index:{plan}:4"
     _, txn = site.process()
     txn.run(
-        Change(
-            {
-                METADATA_PARTITIONS.key: "column_stats,files,record_index",
-                INDEXES_PLANNED.key: births,
-            }
+        Said(
+            ConfigChanged(
+                {
+                    METADATA_PARTITIONS.key: "column_stats,files,record_index",
+                    INDEXES_PLANNED.key: births,
+                }
+            )
         )
     )
     hudi_writes(site, **{METADATA_PARTITIONS.key: "files,record_index"})
