@@ -22,11 +22,11 @@ from headwater.context import TableContext
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.kernel.layout import attempt_folder, cancel_path, heartbeat_path, marker_folder
 from headwater.kernel.table_config import table_layout
-from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.write import archive_instants
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
-from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.storage import Storage
@@ -211,6 +211,27 @@ def test_the_clean_that_bounds_time_travel_stays(make_table: Callable[..., Table
     assert active(table).find(strict.instant) is not None
     after = {**ask_all(table, times), "snapshot": before["snapshot"]}
     assert {f"as of {time}" for time in times[:5]} <= check_unchanged(before, after)
+
+
+def test_n_159_a_clean_that_two_engines_completed_is_one(make_table: Callable[..., Table]) -> None:
+    table = make_table(commits=3)
+    table.services.clean()
+    (clean,) = (i for i in active(table).completed if i.action is Action.CLEAN)
+    assert clean.completion_time is not None
+    later = clean._replace(completion_time=instant_time_after(clean.completion_time, 2))
+    said = table.storage.read(instant_path(folder(table), clean))
+    table.storage.put(instant_path(folder(table), later), said)
+    table = table.reload()
+    assert active(table).find(clean.requested_time) == clean
+    for number in range(6):
+        table.upsert(rows((f"later {number}", "sf", number)))
+        table.services.clean()
+    table.services.archive()
+    assert active(table).find(clean.requested_time) is None
+    names = table.storage.list_names(folder(table))
+    assert not [name for name in names if name.startswith(clean.requested_time)]
+    assert table.inspect.problems(deep=True).num_rows == 0
+    assert table.inspect.validate_metadata().num_rows == 0
 
 
 def test_a_replace_stays_while_files_that_it_hides_are_there(

@@ -134,8 +134,8 @@ def parse_timeline(names: Iterable[str], *, folder: str = "") -> Timeline:
     file is put together file by file.
 
     Raises:
-        CorruptTableError: two completed files for one instant, two unrelated actions under one
-            requested time, a timeline file without an instant time.
+        CorruptTableError: two completed files for one instant that takes effect once, two
+            unrelated actions under one requested time, a timeline file without an instant time.
     """
     names = list(names)
     completed, telling = _read_by_position(names)
@@ -246,7 +246,7 @@ def _instant_of(time: InstantTime, files: list[TimelineFile], folder: str) -> In
     """Return the one instant that its `files` show: σ(t)."""
     completed = [file for file in files if file.state is State.COMPLETED]
     others = [file for file in files if file.state is not State.COMPLETED]
-    if len(completed) > 1:
+    if len(completed) > 1 and not _is_repeatable(completed):
         raise _two_completed(time, completed, folder)
     for file in others[1:]:
         if file.action is not others[0].action:
@@ -255,11 +255,21 @@ def _instant_of(time: InstantTime, files: list[TimelineFile], folder: str) -> In
         states = [file.state for file in others]
         state = next(state for state in _PRECEDENCE if state in states)
         return Instant(time, others[0].action, state)
-    done = completed[0]
+    done = min(completed)
     action = others[0].action if others else done.action
     if action.completed_name is not done.action:
         raise _two_actions(time, action, done.action, folder)
     return Instant(time, action, State.COMPLETED, done.completion_time)
+
+
+def _is_repeatable(completed: list[TimelineFile]) -> bool:
+    """Whether files that complete one instant say that one thing was done, several times.
+
+    Hudi finishes every clean and rollback that it finds pending, whoever is at it, and does not
+    look whether somebody has completed it meanwhile (N-159). The first took effect.
+    """
+    actions = {file.action for file in completed}
+    return len(actions) == 1 and actions <= {Action.CLEAN, Action.ROLLBACK}
 
 
 def _savepoint_of(time: InstantTime, files: list[TimelineFile]) -> Instant:
