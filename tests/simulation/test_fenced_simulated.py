@@ -15,7 +15,7 @@ from headwater.testing.explore import exhaust, run
 from headwater.testing.faults import Fate, Faults
 from headwater.testing.fenced import fenced
 from headwater.testing.scenarios.journal import (
-    MARKS,
+    journal_again,
     journal_archive,
     journal_cancel,
     journal_files,
@@ -52,13 +52,23 @@ def test_no_run_breaks_an_invariant(proof: Proof) -> None:
 
 
 def test_a_slot_that_is_put_below_the_floor_means_nothing() -> None:
-    report = exhaust(journal_floor(Faults(), marks=tuple(MARKS)), preemptions_max=1)
+    marks = ("slot put below the floor", "slot deleted")
+    report = exhaust(journal_floor(Faults(), marks=marks), preemptions_max=1)
     assert report.violation is None
     assert report.is_complete
     assert not report.missing_marks
 
 
-@pytest.mark.parametrize("build", [journal_files, journal_archive, journal_cancel])
+def test_who_deletes_a_file_late_puts_it_back() -> None:
+    """Its name is used again, by whoever executes the plan once more."""
+    late = "file deleted that was created again"
+    report = exhaust(journal_again(Faults(ticks=1), marks=(late,)), preemptions_max=1)
+    assert report.violation is None
+    assert report.is_complete
+    assert not report.missing_marks
+
+
+@pytest.mark.parametrize("build", [journal_files, journal_archive, journal_cancel, journal_again])
 def test_files_show_a_prefix_wherever_a_process_dies(build: Callable[[Faults], Scenario]) -> None:
     scenario = build(Faults(crashes=1, fates=(Fate.DROP,)))
     report = exhaust(scenario, preemptions_max=0)

@@ -5,15 +5,16 @@ journal must not notice: at every moment the instants that have ended in files a
 slot, and perhaps some of the next one. Nothing that was shown is taken back but by a slot.
 
 One window is documented (`kernel.journal.materialise`): a process that stalls may put a file that
-was erased meanwhile, and takes it back before it answers. If it dies or storage fails in between,
-the file stays.
+was erased meanwhile, and takes it back before it answers; and it may delete one that was created
+again meanwhile, which says that a plan is being executed, and puts it back before it answers. If it
+dies or storage fails in between, the one stays and the other is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.testing.fenced_world import FILES, FencedWorld
+from headwater.testing.fenced_world import FILES, FencedWorld, says_end
 from headwater.testing.history import Move, Step
 from headwater.testing.simulation import Invariant, Simulation
 
@@ -21,13 +22,15 @@ _SHOWN = "shown"
 """The fact how far files have come: an index of `FencedWorld.prefixes`."""
 _LATE = "late"
 """The fact that a file was put late, by whom."""
+_TAKEN = "taken"
+"""The fact that a file was deleted late, by whom."""
 
 
 def journal_invariants() -> tuple[Invariant, ...]:
     """INV-134."""
     return (
         Invariant(id="INV-134", check=_files_are_a_prefix, under=f"{FILES}/"),
-        Invariant(id="INV-134", check=_late_files_are_taken_back, under=None),
+        Invariant(id="INV-134", check=_late_work_is_made_good, under=None),
     )
 
 
@@ -41,6 +44,12 @@ def learn_files(step: Step, simulation: Simulation) -> None:
         facts.learn((_LATE, path), late[path])
     else:
         facts.forget((_LATE, path))
+    if step.after is None and path in world.state.paths:
+        # What storage does late is nobody's to make good.
+        is_own = step.action.move not in (Move.LAND, Move.CRASH)
+        facts.learn((_TAKEN, path), step.actor if is_own else "")
+    else:
+        facts.forget((_TAKEN, path))
     shown = _prefix_in(world, frozenset(late), facts.get(_SHOWN) or 0)
     if shown:
         facts.learn(_SHOWN, shown)
@@ -48,9 +57,10 @@ def learn_files(step: Step, simulation: Simulation) -> None:
 
 def _files_are_a_prefix(step: Step, simulation: Simulation) -> Iterator[str]:
     world, path = _world(simulation), _file_of(step)
-    if step.after is None and path in world.state.paths:
+    if step.after is None and path in world.state.paths and says_end(path):
         yield f"the journal has {path}, and its file was taken away"
-    if step.after is not None and not any(path in files for files in world.prefixes):
+    is_known = not says_end(path) or any(path in files for files in world.prefixes)
+    if step.after is not None and not is_known:
         yield f"the journal never had {path}, and there is a file"
     known = world.state.paths.get(path)
     if known is not None and known.data is not None and step.after not in (None, known.data):
@@ -66,12 +76,17 @@ def _files_are_a_prefix(step: Step, simulation: Simulation) -> Iterator[str]:
         )
 
 
-def _late_files_are_taken_back(step: Step, simulation: Simulation) -> Iterator[str]:
+def _late_work_is_made_good(step: Step, simulation: Simulation) -> Iterator[str]:
     if step.outcome is None or _has_storage_failed(simulation):
         return
     for name, by in simulation.facts.items():
-        if isinstance(name, tuple) and name[0] == _LATE and by == step.actor:
-            yield f"{by} put {name[1]} after it was erased, and did not take it back"
+        if not isinstance(name, tuple) or by != step.actor:
+            continue
+        kind, path = name
+        if kind == _LATE:
+            yield f"{by} put {path} after it was erased, and did not take it back"
+        if kind == _TAKEN and path in _world(simulation).state.paths:
+            yield f"{by} deleted {path} after it was created again, and did not put it back"
 
 
 def _has_storage_failed(simulation: Simulation) -> bool:

@@ -112,7 +112,7 @@ class FencedWorld(World):
             return self._decide(op) if op.kind is not Kind.DELETE else []
         is_file_of_slot = op.kind is Kind.PUT_IF_ABSENT or not AREAS.is_claim(path)
         if AREAS.has(path) and is_file_of_slot:
-            shown = changes if says_end(path) else []
+            shown = changes if state_said_by(path) is not None else []
             return [change._replace(path=f"{FILES}/{path}") for change in shown]
         # Also if the store has not changed: a slot shows such an object before it is there.
         found = self.disk.objects.get(path)
@@ -150,11 +150,14 @@ class FencedWorld(World):
         return [Change(path, None if old is None else old.data, data)]
 
 
-@lru_cache(maxsize=10_000)
 def says_end(path: str) -> bool:
     """Whether other engines learn from this file of a timeline how an instant ended."""
+    return state_said_by(path) in _ENDS
+
+
+@lru_cache(maxsize=10_000)
+def state_said_by(path: str) -> State | None:
+    """Return what other engines learn from a file; None if it is no timeline's."""
     folder, _, name = path.rpartition("/")
-    if folder not in _TIMELINES:
-        return False
-    file = parse_file_name(name, folder=folder)
-    return file is not None and file.state in _ENDS
+    file = parse_file_name(name, folder=folder) if folder in _TIMELINES else None
+    return None if file is None else file.state

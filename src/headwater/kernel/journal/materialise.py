@@ -6,18 +6,22 @@ about others, so their files go first, all at once, and are proof of nothing. Th
 writes its files before it answers, and whatever is missing of the slots before its own; a slot that
 begins a write may wait until the write is at work (`catch_up`).
 
-All of it may be done twice, by several at once, and late: created paths are never used again, so a
-file that is there is the right one, and what is overwritten is compared with what the journal says.
+All of it may be done twice, by several at once, and late: a path that is created again has the same
+content, so a file that is there is the right one, and what is overwritten is compared with what the
+journal says.
 
-A process that stalls here may put a file that others have erased meanwhile. It looks at the journal
-once more when it is done, and takes such a file away. If it dies before that, the file stays; our
-readers know it from the journal, which does not have it.
+A process that stalls here may put a file that others have erased meanwhile, or delete one that
+others have created again: a plan that goes back to its request and is executed once more, a
+savepoint that is made again, begin under the same name, with an empty file. It looks at the journal
+once more when it is done, takes the one away and puts the other back. If it dies before that, our
+readers know better from the journal; the one stays, and whoever decides next and has seen the other
+puts it back.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from headwater.errors import CommitUnknownError, ConflictError, NotFoundError, StorageError
@@ -45,6 +49,8 @@ _PENDING_WRITES = frozenset(
     )
 )
 """How files of the timeline that say that a write is pending go on behind its time."""
+_PENDING = tuple(f".{state}" for state in (State.REQUESTED, State.INFLIGHT))
+_EXECUTED = tuple(f".{action}.{State.INFLIGHT}" for action in Action if not action.is_ingestion)
 
 
 class Materialiser:
@@ -56,7 +62,8 @@ class Materialiser:
         self._own: set[int] = set()
         self._begun: set[int] = set()
         """Slots beyond these whose files are there, too; they begin writes."""
-        self._written: list[Slot] = []
+        self._written: list[Entry] = []
+        """What it did to files since it looked at the journal last."""
 
     @property
     def _storage(self) -> Storage:
@@ -115,8 +122,8 @@ class Materialiser:
                 error,
             )
         if not counts:
-            self._written.append(slot)
-            self._take_back()
+            self._written += slot.entries()
+            self._make_good()
         return counts
 
     def begin(self, put: Appended) -> bool:
@@ -160,23 +167,53 @@ class Materialiser:
             self._storage.delete_many([path for path in stored if path in look.state.erased])
 
     def finish(self, put: Appended) -> None:
-        """Take away what was erased while it was written; write a checkpoint now and then.
+        """Make good what this process did too late; write a checkpoint now and then.
 
         Raises:
             StorageError, CommitUnknownError: the next decision does it.
         """
-        self._take_back()
+        self._make_good()
         if self._done >= put.slot.number:
             self._journal.checkpoint(put.look.state)
 
     def give_up(self) -> None:
-        """Take away what was erased while it was written, if no decision of ours follows.
+        """Make good what this process did too late, if no decision of ours follows.
 
         Raises:
-            StorageError: such files stay; our readers know them from the journal.
+            StorageError, CommitUnknownError: it stays; our readers know better from the journal.
         """
         if self._written:
-            self._take_back()
+            self._make_good()
+
+    def put_again(self, state: JournalState, missing: Iterable[str]) -> None:
+        """Put back what a process that stood still has deleted, and may be dead by now.
+
+        Args:
+            missing: names of the timeline that the state has, and that a later listing has not.
+
+        Raises:
+            StorageError, CommitUnknownError: it stays as it is; the next decision tries again.
+        """
+        for name in missing:
+            path = f"{self._areas.timeline}/{name}"
+            if state.paths[path].slot <= self._done and self._is_used_again(path):
+                log.warning("a file was deleted late and is put again path=%s", path)
+                self._put_again(path, state)
+
+    def _put_again(self, path: str, state: JournalState) -> None:
+        self._written.append(Entry(Verb.CREATE, path))
+        # What is in files is not held in the state; whatever can be created again is empty.
+        put_if_missing(self._storage, self._clock, path, state.paths[path].data or b"")
+
+    def _is_used_again(self, path: str) -> bool:
+        """Whether a file may be erased and created again: it says that a plan is being executed.
+
+        So may those of commits to the metadata table, each time that such a plan completes.
+        """
+        folder, _, name = path.rpartition("/")
+        if folder == METADATA_TIMELINE:
+            return name.endswith(_PENDING)
+        return folder == self._areas.timeline and name.endswith(_EXECUTED)
 
     def _write_slots(
         self, look: Look, early: Wave = (), there: Collection[str] | None = None
@@ -192,7 +229,7 @@ class Materialiser:
         for slot in missing:
             if slot.number in self._begun:
                 continue
-            self._written.append(slot)
+            self._written += slot.entries()
             for wave in slot.waves:
                 if slot.number not in self._own:
                     wave = tuple(entry for entry in wave if has(entry.path))
@@ -220,7 +257,7 @@ class Materialiser:
     def _write_begun(self, slots: Sequence[Slot], state: JournalState) -> None:
         """Put slots that begin writes into files: their claims first, for they say whose it is."""
         missing = [slot for slot in slots if slot.number not in self._begun]
-        self._written += missing
+        self._written += (entry for slot in missing for entry in slot.entries())
         entries = [
             entry
             for slot in missing
@@ -320,13 +357,20 @@ class Materialiser:
         except NotFoundError:
             return None
 
-    def _take_back(self) -> None:
-        state = self._journal.look().state
-        written, self._written = self._written, []
-        if state.is_closed:
-            return  # Its files are what there is.
-        created = (e.path for slot in written for e in slot.entries() if e.verb is Verb.CREATE)
-        # Claims are left to their owners, who may have deleted theirs.
-        files = (path for path in created if folder_of(path) in self._areas.folders)
-        if late := [path for path in files if path not in state.paths]:
-            self._storage.delete_many(late)
+    def _make_good(self) -> None:
+        for _ in range(_TRIES_MAX):
+            state = self._journal.look().state
+            written, self._written = self._written, []
+            if state.is_closed:
+                return  # Its files are what there is.
+            # Claims are left to their owners, who may have deleted theirs.
+            files = [entry for entry in written if folder_of(entry.path) in self._areas.folders]
+            created = (entry.path for entry in files if entry.verb is Verb.CREATE)
+            if late := [path for path in created if path not in state.paths]:
+                self._storage.delete_many(late)
+            erased = (entry.path for entry in files if entry.verb is Verb.ERASE)
+            for path in erased:
+                if path in state.paths and self._is_used_again(path):
+                    self._put_again(path, state)
+            if not self._written:
+                return  # Nothing was put that could have been erased meanwhile.

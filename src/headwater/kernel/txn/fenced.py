@@ -18,7 +18,7 @@ After 4 the decision stands or not, whoever dies or stalls; 5 only tells. Before
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -58,7 +58,7 @@ from headwater.kernel.txn.foreign import PendingElsewhere
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.metering import meter_decision, meter_ensured, meter_refusal
 from headwater.kernel.txn.other_engines import OtherEngines, Seen
-from headwater.kernel.txn.others_found import shows_others
+from headwater.kernel.txn.others_found import find_others, shows_others
 from headwater.kernel.txn.prefix import LoadingWays, Prefix, PrefixLoader
 from headwater.kernel.txn.transaction import (
     Beside,
@@ -295,12 +295,22 @@ class FencedTransaction:
         list_timeline = partial(stored.list_names, pin.state.areas.timeline)
         prefix, names = both_at_once(self._components.storage, load, list_timeline)
         listed = self._listed.value = frozenset(names)
-        if not self._others.are_known(Seen(pin, listed)):
-            put = self._others.adopt(Seen(pin, listed))
+        found = find_others(pin.state, listed)
+        if not found.is_nothing:
+            put = self._others.adopt(found, Seen(pin, listed))
             if put is not None and self._journaled.files.write(put, listed):
                 self._finish(put)
             raise MovedError
+        self._put_again(found.missing, pin.state)
         return prefix
+
+    def _put_again(self, missing: Collection[str], state: JournalState) -> None:
+        try:
+            self._journaled.files.put_again(state, missing)
+        except (StorageError, CommitUnknownError) as error:
+            log.warning(
+                "files that were deleted late are missing table=%s error=%s", self._table, error
+            )
 
     def _is_listed_lately(self) -> bool:
         """Whether a listing is as good as new; that of a long write, when it began, is not."""
@@ -391,7 +401,7 @@ class FencedTransaction:
         """Leave no files of a write that others have rolled back: other engines would see it."""
         try:
             self._journaled.files.give_up()
-        except StorageError as error:
+        except (StorageError, CommitUnknownError) as error:
             log.warning("late files are left behind table=%s error=%s", self._table, error)
 
     def _finish(self, put: Appended) -> None:

@@ -127,12 +127,11 @@ class OtherEngines:
         self._foreseen: tuple[tuple[str, frozenset[str]], Look] | None = None
         """What a reader was shown last, and by what state and names."""
 
-    def are_known(self, seen: Seen) -> bool:
-        """Whether a listing shows nothing that the journal does not have."""
-        return find_others(seen.look.state, seen.names).is_nothing
-
-    def adopt(self, seen: Seen) -> Appended | None:
+    def adopt(self, found: Findings, seen: Seen) -> Appended | None:
         """Put a slot that takes over what others did; None if somebody decided meanwhile.
+
+        Args:
+            found: what `seen` shows.
 
         Raises:
             ConflictError: kind FOREIGN_WRITER.
@@ -140,7 +139,6 @@ class OtherEngines:
             CorruptTableError, StorageError: storage failed, or has something damaged.
         """
         look, listed = seen
-        found = find_others(look.state, listed)
         # The listing may be newer than the look. It is older than this one.
         if self._journal.look().state.digest != look.state.digest:
             return None

@@ -15,7 +15,7 @@ from headwater.seams.clock import Clock
 from headwater.seams.storage import Storage
 from headwater.testing.faults import Fate, Faults
 from headwater.testing.mutants.mutant import Mutant
-from headwater.testing.scenarios.journal import journal_files, journal_floor
+from headwater.testing.scenarios.journal import journal_again, journal_files, journal_floor
 
 _JOURNAL = "headwater.kernel.journal.journal"
 _MATERIALISER = "headwater.kernel.journal.materialise.Materialiser"
@@ -130,6 +130,13 @@ MUTANTS = (
         scenario=lambda: journal_floor(Faults()),
         patches=((f"{_JOURNAL}.Journal.append", _append_what_was_decided),),
         must_violate=("INV-02", "INV-06", "INV-40", "INV-41"),
+        preemptions_max=1,
+    ),
+    Mutant(
+        name="file that was deleted late not put again",
+        scenario=lambda: journal_again(Faults(ticks=1)),
+        patches=((f"{_MATERIALISER}._is_used_again", lambda *_: False),),
+        must_violate=("INV-134",),
         preemptions_max=1,
     ),
 )

@@ -5,6 +5,8 @@
     journal_files     two writers, and the files of their slots are written one by one
     journal_archive   a writer and an archiver, the same with checkpoints
     journal_cancel    a write and the plan that it overrides, the same
+    journal_again     two executors of a plan that a dead process has begun: its inflight file goes
+                      and comes again, and the files of slots are written one by one
 
 Everything else runs as in the scenarios of mode L (`fenced`).
 """
@@ -18,10 +20,11 @@ from headwater.kernel.journal.slots import parse_listing
 from headwater.testing.actor import Body, Process
 from headwater.testing.faults import Faults
 from headwater.testing.fenced import fenced
-from headwater.testing.fenced_world import FencedWorld
+from headwater.testing.fenced_world import FILES, FencedWorld
 from headwater.testing.history import Step
 from headwater.testing.operation import Kind
 from headwater.testing.scenarios.cancel import cancel_commit
+from headwater.testing.scenarios.guard import guard_2
 from headwater.testing.scenarios.ingest import writer
 from headwater.testing.scenarios.unknown import unknown
 from headwater.testing.scenarios.upkeep import beside
@@ -59,6 +62,13 @@ def journal_cancel(faults: Faults) -> Scenario:
     return fenced(scenario, checkpoint_every=_EVERY, has_private_files=False)
 
 
+def journal_again(faults: Faults, *, marks: tuple[str, ...] = ()) -> Scenario:
+    """Who takes an attempt back may stand still until the plan is inflight again."""
+    scenario = replace(guard_2(faults, is_after_death=True), name="journal_again")
+    wrapped = fenced(scenario, has_private_files=False)
+    return replace(wrapped, marks={mark: MARKS[mark] for mark in marks})
+
+
 def _on_journal(scenario: Scenario, marks: tuple[str, ...]) -> Scenario:
     wrapped = fenced(scenario, checkpoint_every=_EVERY)
     return replace(wrapped, marks={mark: MARKS[mark] for mark in marks})
@@ -93,7 +103,15 @@ def _is_slot_deleted(step: Step, simulation: Simulation) -> bool:
     )
 
 
+def _is_deleted_late(step: Step, simulation: Simulation) -> bool:
+    world = simulation.world
+    assert isinstance(world, FencedWorld)
+    is_file = step.path.startswith(f"{FILES}/") and step.after is None
+    return is_file and step.path.removeprefix(f"{FILES}/") in world.state.paths
+
+
 MARKS: Mapping[str, Callable[[Step, Simulation], bool]] = {
+    "file deleted that was created again": _is_deleted_late,
     "slot put below the floor": _is_put_too_late,
     "slot deleted": _is_slot_deleted,
 }

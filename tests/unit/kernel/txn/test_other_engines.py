@@ -43,7 +43,13 @@ from headwater.kernel.layout import (
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.table_config import create_table_config, load_table_config
 from headwater.kernel.timeline.active import Timeline, load_active
-from headwater.kernel.txn.events import ConfigChanged, Event, Requested, WentInflight
+from headwater.kernel.txn.events import (
+    ConfigChanged,
+    Event,
+    Requested,
+    RevertedToRequested,
+    WentInflight,
+)
 from headwater.kernel.txn.fenced import FencedTransaction
 from headwater.kernel.txn.foreign import ForeignRule, PendingElsewhere
 from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
@@ -583,6 +589,19 @@ def test_a_file_that_we_erased_and_that_comes_late_changes_nothing(site: Site) -
         site.put(name)
     site.commit()
     assert first.requested_time not in site.completed()
+
+
+def test_a_file_that_a_dead_process_deleted_late_is_put_again(site: Site) -> None:
+    """It took an attempt back, stood still until the plan was executed again, and died."""
+    plan = site.plan()
+    _, txn = site.process()
+    path = f"{TIMELINE}/{plan}.compaction.inflight"
+    txn.run(Said(WentInflight(plan, Action.COMPACTION, b"")))
+    txn.run(Said(RevertedToRequested(plan, Action.COMPACTION)))
+    txn.run(Said(WentInflight(plan, Action.COMPACTION, b"")))
+    site.storage.delete(path)
+    txn.run(Said(Requested(site.tick(), Action.COMPACTION, b"another plan")))
+    assert site.storage.read(path) == b""
 
 
 def test_a_decision_lists_the_timeline_once() -> None:
