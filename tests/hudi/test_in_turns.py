@@ -24,6 +24,7 @@ from tests.support.tables import COW, MOR, columns
 from tests.support.two_readers import META, Row, TwoReaders, in_order, without
 
 import headwater as hw
+from headwater.config.table_options import FENCED
 
 SCHEMA = columns("id string not null, city string, ts long, fare double, writer string")
 CITIES = ("sf", "ny", "são paulo")
@@ -63,6 +64,8 @@ class Shape(NamedTuple):
     index_type: str
     hudi_index: Mapping[str, str]
     """Hudi keeps the index out of its table config, so its writers have to say it."""
+    is_fenced: bool = False
+    """Whether our decisions are made by a journal, of which Hudi knows nothing."""
 
 
 HUDI_INDEX = {
@@ -75,6 +78,10 @@ SHAPES = {
     f"{'cow' if table_type == COW else 'mor'}-{index}": Shape(table_type, index, options)
     for table_type in (COW, MOR)
     for index, options in HUDI_INDEX.items()
+}
+SHAPES |= {
+    f"{name}-journal": SHAPES[name]._replace(is_fenced=True)
+    for name in ("cow-simple", "cow-record_index", "mor-bucket", "mor-bloom")
 }
 
 Service = tuple[str, str]
@@ -162,12 +169,13 @@ class OneTable:
             table_type=shape.table_type,
             index=shape.index_type,
             buckets=2 if shape.index_type == "bucket" else None,
-            options=OURS,
+            options={**OURS, FENCED.key: str(shape.is_fenced).lower()},
         )
         self.done: Counter[Service] = Counter()
         """How often each service had something to do."""
         self._hudi_options = {**THEIRS, **shape.hudi_index}
-        self._name = f"in_turns_{shape.table_type}_{shape.index_type}".lower()
+        by = "journal" if shape.is_fenced else "lock"
+        self._name = f"in_turns_{shape.table_type}_{shape.index_type}_{by}".lower()
         register(hudi, self._name, self.table.uri)
         # What Hudi appends to buckets it leaves out of the record index (N-134).
         self._may_lack_records = (shape.table_type, shape.index_type) == (MOR, "bucket")
