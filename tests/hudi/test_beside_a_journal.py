@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.readers.readers import HudiRsReader, Snapshot
+from tests.support.beside_hudi import refused, shows
 from tests.support.hudi_peer import HudiPeer
 from tests.support.tables import COW, MOR, a_table, columns, rows_of
 
@@ -112,6 +113,10 @@ def fares_of_two(expected: dict[str, int]) -> dict[str, int]:
     return {key: fare for key, fare in expected.items() if fare == 2}
 
 
+@shows(
+    "tables that decide by a journal (fenced)",
+    both=refused("Hudi knows no journal; a lock that both know, by `--no-fenced`"),
+)
 def test_what_hudi_has_begun_is_refused(hudi: HudiPeer, tmp_path: Path) -> None:
     """A write of Hudi's that is inflight, made of one that it has completed."""
     shape = a_table(tmp_path, SCHEMA, ordering="ts", buckets=2)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 from tests.readers.readers import HudiRsReader, Snapshot
+from tests.support.beside_hudi import YES, shows
 from tests.support.hudi_peer import HudiPeer
 from tests.support.hudi_procedures import call, register
 from tests.support.tables import COW, MOR, columns
@@ -263,6 +264,7 @@ PROCEDURES = {
 SERVED_FROM = 3
 
 
+@shows("tables that decide by a journal (fenced)", we_read=YES, we_write=YES, they_read=YES)
 @pytest.mark.parametrize("commits", [12, pytest.param(50, marks=pytest.mark.long)])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_commits_and_services_in_turns(
