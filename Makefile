@@ -88,6 +88,9 @@ fuzz: install ## damaged bytes for every parser, led by coverage; every single b
 	  else HEADWATER_FUZZ_INPUTS=$${HEADWATER_FUZZ_INPUTS:-40000} $(PYTEST) -m long tests/unit/fuzz; fi
 	@$(PYTEST) -m long tests/unit/format/test_flipped_bits.py
 
+test-stalls: install ## processes that stand still before any call of storage, on tables without a lock, and go on later
+	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal -m "" tests/processes/test_stalled_processes.py tests/processes/test_stalled_indexing.py
+
 test-writers: install ## eight writer processes, fifty commits each: killed, with the same new keys, beside restores
 	@HEADWATER_TEST_WRITERS=8 HEADWATER_TEST_COMMITS=50 $(RECORDED) $(PYTEST) -m "" tests/processes/test_writer_processes.py
 
@@ -134,7 +137,7 @@ test: install java ## all that CI runs; some ten minutes on two cores
 	@$(SUITES) beside "$(MAKE)" types unit test-spark
 
 # What is quick and looks everywhere comes first, so that a night that is cut short has said most.
-ALL := test sim sim-long test-cluster test-more test-writers test-ingest chaos auto test-indexing test-stores test-console test-hudi \
+ALL := test sim sim-long test-cluster test-more test-writers test-stalls test-ingest chaos auto test-indexing test-stores test-console test-hudi \
   chaos-stores soak-hudi
 
 test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night
