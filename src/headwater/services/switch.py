@@ -41,7 +41,7 @@ compare-and-swap the latter depends on the lock, like every change of table conf
 
 What no switch can prevent: a process that stood still while it wrote the files of a slot, wakes up
 when the table trusts its lock, and dies before it takes a file back that was erased long ago. Its
-file counts then, as it does wherever files are the authority.
+file counts then, as it does wherever files are the authority, until the table has a journal again.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -218,6 +220,38 @@ def test_a_switch_that_stood_still_undoes_nothing(tmp_path: Path) -> None:
     assert load_table_config(storage, SystemClock()).is_fenced
     assert not journal_of(tmp_path).look().state.is_closed
     open_again(tmp_path).upsert(trips(("x", "sf", 1)))
+
+
+@pytest.mark.parametrize("is_dead", [False, True], ids=["goes on", "dies"])
+def test_a_file_that_comes_after_the_switch_although_it_was_erased(
+    tmp_path: Path, is_dead: bool
+) -> None:
+    """Its author stood still until its commit was taken back and the journal was closed."""
+    table = a_trip_table(tmp_path, fenced=True)
+    expected = values(table)
+
+    class Stalled(LocalStorage):
+        is_stalled = True
+
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            if self.is_stalled and path.startswith(TIMELINE) and path.endswith("commit"):
+                self.is_stalled = False
+                other = open_again(tmp_path)
+                other.services.rollback(path.rpartition("/")[2][:17])
+                switch(tmp_path, fenced=False)
+                super().put_if_absent(path, data)
+                if is_dead:
+                    raise Killed
+            else:
+                super().put_if_absent(path, data)
+
+    place = Place.at(tmp_path / "trips", check_options(OPTIONS))
+    stalled = replace(place, storage=Stalled(str(tmp_path / "trips")))
+    with suppress(Killed):
+        hw.Table(open_context(stalled)).upsert(trips(("late", "sf", 1)))
+    if is_dead:
+        switch(tmp_path, fenced=True)
+    assert values(open_again(tmp_path)) == expected
 
 
 def test_a_table_that_another_engine_writes_to_is_not_fenced(tmp_path: Path) -> None:

@@ -277,7 +277,7 @@ class Journal:
         self, look: Look, waves: Sequence[Wave], issued: InstantTime | None
     ) -> Appended | None:
         if not look.state.has_begun:
-            waves = (self._adopted(), *waves)
+            waves = (self._adopted(look.state), *waves)
         slot = Slot(
             number=look.state.number + 1,
             follows=look.state.digest,
@@ -360,14 +360,18 @@ class Journal:
             path=slot_path(number),
         )
 
-    def _adopted(self) -> Wave:
-        """Return what the first slot takes over: all journaled paths that there are."""
-        areas = self.known.areas
+    def _adopted(self, state: JournalState) -> Wave:
+        """Return what the first slot takes over: all journaled paths that there are.
+
+        So does one that opens a closed journal, without what slots had erased before.
+        """
+        areas = state.areas
         names = self.storage.at_once(self.storage.list_names, areas.folders)
         paths = [
             f"{folder}/{name}"
             for folder, found in zip(areas.folders, names, strict=True)
             for name in sorted(found)
+            if not state.was_erased(f"{folder}/{name}")
         ]
         claims = (info.path for folder in CLAIMS for info in self.storage.list_tree(folder[:-1]))
         found = zip(SHARED, self.storage.read_many(SHARED), strict=True)

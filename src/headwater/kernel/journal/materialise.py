@@ -49,8 +49,6 @@ _PENDING_WRITES = frozenset(
     )
 )
 """How files of the timeline that say that a write is pending go on behind its time."""
-_PENDING = tuple(f".{state}" for state in (State.REQUESTED, State.INFLIGHT))
-_EXECUTED = tuple(f".{action}.{State.INFLIGHT}" for action in Action if not action.is_ingestion)
 
 
 class Materialiser:
@@ -196,7 +194,7 @@ class Materialiser:
         """
         for name in missing:
             path = f"{self._areas.timeline}/{name}"
-            if state.paths[path].slot <= self._done and self._is_used_again(path):
+            if state.paths[path].slot <= self._done and self._areas.is_used_again(path):
                 log.warning("a file was deleted late and is put again path=%s", path)
                 self._put_again(path, state)
 
@@ -204,16 +202,6 @@ class Materialiser:
         self._written.append(Entry(Verb.CREATE, path))
         # What is in files is not held in the state; whatever can be created again is empty.
         put_if_missing(self._storage, self._clock, path, state.paths[path].data or b"")
-
-    def _is_used_again(self, path: str) -> bool:
-        """Whether a file may be erased and created again: it says that a plan is being executed.
-
-        So may those of commits to the metadata table, each time that such a plan completes.
-        """
-        folder, _, name = path.rpartition("/")
-        if folder == METADATA_TIMELINE:
-            return name.endswith(_PENDING)
-        return folder == self._areas.timeline and name.endswith(_EXECUTED)
 
     def _write_slots(
         self, look: Look, early: Wave = (), there: Collection[str] | None = None
@@ -361,16 +349,20 @@ class Materialiser:
         for _ in range(_TRIES_MAX):
             state = self._journal.look().state
             written, self._written = self._written, []
-            if state.is_closed:
-                return  # Its files are what there is.
             # Claims are left to their owners, who may have deleted theirs.
             files = [entry for entry in written if folder_of(entry.path) in self._areas.folders]
             created = (entry.path for entry in files if entry.verb is Verb.CREATE)
-            if late := [path for path in created if path not in state.paths]:
+            if late := [path for path in created if self._is_late(path, state)]:
                 self._storage.delete_many(late)
             erased = (entry.path for entry in files if entry.verb is Verb.ERASE)
             for path in erased:
-                if path in state.paths and self._is_used_again(path):
+                if path in state.paths and self._areas.is_used_again(path):
                     self._put_again(path, state)
             if not self._written:
                 return  # Nothing was put that could have been erased meanwhile.
+
+    def _is_late(self, path: str, state: JournalState) -> bool:
+        """Whether a file was erased before it was put."""
+        if not state.is_closed:
+            return path not in state.paths
+        return state.was_erased(path)  # Files are what there is by now.

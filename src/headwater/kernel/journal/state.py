@@ -40,7 +40,7 @@ from headwater.kernel.layout import (
     METADATA_TIMELINE,
     PROPERTIES,
 )
-from headwater.model.instant import InstantTime
+from headwater.model.instant import Action, InstantTime, State
 
 CLAIMS = (f"{ATTEMPTS}/", f"{METADATA}/{ATTEMPTS}/")
 BEING_ARCHIVED = f"{JOURNAL}/archived"
@@ -54,6 +54,8 @@ CLOSED = f"{JOURNAL}/closed"
 """A name that only the journal has: it is there while the journal is closed."""
 ERASED_KEPT = 256
 """For how many slots the journal remembers the names of timeline files that it has erased."""
+_PENDING = tuple(f".{state}" for state in (State.REQUESTED, State.INFLIGHT))
+_EXECUTED = tuple(f".{action}.{State.INFLIGHT}" for action in Action if not action.is_ingestion)
 SHARED = (PROPERTIES, CANCEL_COUNT, INDEX_DEFINITIONS)
 
 
@@ -86,6 +88,17 @@ class Areas:
 
     def is_claim(self, path: str) -> bool:
         return path.startswith(CLAIMS)
+
+    def is_used_again(self, path: str) -> bool:
+        """Whether a file may be erased and created again: it says that a plan is being executed.
+
+        So may those of commits to the metadata table, each time that such a plan completes. All of
+        them are empty.
+        """
+        folder, _, name = path.rpartition("/")
+        if folder == METADATA_TIMELINE:
+            return name.endswith(_PENDING)
+        return folder == self.timeline and name.endswith(_EXECUTED)
 
     def is_shared(self, path: str) -> bool:
         """Whether the path holds one content after the other, so that a late put could undo one."""
@@ -120,6 +133,10 @@ class JournalState:
     def names(self, folder: str) -> list[str]:
         return list(self.paths.below(folder))
 
+    def was_erased(self, path: str) -> bool:
+        """Whether a file of this name, if there is one, is what a slot has erased for good."""
+        return path in self.erased and not self.areas.is_used_again(path)
+
     def after(self, slot: Slot, digest: str) -> JournalState:
         """Return the state after the next slot.
 
@@ -146,7 +163,8 @@ class JournalState:
                 if _ends_instant(entry.path):
                     _forget_claims(paths, entry.path, self.areas)
         if CLOSED in paths:
-            paths, erased = PathsDraft(Paths()), {}
+            # What was erased is remembered, for those who stood still and put it again.
+            paths = PathsDraft(Paths())
             paths.put(CLOSED, Known(slot.number, None))
         while erased and next(iter(erased.values())) <= slot.number - ERASED_KEPT:
             del erased[next(iter(erased))]  # The oldest is the first.

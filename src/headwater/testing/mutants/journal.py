@@ -18,6 +18,7 @@ from headwater.testing.mutants.mutant import Mutant
 from headwater.testing.scenarios.journal import journal_again, journal_files, journal_floor
 
 _JOURNAL = "headwater.kernel.journal.journal"
+_STATE = "headwater.kernel.journal.state"
 _MATERIALISER = "headwater.kernel.journal.materialise.Materialiser"
 _append = Journal.append
 _split_unsure = Materialiser._split_unsure
@@ -135,7 +136,7 @@ MUTANTS = (
     Mutant(
         name="file that was deleted late not put again",
         scenario=lambda: journal_again(Faults(ticks=1)),
-        patches=((f"{_MATERIALISER}._is_used_again", lambda *_: False),),
+        patches=((f"{_STATE}.Areas.is_used_again", lambda *_: False),),
         must_violate=("INV-134",),
         preemptions_max=1,
     ),
