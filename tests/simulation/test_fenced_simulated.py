@@ -27,6 +27,12 @@ from headwater.testing.scenarios.journal_index import (
     journal_dropped,
     journal_index,
 )
+from headwater.testing.scenarios.journal_switch import MARKS as SWITCH_MARKS
+from headwater.testing.scenarios.journal_switch import (
+    switch_both_ways,
+    switch_to_journal,
+    switch_to_lock,
+)
 from headwater.testing.scenarios.swarm import fenced_swarm
 from headwater.testing.scenarios.upkeep import beside
 from headwater.testing.schedule import Pct
@@ -108,6 +114,23 @@ def test_definitions_and_indexes_are_those_that_were_decided(
 
 @pytest.mark.parametrize("build", [journal_index, journal_built, journal_dropped])
 def test_an_index_is_right_wherever_a_process_dies(build: Callable[[Faults], Scenario]) -> None:
+    report = exhaust(build(Faults(crashes=1, fates=(Fate.DROP,))), preemptions_max=0)
+    assert report.violation is None
+    assert report.is_complete
+
+
+@pytest.mark.parametrize("build", [switch_to_journal, switch_to_lock, switch_both_ways])
+def test_what_writers_are_told_is_so_whenever_a_table_is_switched(
+    build: Callable[..., Scenario],
+) -> None:
+    report = exhaust(build(Faults(), marks=tuple(SWITCH_MARKS)), preemptions_max=1)
+    assert report.violation is None
+    assert report.is_complete
+    assert not report.missing_marks
+
+
+@pytest.mark.parametrize("build", [switch_to_journal, switch_to_lock, switch_both_ways])
+def test_a_switch_may_die_at_any_call(build: Callable[[Faults], Scenario]) -> None:
     report = exhaust(build(Faults(crashes=1, fates=(Fate.DROP,))), preemptions_max=0)
     assert report.violation is None
     assert report.is_complete

@@ -84,7 +84,7 @@ def run_switch(table: TableContext, *, to_fenced: bool) -> bool:
         UnsupportedError: the table has an older version.
         CommitUnknownError, StorageError: storage failed; run it again.
     """
-    switch = _Switch.of(table)
+    switch = Switch.of(table)
     held = table.components.locks.acquire(TABLE, timeout_ms=table.lock_config.acquire_timeout_ms)
     try:
         is_changed = switch.to_journal(held) if to_fenced else switch.to_lock(held)
@@ -96,7 +96,7 @@ def run_switch(table: TableContext, *, to_fenced: bool) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Switch:
+class Switch:
     """One table as it is stored, with the journal that it has or may have."""
 
     storage: Storage
@@ -104,7 +104,7 @@ class _Switch:
     journaled: JournaledStorage
 
     @classmethod
-    def of(cls, table: TableContext) -> _Switch:
+    def of(cls, table: TableContext) -> Switch:
         table.stored_config.check_writable(table.storage.uri)
         if isinstance(table.storage, JournaledStorage):
             return cls(table.storage.stored, table.clock, table.storage)

@@ -21,6 +21,7 @@ from headwater.testing.mutants import guard as guard_mutants
 from headwater.testing.mutants import index as index_mutants
 from headwater.testing.mutants import journal as journal_mutants
 from headwater.testing.mutants import journal_index as journal_index_mutants
+from headwater.testing.mutants import journal_switch as journal_switch_mutants
 from headwater.testing.mutants import logcompact as logcompact_mutants
 from headwater.testing.mutants import lost_reply as lost_reply_mutants
 from headwater.testing.mutants import many_writers as many_writers_mutants
@@ -110,6 +111,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *upkeep_mutants.MUTANTS,
     *journal_mutants.MUTANTS,
     *journal_index_mutants.MUTANTS,
+    *journal_switch_mutants.MUTANTS,
 )
 
 

@@ -3,11 +3,13 @@
 Processes work on `disk`, a store that has the journal and the files that are made of it. Checkers
 look at what the journal says: a decision shows the moment its slot is there, all of it, and files
 that come late mean nothing. That is what a reader of ours sees. What other engines see is on the
-disk alone: a file of a timeline that is written or erased there is a change below `FILES`.
+disk alone: a file of a timeline that is written or erased there is a change below `FILES`. Before
+the first slot, and while the journal is closed, files say what there is to both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -111,7 +113,9 @@ class FencedWorld(World):
         if folder_of(path) == JOURNAL:
             return self._decide(op) if op.kind is not Kind.DELETE else []
         is_file_of_slot = op.kind is Kind.PUT_IF_ABSENT or not AREAS.is_claim(path)
-        if AREAS.has(path) and is_file_of_slot:
+        # While files say what there is, one that a slot has erased is still none of theirs.
+        is_late = self.state.was_erased(path)
+        if AREAS.has(path) and is_file_of_slot and (self.state.has_begun or is_late):
             shown = changes if state_said_by(path) is not None else []
             return [change._replace(path=f"{FILES}/{path}") for change in shown]
         # Also if the store has not changed: a slot shows such an object before it is there.
@@ -125,10 +129,22 @@ class FencedWorld(World):
         slot = decode_slot(op.data, number=number)
         if slot.follows != self.state.digest:
             return []  # Nobody takes it for a decision.
+        known = self.state.paths
         self.state = self.state.after(slot, digest_of(op.data))
         self._author = slot.owner
+        if self.state.is_closed:
+            return self._uncover(known)
         self.prefixes = (*self.prefixes, frozenset(filter(says_end, self.state.paths)))
         return self._changes_of(slot)
+
+    def _uncover(self, known: Iterable[str]) -> list[Change]:
+        """Let files say what there is from now on. They should say the same."""
+        changes = []
+        for path in sorted({*known, *self.disk.paths}):
+            if folder_of(path) in AREAS.folders and not self.state.was_erased(path):
+                found = self.disk.objects.get(path)
+                changes += self._show(path, None if found is None else found.data)
+        return changes
 
     def _changes_of(self, slot: Slot) -> list[Change]:
         changes = []

@@ -16,7 +16,7 @@ What a crash leaves behind, by the last write that landed:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -247,7 +247,8 @@ class Journal:
         It stands once it is confirmed.
 
         Raises:
-            ConflictError: kind TABLE_SWITCHED; the journal is closed.
+            ConflictError: kind TABLE_SWITCHED; the journal is closed. Or somebody who trusted the
+                lock had a path before the first slot, and died without putting it to use.
             CommitUnknownError: storage did not say whether the slot landed.
             StorageError: the store refuses for good, and nothing was written.
         """
@@ -277,7 +278,9 @@ class Journal:
         self, look: Look, waves: Sequence[Wave], issued: InstantTime | None
     ) -> Appended | None:
         if not look.state.has_begun:
-            waves = (self._adopted(look.state), *waves)
+            adopted = self._adopted(look.state)
+            check_free(waves, {entry.path for entry in adopted})
+            waves = (adopted, *waves)
         slot = Slot(
             number=look.state.number + 1,
             follows=look.state.digest,
@@ -443,6 +446,18 @@ def table_switched(table: str, what: str) -> ConflictError:
         retry=Retry.NEVER,
         table=table,
     )
+
+
+def check_free(waves: Iterable[Wave], taken: Container[str]) -> None:
+    """Raises:
+    ConflictError: a path that is to be created is taken.
+    """
+    for entry in (entry for wave in waves for entry in wave):
+        if entry.verb is Verb.CREATE and entry.path in taken:
+            raise ConflictError(
+                "Another writer took this name first; reload the timeline and try again",
+                path=entry.path,
+            )
 
 
 def _kept_changing() -> CorruptTableError:

@@ -33,7 +33,7 @@ from headwater.errors import (
     NotFoundError,
     StorageError,
 )
-from headwater.kernel.journal.journal import Appended, Look, table_switched
+from headwater.kernel.journal.journal import Appended, Look, check_free, table_switched
 from headwater.kernel.journal.slots import Entry, Verb, Wave
 from headwater.kernel.journal.state import BARRED, BEING_ARCHIVED, JournalState
 from headwater.kernel.journal.storage import JournaledStorage, find_journal
@@ -333,6 +333,7 @@ class FencedTransaction:
             raise decision.error
         self._check_not_barred(decision.events, pin.state)
         waves = tuple(wave for wave in self._waves(decision.events, pin.state) if wave)
+        check_free(waves, pin.state.paths)
         if waves and (ended := self._turns.ended_by(pin.state, self._turn.value)):
             waves = (ended, *waves)
         put: Appended | None = None
@@ -431,11 +432,6 @@ class FencedTransaction:
     def _entry_of(self, write: Write, state: JournalState) -> Entry:
         match write:
             case PutOnce(path, data):
-                if self._path(path) in state.paths:
-                    raise ConflictError(
-                        "Another writer took this name first; reload the timeline and try again",
-                        path=path,
-                    )
                 return Entry(Verb.CREATE, self._path(path), data)
             case Put(path, data):
                 return Entry(Verb.SET, self._path(path), data)

@@ -41,7 +41,7 @@ def writer(*, transaction: MakeTransaction = lock_transaction) -> Body:
     def body(process: Process) -> str:
         components = components_of(process)
         process.note(BEGUN)
-        word, time = _ingest(process, components, transaction(components))
+        word, time = ingest(process, components, transaction(components))
         process.note(ENDED, word, time)
         if word == UNKNOWN and time:
             found = load_active(components.storage, TIMELINE).find(time)
@@ -51,7 +51,7 @@ def writer(*, transaction: MakeTransaction = lock_transaction) -> Body:
     return body
 
 
-def _ingest(process: Process, components: Components, txn: Transaction) -> tuple[str, InstantTime]:
+def ingest(process: Process, components: Components, txn: Transaction) -> tuple[str, InstantTime]:
     time, path = InstantTime(""), ""
     started = None
     try:
