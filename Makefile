@@ -116,8 +116,11 @@ test-hudi: install java ## both directions against Apache Hudi itself; skips whe
 	-@PYTHON=$(PYTHON) scripts/get-hudi.sh
 	@$(RECORDED) $(PYTEST) tests/hudi
 
-soak-hudi: install java ## ten minutes of Hudi and us at once for each kind of lock and control, with kills; fifty commits in turns
-	@HEADWATER_SOAK_SECONDS=600 $(RECORDED) $(PYTEST) -m "" tests/hudi/test_both_at_once.py tests/hudi/test_in_turns.py
+soak-hudi: install java ## ten minutes of Hudi and us at once for each kind of lock and control, with kills
+	@HEADWATER_SOAK_SECONDS=600 $(RECORDED) $(PYTEST) -m "" tests/hudi/test_both_at_once.py
+
+turns-hudi: install java ## fifty commits of Hudi and us in turns, and the services of both, for each kind of table and index
+	@$(RECORDED) $(PYTEST) -m long tests/hudi/test_in_turns.py
 
 stores: ## fetch the object stores that tests run on loopback into a cache outside the project
 	-@scripts/get-stores.sh
@@ -138,7 +141,7 @@ test: install java ## all that CI runs; some ten minutes on two cores
 
 # What is quick and looks everywhere comes first, so that a night that is cut short has said most.
 ALL := test sim sim-long test-cluster test-more test-writers test-stalls test-ingest chaos auto test-indexing test-stores test-console test-hudi \
-  chaos-stores soak-hudi
+  chaos-stores turns-hudi soak-hudi
 
 test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night
 	@$(SUITES) all "$(MAKE)" $(ALL)

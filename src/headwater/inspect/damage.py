@@ -33,6 +33,7 @@ from headwater.kernel.timeline.history.archived_files import load_newest_manifes
 from headwater.kernel.timeline.history.rows import CONTENT_COLUMNS, INSTANT_COLUMNS, decode_table
 from headwater.kernel.txn.attempts import decode_attempt
 from headwater.kernel.txn.foreign import is_dead_elsewhere
+from headwater.kernel.txn.rollback_plan import pending_rollbacks
 from headwater.kernel.txn.steps import pending_ingestion
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.markers.batches import is_batch_file, parse_markers
@@ -199,12 +200,12 @@ def _alive(table: TableContext) -> set[str]:
 
 
 def _alive_elsewhere(table: TableContext, timeline: Timeline) -> set[str]:
-    """Return the writes of other engines that may be alive, or are left to them in any case."""
+    """Return what other engines write or roll back and may be alive, or is left to them anyway."""
     rule, folder = table.foreign_rule, table.layout.timeline
     return {
-        str(write.requested_time)
-        for write in pending_ingestion(timeline)
-        if not table.is_ours(write) and not is_dead_elsewhere(rule, table.storage, folder, write)
+        str(one.requested_time)
+        for one in (*pending_ingestion(timeline), *pending_rollbacks(timeline))
+        if not table.is_ours(one) and not is_dead_elsewhere(rule, table.storage, folder, one)
     }
 
 

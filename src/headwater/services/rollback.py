@@ -9,7 +9,8 @@ writers, whose live instants it leaves alone; other rollbacks, which share the w
 never see what is deleted.
 
 A write of another engine is rolled back once it is dead by that engine's own rules
-(`kernel.txn.foreign`). Its rollbacks, restores and plans it ends itself.
+(`kernel.txn.foreign`), and so is a rollback of such a write finished that the engine has left. Its
+other rollbacks, its restores and plans it ends itself.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from headwater.kernel.txn.foreign import is_dead_elsewhere
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.rollback import Rollbacks, RolledBackWrite
 from headwater.kernel.txn.rollback_plan import pending_rollbacks, target_of
+from headwater.kernel.txn.rollback_steps import check_target
 from headwater.kernel.txn.steps import Ended
 from headwater.model.instant import Action, InstantTime
 
@@ -127,10 +129,14 @@ def failed_writes(
 def _pending_targets(
     rollbacks: Rollbacks, timeline: Timeline
 ) -> Iterator[tuple[InstantTime, InstantTime]]:
-    """Give each pending rollback of ours with the write that it rolls back."""
+    """Give each pending rollback that is ours, or left to us, with the write that it rolls back."""
     for rollback in pending_rollbacks(timeline):
         if rollbacks.is_ours(rollback):
             yield rollback.requested_time, target_of(rollbacks.load_plan(rollback))
+        elif rollbacks.is_left(rollback):
+            target = target_of(rollbacks.load_plan(rollback))
+            if check_target(timeline, target, rollback) is None:
+                yield rollback.requested_time, target
 
 
 def _wait_until_dead(rollbacks: Rollbacks, watch: HeartbeatWatch, time: InstantTime) -> bool:

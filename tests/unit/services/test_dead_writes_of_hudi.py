@@ -14,6 +14,7 @@ from tests.support.tables import trips as rows
 import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.errors import ConflictError, ErrorKind, UnsupportedError
+from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import (
     METADATA,
     METADATA_TIMELINE,
@@ -25,7 +26,10 @@ from headwater.kernel.layout import (
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.foreign import ForeignRule, Silence
+from headwater.kernel.txn.markers import Marker, MarkerKind
+from headwater.kernel.txn.rollback_plan import plan_deletions
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after
+from headwater.model.plans import InstantInfo, RollbackPlan
 from headwater.table import Table
 
 Bench = Any  # In conftest.py, which cannot be imported.
@@ -169,6 +173,38 @@ def test_who_finds_it(bench: Bench, service: Callable[[Table], None]) -> None:
     assert left.paths() == []
     assert bench.values() == {"a": 5, "b": 2}
     assert table.inspect.problems().num_rows == 0
+
+
+@pytest.mark.parametrize("has_begun", [False, True], ids=["requested", "inflight"])
+def test_n_163_a_rollback_that_hudi_left_is_finished(bench: Bench, has_begun: bool) -> None:
+    """It died in the rollback of its own dead write, after the first deletion."""
+    table = reopened(bench, {})
+    left = LeftWrite.begin(table)
+    left.write_files(is_direct=True)
+    time = instant_time_after(left.time, 5)
+    plan = RollbackPlan(
+        instant_to_rollback=InstantInfo(commit_time=left.time, action=str(left.action)),
+        rollback_requests=plan_deletions(
+            left.time, [Marker(path, MarkerKind.CREATE) for path in left.data_paths], table.uri
+        ),
+    )
+    states = [State.REQUESTED, State.INFLIGHT] if has_begun else [State.REQUESTED]
+    for state in states:
+        data = encode_record(plan) if state is State.REQUESTED else b""
+        table.storage.put(f"{TIMELINE}/{file_name(time, Action.ROLLBACK, state)}", data)
+    table.storage.put(heartbeat_path(time), b"")
+    table.storage.delete(left.data_paths[0])
+    assert table.services.rollback_failed_writes() == []  # It may be alive.
+    assert table.inspect.problems().num_rows == 0
+    LeftWrite(table, time, Action.ROLLBACK).age_by(EXPIRY_MS + 5_000)
+
+    (done,) = table.services.rollback_failed_writes()
+
+    assert (done.instant, done.rollback) == (left.time, time)
+    assert left.paths() == []
+    assert [instant.requested_time for instant in rollbacks(table)] == [time]
+    assert bench.values() == {"a": 5, "b": 2}
+    assert table.inspect.problems(deep=True).num_rows == 0
 
 
 def test_a_write_that_is_only_requested(bench: Bench) -> None:

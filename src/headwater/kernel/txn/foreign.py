@@ -30,7 +30,7 @@ from headwater.errors import ConflictError, ErrorKind, HeadwaterError, NotFoundE
 from headwater.kernel.layout import heartbeat_path, marker_folder
 from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.txn.store_age import age_by_store_ms, load_store_times
-from headwater.model.instant import Instant, InstantTime, State
+from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -121,12 +121,12 @@ class PendingElsewhere:
     """Tells whether another engine goes on with what it has pending."""
 
     rule: ForeignRule | None
-    """For writes; without one none of them is dead."""
+    """For writes and rollbacks; without one none of them is dead."""
     expiry_ms: int
     """For how long a plan is left to the engine that requested it."""
 
     def is_left(self, storage: Storage, timeline_folder: str, pending: Instant) -> bool:
-        if pending.action.is_ingestion:
+        if pending.action.is_ingestion or pending.action is Action.ROLLBACK:
             return is_dead_elsewhere(self.rule, storage, timeline_folder, pending)
         return load_left_ms(storage, timeline_folder, pending, self.expiry_ms) == 0
 

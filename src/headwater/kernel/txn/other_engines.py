@@ -280,7 +280,7 @@ class OtherEngines:
             is_old = state.issued is not None and pending.requested_time <= state.issued
             if is_old or pending.state is not State.REQUESTED:
                 return False
-        elif not pending.action.is_ingestion:
+        elif not pending.action.is_ingestion and pending.action is not Action.ROLLBACK:
             return False
         return self._elsewhere.is_left(self._journal.storage, self._areas.timeline, pending)
 

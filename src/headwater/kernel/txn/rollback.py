@@ -47,7 +47,7 @@ from headwater.kernel.layout import (
 from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt, load_newest_number
-from headwater.kernel.txn.foreign import ForeignRule
+from headwater.kernel.txn.foreign import ForeignRule, is_dead_elsewhere
 from headwater.kernel.txn.guard import Executed, Returned, claimed, run_guarded, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.markers import LoadMarkers, Marker, delete_markers, files_by_name
@@ -154,7 +154,7 @@ class Rollbacks:
         Raises: see `roll_back`.
         """
         plan = self.load_plan(rollback)
-        if not self.is_ours(rollback):
+        if not self.is_ours(rollback) and not self.is_left(rollback):
             # Ours have attempts for as long as they are pending, so it has completed meanwhile.
             timeline = load_active(self.components.storage, self.layout.timeline)
             ended = timeline.get(rollback.requested_time)
@@ -162,7 +162,7 @@ class Rollbacks:
                 return self._finish(plan, Returned(ended))
             raise UnsupportedError(
                 f"No attempt of Headwater stands behind {rollback}, so another engine is executing "
-                "it or was. Let that engine finish it",
+                "it or was. Let that engine finish it; once it is dead, this will",
                 instant=rollback.requested_time,
             )
         finish_withdrawal(self.components.storage, self.layout, self.txn, target_of(plan))
@@ -181,6 +181,14 @@ class Rollbacks:
     def is_ours(self, rollback: Instant) -> bool:
         """Whether Headwater scheduled it; other engines claim no attempts."""
         return load_newest_number(self.components.storage, rollback.requested_time) > 0
+
+    def is_left(self, rollback: Instant) -> bool:
+        """Whether another engine scheduled it, and is dead by its own rules (N-163).
+
+        Should that engine come back and complete it as well, it is done once all the same (N-159).
+        """
+        storage = self.components.storage
+        return is_dead_elsewhere(self.foreign, storage, self.layout.timeline, rollback)
 
     def load_plan(self, rollback: Instant) -> RollbackPlan:
         """Raises:

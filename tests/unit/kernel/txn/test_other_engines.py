@@ -493,10 +493,22 @@ def test_a_write_that_is_dead_by_its_own_rules_is_taken_over_to_be_rolled_back(s
     assert time not in site.completed()
 
 
-def test_a_rollback_that_it_has_not_completed_is_never_taken_over(site: Site) -> None:
+def test_a_rollback_that_it_has_left_is_taken_over(site: Site) -> None:
     site.commit()
     time = site.tick()
     site.put(f"{time}.rollback.requested")
+    site.storage.put(heartbeat_path(time), b"")
+    assert time in str(refused(site))
+    site.clock.advance_ms(SURELY_MS + 1)
+    site.commit()
+    assert [one.requested_time for one in site.pending()] == [time]
+
+
+@pytest.mark.parametrize("action", ["clean", "restore"])
+def test_what_only_its_engine_can_end_is_never_taken_over(site: Site, action: str) -> None:
+    site.commit()
+    time = site.tick()
+    site.put(f"{time}.{action}.requested")
     site.clock.advance_ms(10 * EXPIRY_MS)
     assert time in str(refused(site))
 
