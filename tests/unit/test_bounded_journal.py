@@ -34,6 +34,8 @@ OPTIONS = {
     "hoodie.compact.inline.max.delta.commits": "4",
 }
 
+LONG = (pytest.mark.long, pytest.mark.timeout(14_400))
+
 
 class Size(NamedTuple):
     """How large a journal is, and what it takes to open its table and load the timeline."""
@@ -74,7 +76,7 @@ def sizes(
 
 @pytest.mark.parametrize(
     ("commits", "every"),
-    [(150, 8), pytest.param(10_000, CHECKPOINT_EVERY, marks=pytest.mark.long)],
+    [(150, 8), pytest.param(10_000, CHECKPOINT_EVERY, marks=LONG)],
 )
 def test_the_journal_and_what_opening_reads_stay_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int, every: int
