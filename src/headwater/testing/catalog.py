@@ -223,7 +223,7 @@ def _short() -> Iterator[Proof]:
     yield _occ_3("occ_3: no fault", preemptions_max=1)
     yield _writers(occ_keys, "no fault", preemptions_max=1)
     yield _writers(occ_redo, "no fault", preemptions_max=2)
-    yield _writers(occ_append, "no fault", preemptions_max=1)
+    yield _writers(occ_append, "no fault", preemptions_max=2)
     yield _writers(occ_rebase, "no fault", preemptions_max=1)
     yield _nbcc_slice("nbcc_slice: no fault", preemptions_max=1)
     for by in REPLACERS:
