@@ -65,6 +65,10 @@ def test_it_is_killed(mutant: Mutant) -> None:
 
 
 PATCHED = (
+    "occ_keys",
+    "occ_redo",
+    "occ_append",
+    "occ_rebase",
     "cancel_",
     "removable",
     "index_",
