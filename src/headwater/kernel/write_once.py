@@ -79,12 +79,19 @@ def put_once(
         if found == data:
             return
         if found is not None:
-            raise ConflictError(
-                "Another writer took this name first; reload the timeline and try again", path=path
-            ) from error
+            raise name_taken(storage, path) from error
         if error is not None and error.is_final:
             raise error
     raise _unknown(path) from error
+
+
+def name_taken(storage: Storage, path: str) -> ConflictError:
+    """Return why a path cannot be created."""
+    return ConflictError(
+        "Another writer took this name first; reload the timeline and try again",
+        table=storage.uri,
+        path=path,
+    )
 
 
 def put_if_missing(storage: Storage, clock: Clock, path: str, data: bytes) -> bool:

@@ -52,7 +52,7 @@ from headwater.kernel.journal.state import (
     encode_checkpoint,
 )
 from headwater.kernel.layout import JOURNAL
-from headwater.kernel.write_once import put_if_missing, put_once
+from headwater.kernel.write_once import name_taken, put_if_missing, put_once
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
@@ -279,7 +279,7 @@ class Journal:
     ) -> Appended | None:
         if not look.state.has_begun:
             adopted = self._adopted(look.state)
-            check_free(waves, {entry.path for entry in adopted})
+            check_free(self.storage, waves, {entry.path for entry in adopted})
             waves = (adopted, *waves)
         slot = Slot(
             number=look.state.number + 1,
@@ -448,16 +448,13 @@ def table_switched(table: str, what: str) -> ConflictError:
     )
 
 
-def check_free(waves: Iterable[Wave], taken: Container[str]) -> None:
+def check_free(storage: Storage, waves: Iterable[Wave], taken: Container[str]) -> None:
     """Raises:
     ConflictError: a path that is to be created is taken.
     """
     for entry in (entry for wave in waves for entry in wave):
         if entry.verb is Verb.CREATE and entry.path in taken:
-            raise ConflictError(
-                "Another writer took this name first; reload the timeline and try again",
-                path=entry.path,
-            )
+            raise name_taken(storage, entry.path)
 
 
 def _kept_changing() -> CorruptTableError:

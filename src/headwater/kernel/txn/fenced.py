@@ -333,7 +333,7 @@ class FencedTransaction:
             raise decision.error
         self._check_not_barred(decision.events, pin.state)
         waves = tuple(wave for wave in self._waves(decision.events, pin.state) if wave)
-        check_free(waves, pin.state.paths)
+        check_free(self._journaled, waves, pin.state.paths)
         if waves and (ended := self._turns.ended_by(pin.state, self._turn.value)):
             waves = (ended, *waves)
         put: Appended | None = None

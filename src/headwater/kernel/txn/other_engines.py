@@ -6,7 +6,7 @@ is one of five things:
 
     ours      a slot has erased it, and a process that stood still put it again, or nobody has
               deleted it yet; it means nothing
-    live      an instant of another engine that has not completed
+    live      an instant of another engine that has not completed; for readers it is pending
     left      one that its engine will not complete: a write that is dead by its engine's own rules,
               or a plan that was requested and that nobody executes; a slot takes it into the
               journal, and from there on it is rolled back, or executed, like one of ours

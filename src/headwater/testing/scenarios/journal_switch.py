@@ -27,7 +27,6 @@ from headwater.kernel.layout import PROPERTIES
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.txn.fenced import transaction_on
-from headwater.model.instant import State
 from headwater.seams.components import Components
 from headwater.seams.lock import TABLE
 from headwater.services.switch import Switch
@@ -40,9 +39,9 @@ from headwater.testing.history import Step
 from headwater.testing.operation import Kind, Op
 from headwater.testing.scenarios.ingest import ingest
 from headwater.testing.scenarios.plan import LOCK_TIMEOUT_MS
-from headwater.testing.scenarios.unknown import unknown
+from headwater.testing.scenarios.unknown import check_visible, unknown
 from headwater.testing.simulation import Scenario, Simulation, Violation
-from headwater.testing.table import LAYOUT, timeline_files
+from headwater.testing.table import LAYOUT
 from headwater.testing.world import World
 
 SCHEMA = pa.schema([("id", pa.string())])
@@ -162,20 +161,15 @@ def _switch(*, to_fenced: bool) -> Body:
 
 
 def _check_outcome(simulation: Simulation) -> Iterator[Violation]:
-    results = simulation.results()
     # A writer may open the table three times before a switch has written table config, and stand
     # still until others are two checkpoints further.
     allowed = {COMMITTED, FAILED, UNKNOWN, SWITCHED, AS_IT_WAS, "crashed"}
     if simulation.budgets != simulation.scenario.faults.budgets():
         allowed |= {FENCED}
-    for actor, result in results.items():
+    for actor, result in simulation.results().items():
         if result not in allowed:
             yield Violation("INV-84", f"{actor} ended {result}")
-    files = timeline_files(simulation.world)
-    completed = sum(file.state is State.COMPLETED for file in files)
-    committed = list(results.values()).count(COMMITTED)
-    if completed < committed:
-        yield Violation("INV-84", f"{committed} writers committed, {completed} are visible")
+    yield from check_visible(simulation)
 
 
 # Situations that the search must have met, or it proves nothing.

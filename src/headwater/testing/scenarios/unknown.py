@@ -76,13 +76,17 @@ def _empty_table(world: World) -> None:
 
 
 def _check_outcome(simulation: Simulation) -> Iterator[Violation]:
-    results = simulation.results()
-    for actor, result in results.items():
+    for actor, result in simulation.results().items():
         if result not in (COMMITTED, FAILED, UNKNOWN, "crashed"):
             yield Violation("INV-84", f"{actor} ended {result}, with no rival for its instant")
+    yield from check_visible(simulation)
+
+
+def check_visible(simulation: Simulation) -> Iterator[Violation]:
+    """Give a violation if fewer commits are visible than writers were told of."""
     files = timeline_files(simulation.world)
     completed = sum(file.state is State.COMPLETED for file in files)
-    committed = list(results.values()).count(COMMITTED)
+    committed = list(simulation.results().values()).count(COMMITTED)
     if completed < committed:
         yield Violation("INV-84", f"{committed} writers committed, {completed} are visible")
 
