@@ -41,7 +41,10 @@ from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.storage import JournaledStorage
 from headwater.kernel.layout import INDEX_DEFINITIONS
+from headwater.kernel.txn.index_births import births_of
 from headwater.kernel.txn.index_plan import pending_indexings
+from headwater.metadata.partition_files import is_of_earlier_plan
+from headwater.metadata.table import list_own_files
 from headwater.table import Table
 
 SCHEMA = columns("id string not null, ts long, value long")
@@ -151,6 +154,8 @@ def check_index(scene: Scene, told: Told[Any], *, is_replaced: bool, is_decided:
         assert _columns(table) == SECOND
     elif INDEX in in_use:
         assert _columns(table) in (FIRST, SECOND)
+    if not isinstance(told.error, CommitUnknownError):
+        assert _late_files(table) == []
     _check_all(scene, table)
     # And it goes on: whatever was left over is in nobody's way.
     with patient():
@@ -161,6 +166,13 @@ def check_index(scene: Scene, told: Told[Any], *, is_replaced: bool, is_decided:
     table = scene.open()
     assert _columns(table) == FIRST
     _check_all(scene, table)
+
+
+def _late_files(table: Table) -> list[str]:
+    """Return what other engines would count to the index, and what is of an earlier one."""
+    birth = births_of(table.context.load_config()).get(INDEX)
+    files = list_own_files(table.storage, INDEX) if birth else []
+    return [file.path for file in files if birth and is_of_earlier_plan(file, birth)]
 
 
 def _columns(table: Table) -> str:

@@ -105,7 +105,9 @@ from headwater.kernel.txn.metadata_commit import load_index_partitions, load_pla
 from headwater.kernel.txn.steps import Claim, Ended, EnterInflight, Started, StartExecution
 from headwater.kernel.txn.transaction import Transaction
 from headwater.metadata.coverage import load_covered
+from headwater.metadata.earlier_plans import wipe_earlier_plans
 from headwater.metadata.partition_kinds import FILES, RECORD_INDEX, needs_of
+from headwater.metadata.table import list_own_files
 from headwater.model.commit_metadata import WriteStat
 from headwater.model.files import BaseFile, attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
@@ -448,13 +450,17 @@ class Indexing:
             heartbeat.check()
             self.txn.run(EnterInflight(attempt))
             done = self._build_and_complete(build)
-        except (FencedError, CommitUnknownError):
+        except CommitUnknownError:
+            raise
+        except FencedError:
+            self._wipe_late_files()
             raise
         except Exception as error:
             try:
                 heartbeat.check()
                 self._abort(attempt)
             except FencedError:
+                self._wipe_late_files()
                 raise  # The plan is not ours to abort any more.
             except HeadwaterError as failed:
                 log.warning("index plan stays pending instant=%s error=%s", attempt.instant, failed)
@@ -703,6 +709,13 @@ class Indexing:
 
     def _wipe(self, paths: Iterable[str]) -> None:
         self.components.storage.delete_many(paths)
+
+    def _wipe_late_files(self) -> None:
+        """Delete what this process wrote to indexes of later plans, now that it was taken over."""
+        try:
+            wipe_earlier_plans(self.components, list_own_files(self.components.storage))
+        except HeadwaterError as error:
+            log.warning("files of an index that is gone may remain error=%s", error)
 
     def _result_of(self, instant: Instant) -> frozenset[str]:
         folder = self.layout.timeline

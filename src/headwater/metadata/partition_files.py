@@ -99,10 +99,18 @@ def is_of_birth(file: DataFile, birth: IndexBirth) -> bool:
     """
     if birth.group_count and group_number(file.file_id) >= birth.group_count:
         return False
+    return not is_of_earlier_plan(file, birth)
+
+
+def is_of_earlier_plan(file: DataFile, birth: IndexBirth) -> bool:
+    """Whether a file was written for an index that had the name before, and never counts again.
+
+    One of a group that the index does not have may as well be of a plan that comes after it.
+    """
     if isinstance(file, BaseFile) or is_initial_log(file):
-        return file.instant_time >= birth.plan
+        return file.instant_time < birth.plan
     number = _catchup_number(file)
-    return number == 0 or number // _ATTEMPTS_TOLD_APART == _plan_number(birth.plan)
+    return number != 0 and number // _ATTEMPTS_TOLD_APART != _plan_number(birth.plan)
 
 
 def log_stat(file: LogFile, *, written: int, deleted: int) -> WriteStat:

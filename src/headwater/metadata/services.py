@@ -66,15 +66,17 @@ from headwater.metadata.compaction import (
     plan_metadata_compaction,
     unaccounted,
 )
+from headwater.metadata.earlier_plans import wipe_earlier_plans
 from headwater.metadata.partition_files import COMPACT, encode_metadata_commit, is_own
 from headwater.metadata.table import (
     METADATA_TABLE_HISTORY,
     METADATA_TABLE_TIMELINE,
     MetadataTable,
+    list_own_files,
     load_metadata_table,
 )
 from headwater.model.commit_metadata import WriteStat
-from headwater.model.files import DataFile, parse_data_file
+from headwater.model.files import DataFile
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_at
 from headwater.model.plans import CompactionPlan
 from headwater.seams.batched_puts import BatchedPuts
@@ -353,16 +355,12 @@ def _tidy(upkeep: MetadataServices) -> None:
     storage = upkeep.components.storage
     timeline = load_active(storage, table_layout(upkeep.config).timeline)
     table = load_metadata_table(storage, upkeep.config, timeline)
-    files = _list_files(table)
+    files = list_own_files(storage)
+    late = wipe_earlier_plans(upkeep.components, files)
+    files = [file for file in files if file.path not in late]
     deleted = _delete_obsolete(upkeep, table, files)
     left = {file.instant_time for file in files if file.path not in deleted}
     _archive(upkeep, timeline, table.timeline, left)
-
-
-def _list_files(table: MetadataTable) -> list[DataFile]:
-    infos = table.storage.list_tree("")
-    parsed = (parse_data_file(info.path, info.size_bytes) for info in infos)
-    return [file for file in parsed if file is not None]
 
 
 def _delete_obsolete(

@@ -129,8 +129,8 @@ def load_own_timeline(storage: Storage) -> Timeline:
         return load_active(inside, METADATA_TABLE_TIMELINE)
 
 
-def list_own_files(storage: Storage, partition: str) -> list[DataFile]:
-    """Return all files of a partition of the metadata table inside a data table."""
+def list_own_files(storage: Storage, partition: str = "") -> list[DataFile]:
+    """Return all files of the metadata table inside a data table, or of one partition of it."""
     return _data_files(SubStorage(storage, METADATA).list_tree(partition))
 
 

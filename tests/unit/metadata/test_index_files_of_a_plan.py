@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
+import headwater as hw
+from headwater.kernel.layout import METADATA
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.index_births import IndexBirth
 from headwater.metadata.indexing import may_be_wiped
@@ -12,8 +17,10 @@ from headwater.metadata.partition_files import (
     catchup_token,
     is_catchup_log,
     is_of_birth,
+    is_of_earlier_plan,
 )
 from headwater.metadata.partition_kinds import file_id
+from headwater.metadata.table import list_own_files
 from headwater.model.files import BaseFile, LogFile, write_token
 from headwater.model.instant import InstantTime
 from headwater.seams.ids import Owner
@@ -67,6 +74,51 @@ def test_files_of_an_earlier_index_of_the_same_name_count_for_nothing(
     file: LogFile | BaseFile, counts: bool
 ) -> None:
     assert is_of_birth(file, BIRTH) is counts
+    is_of_a_group_too_many = int(file.file_id.split("-")[-2]) >= BIRTH.group_count
+    assert counts or is_of_a_group_too_many or is_of_earlier_plan(file, BIRTH)
+
+
+def test_groups_that_an_index_does_not_have_are_of_an_earlier_plan_or_of_one_to_come() -> None:
+    assert is_of_earlier_plan(log(EARLIER, INITIAL_TOKEN, group=2), BIRTH)
+    assert not is_of_earlier_plan(log(LATER, INITIAL_TOKEN, group=2), BIRTH)
+
+
+def test_what_came_late_from_an_earlier_plan_is_deleted_by_the_services(tmp_path: Path) -> None:
+    """Other engines would count it (N-149)."""
+    options = {"headwater.timeline.fenced": "true", "headwater.storage.fsync": "false"}
+    table = hw.create_table(
+        tmp_path / "t",
+        schema="id string, value long",
+        record_key="id",
+        table_type="MERGE_ON_READ",
+        options=options,
+    )
+
+    def write(number: int) -> None:
+        table.upsert(pa.table({"id": ["a"], "value": [number]}))
+
+    write(0)
+    table.indexes.create(INDEX, columns=["value"])
+    (born,) = {file.instant_time for file in list_own_files(table.storage, INDEX)}
+    table.indexes.drop(INDEX)
+    table.indexes.create(INDEX, columns=["value"])
+    write(1)
+    (done,) = (i.requested_time for i in table.context.load_timeline().completed[-1:])
+    late = [
+        log(born, INITIAL_TOKEN, group=1),
+        log(done, catchup_token(0, attempt(born))),
+        base(born),
+    ]
+    for file in late:
+        table.storage.put_if_absent(f"{METADATA}/{file.path}", b"late")
+    to_come = log(InstantTime("9" * 17), INITIAL_TOKEN, group=1)
+    table.storage.put_if_absent(f"{METADATA}/{to_come.path}", b"to come")
+    for number in range(2, 14):
+        write(number)
+    left = {file.path for file in list_own_files(table.storage)}
+    assert left.isdisjoint(file.path for file in late)
+    assert to_come.path in left
+    assert not table.inspect.validate_metadata().to_pylist()
 
 
 def test_builders_write_to_names_of_their_own() -> None:
