@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from io import BytesIO
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ from tests.support.memory_storage import MemoryStorage
 from headwater.arrow.spark_schema import schema_from_ddl
 from headwater.config.files import LogBlockFormat
 from headwater.errors import HeadwaterError
-from headwater.expressions.parse import parse_expression
+from headwater.expressions.compile import compile_condition
+from headwater.expressions.scope import Scope
 from headwater.files.log_files import read_log_parts
 from headwater.format.avro.binary import MalformedAvroError
 from headwater.format.avro.container import MAGIC as AVRO_MAGIC
@@ -83,6 +85,16 @@ from headwater.seams.ids import Owner
 TIME = InstantTime("20260101000000000")
 LOG = LogFile("", "group-0", TIME, 1, "0-1-0")
 KEY = "_hoodie_record_key"
+_NOW = datetime(2026, 1, 1, tzinfo=UTC)
+_COLUMNS = pa.schema(
+    {
+        "id": pa.string(),
+        "name": pa.string(),
+        "price": pa.decimal128(10, 2),
+        "tags": pa.list_(pa.string()),
+        "ts": pa.timestamp("us", "UTC"),
+    }
+)
 ROWS = pa.table(
     {
         "_hoodie_commit_time": [TIME] * 4,
@@ -296,8 +308,9 @@ PARSERS: dict[str, Parser] = {
         _and_foreign(StorageLock(expired=False, valid_until_ms=1, owner="o", token=3).encode()),
     ),
     "condition": Parser(
-        lambda data: parse_expression(data.decode("latin-1")),
+        lambda data: compile_condition(data.decode("latin-1"), Scope(_COLUMNS), "UTC", _NOW),
         (
+            b"ts > now() - INTERVAL '7' DAYS AND price + 1 < cast('2' as decimal(10, 2))",
             b"price > 1.5 AND (id IN ('a', 'b') OR tags IS NULL)",
             b"cast(ts as date) BETWEEN DATE '2026-01-01' AND current_date() AND name LIKE 'a%'",
         ),

@@ -65,7 +65,9 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.ASCII | re.DOTALL,
 )
-_SIZED = re.compile(r"([a-z]+)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", re.ASCII)
+_SIZE = re.compile(r"\d{1,10}", re.ASCII)
+"""Java's int has no more digits, and int() takes far too much."""
+_SIZED = re.compile(r"([a-z]+)\s*\(\s*(\d{1,10})\s*(?:,\s*(\d{1,10})\s*)?\)", re.ASCII)
 
 
 def schema_from_ddl(text: str) -> pa.Schema:
@@ -224,8 +226,8 @@ class _DdlReader:
         while not sizes or self._peek().is_sign(","):
             self._take()
             token = self._take()
-            if token.kind != "word" or not token.text.isdecimal():
-                self._fail("a number", token)
+            if token.kind != "word" or not _SIZE.fullmatch(token.text):
+                self._fail("a number of at most ten digits", token)
             sizes.append(int(token.text))
         self._expect(")")
         return tuple(sizes)

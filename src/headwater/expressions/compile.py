@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -217,19 +217,22 @@ class Compiler:
         return self._number_of(text, tree)
 
     def _number_of(self, text: str, tree: Tree) -> Node:
-        if "e" in text.lower():
-            number = float(text)
+        kind = float if "e" in text.lower() else Decimal if "." in text else int
+        try:
+            number = kind(text)
+        except (ValueError, InvalidOperation) as error:
+            raise self.refused(tree, f"{text} is no number") from error
+        if isinstance(number, float):
             if not math.isfinite(number):
                 raise self.refused(tree, f"The number {text} is too large")
             return Literal(number, pa.float64())
-        if "." in text:
-            return self._decimal(Decimal(text), tree)
-        whole = int(text)
-        if abs(whole) <= _INT32_MAX:
-            return Literal(whole, pa.int32())
-        if abs(whole) <= _INT64_MAX:
-            return Literal(whole, pa.int64())
-        return self._decimal(Decimal(whole), tree)
+        if isinstance(number, Decimal):
+            return self._decimal(number, tree)
+        if abs(number) <= _INT32_MAX:
+            return Literal(number, pa.int32())
+        if abs(number) <= _INT64_MAX:
+            return Literal(number, pa.int64())
+        return self._decimal(Decimal(number), tree)
 
     def _decimal(self, number: Decimal, tree: Tree) -> Node:
         _, digits, exponent = number.as_tuple()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -12,6 +13,7 @@ from headwater.expressions.casts import can_cast
 from headwater.expressions.coercion import DECIMAL_PRECISION_MAX, is_number
 from headwater.expressions.parse import Tree
 
+_SIZE = re.compile(r"\d{1,3}", re.ASCII)
 _TYPES: Mapping[exp.DType, pa.DataType] = MappingProxyType(
     {
         exp.DType.BOOLEAN: pa.bool_(),
@@ -36,7 +38,10 @@ def type_of(tree: Tree) -> pa.DataType | None:
     """Return the Arrow type of one that SQL names; None if there is none."""
     kind = tree.this
     if kind is exp.DType.DECIMAL:
-        numbers = [int(each.name) for each in tree.expressions] or [10]
+        names = [each.name for each in tree.expressions] or ["10"]
+        if not all(_SIZE.fullmatch(name) for name in names):
+            return None
+        numbers = [int(name) for name in names]
         precision, scale = (*numbers, 0)[:2]
         fits = 0 < precision <= DECIMAL_PRECISION_MAX and 0 <= scale <= precision
         return pa.decimal128(precision, scale) if fits else None

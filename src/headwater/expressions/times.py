@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from headwater.expressions.compile import Compile, Compiler
 
 _US = 1_000_000
+_DAY_US = 24 * 3600 * _US
+_INT64_MAX = 2**63 - 1
+_INTERVAL_DIGITS_MAX = 18
+_TOO_FAR = "The interval leads too far: no day and no moment is that far away"
 _MONTHS = MappingProxyType({"YEAR": 12, "QUARTER": 3, "MONTH": 1})
 _DAYS = MappingProxyType({"WEEK": 7, "DAY": 1})
 _MICROSECONDS = MappingProxyType(
@@ -96,9 +100,11 @@ def _literal_interval(compiler: Compiler, tree: exp.Interval) -> Interval:
     name = unit.name.upper().rstrip("S") if isinstance(unit, exp.Var) else ""
     try:
         number = Decimal(tree.this.name)
-        whole = int(number)
-    except (InvalidOperation, ValueError, OverflowError) as error:
+    except InvalidOperation as error:
         raise compiler.refused(tree, "An interval is a number and a unit") from error
+    if not number.is_finite() or number.adjusted() >= _INTERVAL_DIGITS_MAX:
+        raise compiler.refused(tree, _TOO_FAR)
+    whole = int(number)
     if name in _MICROSECONDS and number * _MICROSECONDS[name] % 1 == 0:
         return Interval(microseconds=int(number * _MICROSECONDS[name]), has_time=True)
     if whole == number and name in _DAYS:
@@ -113,6 +119,8 @@ def _literal_interval(compiler: Compiler, tree: exp.Interval) -> Interval:
 def shifted(compiler: Compiler, moment: Tree, interval: Interval, tree: Tree) -> Node:
     """Return a day or moment with an interval added."""
     node = compiler.compile(moment)
+    if abs(interval.days) * _DAY_US + abs(interval.microseconds) > _INT64_MAX:
+        raise compiler.refused(tree, _TOO_FAR)
     if interval.months and (interval.days or interval.has_time):
         raise compiler.refused(tree, "Months and days do not go into one interval here")
     if pa.types.is_date(node.type) and interval.has_time:

@@ -88,6 +88,7 @@ def test_a_struct_around_the_columns_is_taken_off() -> None:
         ("id map<string>", "',' at character 13"),
         ("id list<int>", "array<, map< or struct<"),
         ("id decimal(x)", "a number"),
+        (f"id decimal({'9' * 5000})", "a number of at most ten digits"),
         ("id int NOT", "NULL after NOT"),
         ("id int COMMENT x", "a quoted comment"),
         ("id int; drop", "a name or a type"),
@@ -217,6 +218,10 @@ def test_ddl_of_spark_itself() -> None:
         ({"type": "struct", "fields": [{"name": "a", "type": "void"}]}, "Column a .* void"),
         ({"type": "struct", "fields": [{"name": "a", "type": {"type": "udt"}}]}, "user-defined"),
         ({"type": "struct", "fields": [{"name": "a", "type": 3}]}, "Column a has no type"),
+        (
+            {"type": "struct", "fields": [{"name": "a", "type": f"decimal({'9' * 5000},2)"}]},
+            "Column a .* decimal",
+        ),
         ({"type": "struct", "fields": [{"name": "a", "type": "int"}] * 2}, "Column a comes twice"),
     ],
 )
