@@ -7,6 +7,7 @@ journal all the while (INV-134). `python -m headwater.testing.sim --fenced` goes
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,15 @@ def test_a_slot_that_is_put_below_the_floor_means_nothing() -> None:
     assert report.violation is None
     assert report.is_complete
     assert not report.missing_marks
+
+
+@pytest.mark.parametrize("faults", [Faults(), Faults(crashes=1, fates=(Fate.DROP, Fate.APPLY))])
+def test_who_reads_slots_of_a_distant_store_ahead_decides_on_what_there_is(faults: Faults) -> None:
+    scenario = journal_floor(faults)
+    scenario = replace(scenario, processes=replace(scenario.processes, is_distant=True))
+    report = exhaust(scenario, preemptions_max=0 if faults.crashes else 1)
+    assert report.violation is None
+    assert report.is_complete
 
 
 def test_who_deletes_a_file_late_puts_it_back() -> None:

@@ -42,12 +42,14 @@ def put_once(
     path: str,
     data: bytes,
     *,
+    put: Callable[[str, bytes], None] | None = None,
     read_back: Callable[[], bytes | None] | None = None,
 ) -> None:
     """Create `path` with `data`, surviving lost replies and late landings.
 
     Args:
-        read_back: reads the path, for a caller that wants more in the same moment.
+        put, read_back: create and read the path, for a caller that wants more in the same moment;
+            by default the storage does.
 
     Raises:
         ConflictError: the name holds something else.
@@ -60,7 +62,7 @@ def put_once(
             _meter_retry(storage)
             clock.sleep_ms(_PAUSE_MS << (tried - 1))
         try:
-            storage.put_if_absent(path, data)
+            (put or storage.put_if_absent)(path, data)
             return
         except AlreadyExistsError:
             # It may be our own earlier write, or one that the store's client retried by itself.

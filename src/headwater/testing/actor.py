@@ -78,6 +78,8 @@ class ProcessRules:
     """How processes of a scenario run."""
 
     page_size: int = 1000
+    is_distant: bool = False
+    """Whether they read ahead, and at once what does not depend on each other, as from a store."""
     has_tickers: bool = False  # False: timers never fire, which is a ticker that failed (F8).
     baton: BatonFactory = GreenletBaton
     checkpoint_every: int | None = None
@@ -112,7 +114,9 @@ class _Live:
         self._batons: dict[int, Baton] = {}
         self._thread = MAIN
         self._thread_count = 1
-        storage: Storage = SimStorage(self.call, page_size=rules.page_size)
+        storage: Storage = SimStorage(
+            self.call, page_size=rules.page_size, is_distant=rules.is_distant
+        )
         clock, ids = SimClock(self.call, self.start_timer), SimIds(name, incarnation)
         if rules.checkpoint_every is not None:
             areas = Areas(TableLayout().timeline)

@@ -20,6 +20,7 @@ class FencedWays(TypedDict, total=False):
 
     checkpoint_every: int
     has_private_files: bool
+    is_distant: bool
 
 
 def fenced(
@@ -27,12 +28,15 @@ def fenced(
     *,
     checkpoint_every: int = NO_CHECKPOINT,
     has_private_files: bool = True,
+    is_distant: bool = False,
 ) -> Scenario:
     """Return the scenario on a fenced table.
 
     With `has_private_files` files of slots are written at once: no process of ours looks at them,
     so it does not matter when, and a crash among them is one right after the slot. To other engines
     it does matter, so some searches go without.
+
+    With `is_distant` processes read ahead what may come, as from an object store.
     """
 
     def is_private(actor: str, op: Op) -> bool:
@@ -56,7 +60,9 @@ def fenced(
         invariants=(*scenario.invariants, *journal_invariants()),
         learn=learn,
         world=replace(scenario.world, make=FencedWorld.over),
-        processes=replace(scenario.processes, checkpoint_every=checkpoint_every),
+        processes=replace(
+            scenario.processes, checkpoint_every=checkpoint_every, is_distant=is_distant
+        ),
         check_end=check_end,
         is_private=is_private,
     )

@@ -21,6 +21,7 @@ from functools import partial
 from typing import NamedTuple
 
 from headwater.errors import (
+    AlreadyExistsError,
     CommitUnknownError,
     ConflictError,
     CorruptTableError,
@@ -64,6 +65,7 @@ _TRIES_MAX = 5
 _PAUSE_MS = 50  # Doubled after every try, as for what is put once.
 _READ_AHEAD = 2  # Slots that are read while the journal is listed: more where more came lately.
 _READ_AHEAD_MAX = 8
+_RACES_MAX = 4
 _LOOKS_MAX = 10
 """How often a look starts over: each time others must have written a checkpoint meanwhile."""
 
@@ -86,6 +88,13 @@ class Appended(NamedTuple):
         return self.look.slots[-1]
 
 
+class _Seen(NamedTuple):
+    """A listing, and the slots that were read at the same time."""
+
+    listing: Listing
+    at_hand: Mapping[int, bytes]
+
+
 class _Read(NamedTuple):
     """A state, and the slot behind which slots were read, or put, for it.
 
@@ -99,6 +108,45 @@ class _Read(NamedTuple):
     @property
     def is_proven(self) -> bool:
         return self.since == self.look.state.number
+
+
+class _Race:
+    """A slot that is put while others may be faster: what they put is read at the same time.
+
+    Who loses can decide again at once. So on a distant store many who decide at once are as fast as
+    one request after the other, where it would take two for each decision to put and then to read.
+    """
+
+    def __init__(self, journal: Journal, number: int) -> None:
+        self._journal = journal
+        self._number = number
+        self._seen: _Seen | None = None
+
+    def put(self, path: str, data: bytes) -> None:
+        """Raises: see `Storage.put_if_absent`."""
+        storage = self._journal.storage
+
+        def create() -> AlreadyExistsError | None:
+            try:
+                storage.put_if_absent(path, data)
+            except AlreadyExistsError as taken:
+                return taken
+            return None
+
+        taken, self._seen = both_at_once(storage, create, self._look)
+        if taken is not None:
+            raise taken
+
+    def _look(self) -> _Seen | None:
+        try:
+            return self._journal.list_and_read(self._number)
+        except StorageError:
+            return None  # It would only have saved a request.
+
+    def take(self) -> _Seen | None:
+        """Return what was read, once, if it shows who has the slot."""
+        seen, self._seen = self._seen, None
+        return seen if seen is not None and self._number in seen.at_hand else None
 
 
 class Journal:
@@ -122,6 +170,9 @@ class Journal:
         """What came behind the known state, until the next listing proves it."""
         self._own_number = 0
         self._came = 0
+        self._races = 0
+        """How many slots more are read while one is put in their place: others were first lately.
+        """
         self._is_alone = False
         self._floor = 0
 
@@ -178,7 +229,7 @@ class Journal:
         """Read what came since."""
         for _ in range(_LOOKS_MAX):
             start = self._start()
-            listing, at_hand = self._list_and_read(start.look.state.number + 1)
+            listing, at_hand = self.list_and_read(start.look.state.number + 1)
             if (found := self._read_behind(start, listing, at_hand)) is not None:
                 return found
         raise _kept_changing()
@@ -222,17 +273,17 @@ class Journal:
         known = self._known.state
         return known.number if known.digest == look.state.digest else None
 
-    def _list_and_read(self, number: int) -> tuple[Listing, Mapping[int, bytes]]:
+    def list_and_read(self, number: int) -> _Seen:
         """List the journal; from a distant store read meanwhile the slots that may be next."""
         storage = self.storage
         if not storage.is_distant or number == 1:
-            return self._list(), {}
+            return _Seen(self._list(), {})
         ahead = min(max(_READ_AHEAD, self._came + 1), _READ_AHEAD_MAX)
         next_ones = range(number, number + ahead)
         read = partial(self._read_slots, next_ones)
         listing, found = both_at_once(storage, self._list, read)
         contents = zip(next_ones, found, strict=True)
-        return listing, {each: data for each, data in contents if data is not None}
+        return _Seen(listing, {each: data for each, data in contents if data is not None})
 
     def _list(self) -> Listing:
         listing = parse_listing(self.storage.list_names(JOURNAL))
@@ -279,7 +330,12 @@ class Journal:
     ) -> Appended | None:
         if not look.state.has_begun:
             adopted = self._adopted(look.state)
-            check_free(self.storage, waves, {entry.path for entry in adopted})
+            try:
+                check_free(self.storage, waves, {entry.path for entry in adopted})
+            except ConflictError:
+                if self.look().state.number > look.state.number:
+                    return None  # It is a file of the slot that is there by now.
+                raise
             waves = (adopted, *waves)
         slot = Slot(
             number=look.state.number + 1,
@@ -291,19 +347,26 @@ class Journal:
         )
         data = encode_slot(slot)
         since = self._since(look)
-        read_back = partial(self._read_back, look, since, data)
+        race = _Race(self, slot.number) if self._races and self.storage.is_distant else None
+        read_back = partial(self._read_back, look, since, data, race)
+        put = None if race is None else race.put
+        path = slot_path(slot.number)
         try:
-            put_once(self.storage, self.clock, slot_path(slot.number), data, read_back=read_back)
+            put_once(self.storage, self.clock, path, data, put=put, read_back=read_back)
         except ConflictError:
             self._is_alone = False
+            self._races = _RACES_MAX
             return None
+        self._races = max(self._races - 1, 0)
         appended = Look(look.state.after(slot, digest_of(data)), (*look.slots, slot))
         self._own_number = slot.number
         if since is not None:
             self._keep(_Read(appended, since))
         return Appended(appended, data)
 
-    def _read_back(self, look: Look, since: int | None, mine: bytes) -> bytes | None:
+    def _read_back(
+        self, look: Look, since: int | None, mine: bytes, race: _Race | None
+    ) -> bytes | None:
         """Read who has a slot, and meanwhile what came behind it: whoever lost it decides on that.
 
         Raises:
@@ -313,7 +376,8 @@ class Journal:
         number = look.state.number + 1
         if not self.storage.is_distant or number == 1:
             return self.storage.read(slot_path(number))
-        listing, at_hand = self._list_and_read(number)
+        seen = None if race is None else race.take()
+        listing, at_hand = self.list_and_read(number) if seen is None else seen
         if since is not None and at_hand.get(number, mine) != mine:
             self._read_behind(_Read(look, since), listing, at_hand)
         return at_hand.get(number)

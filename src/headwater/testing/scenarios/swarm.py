@@ -120,6 +120,7 @@ def fenced_swarm(seed: int) -> Scenario:
         scenario,
         checkpoint_every=source.choice((2, 3, 5, NO_CHECKPOINT)),
         has_private_files=source.random() < 0.5,
+        is_distant=source.random() < 0.5,
     )
 
 

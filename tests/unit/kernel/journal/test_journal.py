@@ -6,7 +6,7 @@ import pytest
 from tests.support.memory_storage import MemoryStorage
 from tests.support.round_trips import RoundTrips, RoundTripStorage
 
-from headwater.errors import CommitUnknownError, CorruptTableError, ErrorKind
+from headwater.errors import CommitUnknownError, CorruptTableError, ErrorKind, StorageError
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.slots import (
     Entry,
@@ -98,6 +98,55 @@ def test_who_loses_a_slot_of_a_distant_store_learns_with_the_refusal_what_came()
     assert mine.confirm(put)
     assert trips.serial == 4, str(trips)  # The refusal, what came, the slot, its confirmation.
     assert other.look().state.names(TIMELINE) == ["a", "b", "c", "d"]
+
+
+def test_who_has_lost_lately_reads_what_came_while_it_puts() -> None:
+    storage, trips = MemoryStorage(), RoundTrips()
+    mine = Journal(RoundTripStorage(storage, trips), SystemClock(), SystemIds(), AREAS)
+    other = a_journal(storage)
+    assert other.append(other.look(), creates("a")) is not None
+    seen = mine.look()
+    assert other.append(other.look(), creates("b")) is not None
+    assert mine.append(seen, creates("mine")) is None
+    for name in "cdefg":
+        seen = mine.newest
+        assert other.append(other.look(), creates(name)) is not None
+        trips.reset()
+        assert mine.append(seen, creates("mine")) is None
+        assert trips.serial == 1, str(trips)
+    trips.reset()
+    put = mine.append(mine.newest, creates("mine"))
+    assert put is not None
+    assert mine.confirm(put)
+    assert trips.serial == 2, str(trips)
+    assert other.look().state == mine.look().state
+    assert other.known.names(TIMELINE) == [*"abcdefg", "mine"]
+
+
+def test_a_look_that_fails_beside_a_slot_is_made_again() -> None:
+    class Failing(RoundTripStorage):
+        fails = False
+
+        def list_names(self, folder: str) -> list[str]:
+            if self.fails:
+                self.fails = False
+                raise StorageError("The listing failed", path=folder)
+            return super().list_names(folder)
+
+    storage = MemoryStorage()
+    failing = Failing(storage, RoundTrips())
+    mine, other = Journal(failing, SystemClock(), SystemIds(), AREAS), a_journal(storage)
+    assert other.append(other.look(), creates("a")) is not None
+    for name in "bc":
+        seen = mine.look()
+        assert other.append(other.look(), creates(name)) is not None
+        failing.fails = name == "c"
+        assert mine.append(seen, creates("mine")) is None
+    assert not failing.fails
+    assert mine.newest.state.names(TIMELINE) == [*"abc"]
+    failing.fails = True
+    assert mine.append(mine.newest, creates("mine")) is not None
+    assert other.look().state.names(TIMELINE) == [*"abc", "mine"]
 
 
 def test_what_was_read_is_not_taken_for_true_once_its_names_may_have_been_used_twice() -> None:
@@ -227,6 +276,18 @@ def test_what_there_was_before_the_first_slot_is_adopted() -> None:
     journaled.journal.append(journaled.journal.look(), creates("new"))
     assert sorted(journaled.list_names(TIMELINE)) == ["new", "old"]
     assert (journaled.read(f"{TIMELINE}/old"), journaled.read(f"{TIMELINE}/new")) == (b"o", b"new")
+
+
+def test_who_finds_the_files_of_the_first_slot_has_lost_it() -> None:
+    """N-164."""
+    storage = MemoryStorage()
+    mine, other = a_journal(storage), a_journal(storage)
+    seen, files = mine.look(), JournaledStorage(other).files
+    put = other.append(other.look(), creates("a"))
+    assert put is not None
+    assert files.write(put)
+    assert mine.append(seen, creates("a")) is None
+    assert mine.look().state.names(TIMELINE) == ["a"]
 
 
 def test_files_follow_in_order_and_others_write_what_is_missing() -> None:
