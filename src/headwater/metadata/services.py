@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
-from headwater.errors import ConflictError, HeadwaterError
+from headwater.errors import ConflictError, ErrorKind, HeadwaterError
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.layout import METADATA, TableLayout
 from headwater.kernel.table_config import load_table_config, table_layout
@@ -159,12 +159,14 @@ def run_metadata_services(upkeep: MetadataServices, seen: Timeline | None = None
         return None
     try:
         return _run(upkeep)
-    except ConflictError as conflict:
-        log.info(
-            "metadata table is left to others table=%s reason=%s", upkeep.config.name, conflict
-        )
     except HeadwaterError as error:
-        log.warning("metadata table was not kept up table=%s error=%s", upkeep.config.name, error)
+        # Who had planned it may have archived it by now.
+        is_left = isinstance(error, ConflictError) or error.kind is ErrorKind.INSTANT_NOT_FOUND
+        name = upkeep.config.name
+        if is_left:
+            log.info("metadata table is left to others table=%s reason=%s", name, error)
+        else:
+            log.warning("metadata table was not kept up table=%s error=%s", name, error)
     return None
 
 

@@ -6,8 +6,8 @@ INFLIGHT, else REQUESTED, else absent. Contents are not read here; see `contents
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cached_property, partial
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache, partial
 from itertools import repeat
 from operator import attrgetter
 
@@ -38,6 +38,7 @@ _COMPLETED_ENDINGS = {
     if action is not Action.SAVEPOINT
 }
 _PENDING_SUFFIXES = REQUESTED_SUFFIXES | INFLIGHT_SUFFIXES
+_PARSED_KEPT = 4
 _PRECEDENCE = (State.ABORTED, State.INFLIGHT, State.REQUESTED)
 
 
@@ -137,7 +138,12 @@ def parse_timeline(names: Iterable[str], *, folder: str = "") -> Timeline:
         CorruptTableError: two completed files for one instant that takes effect once, two
             unrelated actions under one requested time, a timeline file without an instant time.
     """
-    names = list(names)
+    return _parsed(tuple(names), folder)
+
+
+# A decision looks at the same names several times, and so do others about the same state.
+@lru_cache(maxsize=_PARSED_KEPT)
+def _parsed(names: tuple[str, ...], folder: str) -> Timeline:
     completed, telling = _read_by_position(names)
     if not telling:
         return Timeline(completed)
@@ -200,7 +206,7 @@ def _completion_in(name: str) -> str:
     return name[_COMPLETION] if name[_SEPARATOR] == "_" else ""
 
 
-def _read_by_position(names: list[str]) -> tuple[list[Instant], list[str]]:
+def _read_by_position(names: tuple[str, ...]) -> tuple[list[Instant], Sequence[str]]:
     """Return the completed instants, in order, and the names that tell more than these.
 
     If any completed file has no digits where its times belong, or an instant has two of them, no
@@ -231,7 +237,9 @@ def _read_by_position(names: list[str]) -> tuple[list[Instant], list[str]]:
     return list(map(partial(tuple.__new__, Instant), rows)), telling
 
 
-def _group(names: list[str], stems: set[str], folder: str) -> dict[InstantTime, list[TimelineFile]]:
+def _group(
+    names: Iterable[str], stems: set[str], folder: str
+) -> dict[InstantTime, list[TimelineFile]]:
     """Return by instant the timeline files whose names begin with one of `stems`."""
     files: dict[InstantTime, list[TimelineFile]] = {}
     for name in names:

@@ -293,8 +293,10 @@ class FencedTransaction:
             return load()
         stored = self._journaled.stored
         list_timeline = partial(stored.list_names, pin.state.areas.timeline)
+        began_ms = self._components.clock.monotonic_ms()
         prefix, names = both_at_once(self._components.storage, load, list_timeline)
         listed = self._listed.value = frozenset(names)
+        self._listed_ahead = _Listed(listed, began_ms)  # Who loses need not list again.
         found = find_others(pin.state, listed)
         if not found.is_nothing:
             put = self._others.adopt(found, Seen(pin, listed))
