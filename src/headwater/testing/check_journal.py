@@ -79,13 +79,14 @@ def _files_are_a_prefix(step: Step, simulation: Simulation) -> Iterator[str]:
 def _late_work_is_made_good(step: Step, simulation: Simulation) -> Iterator[str]:
     if step.outcome is None or _has_storage_failed(simulation):
         return
+    there = _world(simulation).state.paths
     for name, by in simulation.facts.items():
         if not isinstance(name, tuple) or by != step.actor:
             continue
         kind, path = name
-        if kind == _LATE:
+        if kind == _LATE and path not in there:  # Else it was created once more since.
             yield f"{by} put {path} after it was erased, and did not take it back"
-        if kind == _TAKEN and path in _world(simulation).state.paths:
+        if kind == _TAKEN and path in there:
             yield f"{by} deleted {path} after it was created again, and did not put it back"
 
 

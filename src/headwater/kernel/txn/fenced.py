@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import NamedTuple, TypeVar, Unpack, assert_never
+from typing import NamedTuple, TypeGuard, TypeVar, Unpack, assert_never
 
 from headwater.config.table_options import CONFIG_SLOT
 from headwater.errors import (
@@ -145,6 +145,8 @@ class FencedTransaction:
         self._listed_ahead = _Listed(frozenset(), None)
         """What was there a moment ago, beside other work: a decision needs no listing of its own.
         """
+        self._listed_before: PerThread[_Listed] = PerThread()
+        """The same of the last try of this decision: who has lost its slot need not list again."""
         timeline = journaled.journal.known.areas.timeline
         if folder:  # Other engines are looked for on the timeline of the whole table.
             layout = replace(layout, timeline=timeline, history=f"{timeline}/history")
@@ -213,6 +215,7 @@ class FencedTransaction:
         ids, clock = self._components.ids, self._components.clock
         began_ms = clock.monotonic_ms()
         look: Look | None = None
+        self._listed_before.value = None
         with ExitStack() as turn:
             for lost in count():
                 if lost == turn_after:
@@ -289,14 +292,15 @@ class FencedTransaction:
         load = partial(self._prefixes.load, step.needs, pin.state.issued)
         if self._listed.value is not None or not pin.state.has_begun:
             return load()
-        if self._is_listed_lately() and not shows_others(pin.state, self._listed_ahead.names):
+        lately = filter(self._is_lately, (self._listed_ahead, self._listed_before.value))
+        if any(not shows_others(pin.state, listed.names) for listed in lately):
             return load()
         stored = self._journaled.stored
         list_timeline = partial(stored.list_names, pin.state.areas.timeline)
         began_ms = self._components.clock.monotonic_ms()
         prefix, names = both_at_once(self._components.storage, load, list_timeline)
         listed = self._listed.value = frozenset(names)
-        self._listed_ahead = _Listed(listed, began_ms)  # Who loses need not list again.
+        self._listed_before.value = _Listed(listed, began_ms)
         found = find_others(pin.state, listed)
         if not found.is_nothing:
             put = self._others.adopt(found, Seen(pin, listed))
@@ -314,11 +318,11 @@ class FencedTransaction:
                 "files that were deleted late are missing table=%s error=%s", self._table, error
             )
 
-    def _is_listed_lately(self) -> bool:
+    def _is_lately(self, listed: _Listed | None) -> TypeGuard[_Listed]:
         """Whether a listing is as good as new; that of a long write, when it began, is not."""
-        at_ms = self._listed_ahead.at_ms
-        now_ms = self._components.clock.monotonic_ms()
-        return at_ms is not None and now_ms - at_ms <= _LISTED_LATELY_MS
+        if listed is None or listed.at_ms is None:
+            return False
+        return self._components.clock.monotonic_ms() - listed.at_ms <= _LISTED_LATELY_MS
 
     def _decide_pinned(self, step: Step[R]) -> _Put[R]:
         pin = self._journaled.pin
