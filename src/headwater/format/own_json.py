@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -57,14 +57,28 @@ def decode_own(data: bytes, *, path: str) -> dict[str, Any]:
     is_of_writer = isinstance(checksum, str) and checksum.startswith(
         f"{fields.get(RELEASE_FIELD)} "
     )
-    if is_of_writer and checksum != _checksum(fields):
+    if is_of_writer and checksum not in _checksums(data, fields, checksum):
         raise ValueError("its checksum is that of other content")
     return fields
 
 
+def _checksums(data: bytes, fields: Mapping[str, Any], said: str) -> Iterator[str]:
+    """Give what the checksum of a file may be: of its own text, else of its fields."""
+    # As it was written, it is the text without the checksum. To encode the fields again takes
+    # longer than all the rest.
+    before, _, after = data.partition(f'"{CHECKSUM_FIELD}": "{said}"'.encode())
+    is_last = not after.startswith(b", ")
+    text = before.removesuffix(b", ") + after if is_last else before + after.removeprefix(b", ")
+    yield _checksum_of(text, fields)
+    yield _checksum(fields)
+
+
 def _checksum(fields: Mapping[str, Any]) -> str:
-    crc = zlib.crc32(json.dumps(fields, sort_keys=True).encode())
-    return f"{fields[RELEASE_FIELD]} {crc:08x}"
+    return _checksum_of(json.dumps(fields, sort_keys=True).encode(), fields)
+
+
+def _checksum_of(text: bytes, fields: Mapping[str, Any]) -> str:
+    return f"{fields[RELEASE_FIELD]} {zlib.crc32(text):08x}"
 
 
 def check_version(fields: Mapping[str, Any], *, path: str) -> None:

@@ -71,6 +71,7 @@ from headwater.metadata.partition_files import COMPACT, encode_metadata_commit, 
 from headwater.metadata.table import (
     METADATA_TABLE_HISTORY,
     METADATA_TABLE_TIMELINE,
+    SLICES_KEPT,
     MetadataTable,
     list_own_files,
     load_metadata_table,
@@ -85,10 +86,6 @@ from headwater.seams.storage import Storage
 from headwater.seams.sub_storage import SubStorage
 
 log = logging.getLogger(__name__)
-
-SLICES_KEPT = 2
-"""As of how many compactions back the files of the metadata table are kept: a reader may hold a
-view for as long as that many compactions take, some twenty commits."""
 
 COMMITS_KEPT = 30
 """How many delta commits stay on the metadata table's timeline at least. As many as data tables

@@ -84,6 +84,9 @@ from headwater.seams.sub_storage import SubStorage
 METADATA_TABLE_TIMELINE = f"{HOODIE}/timeline"
 METADATA_TABLE_HISTORY = f"{HOODIE}/timeline/history"
 """Relative to the metadata table's own base."""
+SLICES_KEPT = 2
+"""As of how many compactions back the files of the metadata table are kept: a reader may hold a
+view for as long as that many compactions take, some twenty commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,25 @@ def load_metadata_table(
         CorruptTableError: kind CORRUPT_METADATA_TABLE; its timeline is damaged.
     """
     return MetadataTable(storage, config, timeline, load_own_timeline(storage), history)
+
+
+def before_compactions_since(own: Timeline, newest: InstantTime | None) -> Timeline:
+    """Return the timeline of the metadata table as who saw the data table at a moment needs it.
+
+    A compaction that came since has folded what that one does not know. Its input is still there,
+    so it is passed over; if too many came for that, all of them are in the answer.
+
+    Args:
+        newest: the last completion time that was seen of the data table.
+    """
+    since = {
+        i.requested_time
+        for i in own.completed
+        if i.action.completed_name is Action.COMMIT and i.requested_time > (newest or "")
+    }
+    if not since or len(since) > SLICES_KEPT:
+        return own
+    return Timeline(i for i in own.instants if i.requested_time not in since)
 
 
 def load_own_timeline(storage: Storage) -> Timeline:

@@ -193,7 +193,7 @@ class _Indexes:
     def _opened(self) -> MetadataTable | None:
         if PartitionKind.FILES not in self._config.metadata_partitions:
             return None
-        from headwater.metadata.table import MetadataTable
+        from headwater.metadata.table import MetadataTable, before_compactions_since
 
         try:
             config, own, files = self._load_all()
@@ -205,7 +205,7 @@ class _Indexes:
                 self._storage,
                 config,
                 timeline,
-                own,
+                before_compactions_since(own, self._newest_completion),
                 history,
                 {PartitionKind.FILES: files},
                 self._kept,
@@ -245,10 +245,14 @@ class _Indexes:
     def _load_config(self) -> TableConfig:
         return parse_table_config(self._storage.read(PROPERTIES), PROPERTIES)
 
+    @property
+    def _newest_completion(self) -> InstantTime | None:
+        completed = self._start.timeline.completed
+        return completed[-1].completion_time if completed else None
+
     def _what_is_ahead(self, table: MetadataTable) -> str | None:
         seen, compaction = self._start.timeline, table.newest_compaction
-        newest = seen.completed[-1].completion_time if seen.completed else None
-        if compaction is None or compaction <= (newest or ""):
+        if compaction is None or compaction <= (self._newest_completion or ""):
             return None
         # It came after everything the timeline shows, which may still be everything there is.
         now = load_active(self._storage, table_layout(self._config).timeline)
