@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from headwater.kernel.journal.slots import Slot, Verb, decode_slot, digest_of, parse_listing
+from headwater.kernel.journal.slots import Listing, Slot, Verb, decode_slot, digest_of
 from headwater.kernel.journal.state import TURNS, Areas, JournalState, folder_of
 from headwater.kernel.layout import HOODIE, JOURNAL, METADATA_TIMELINE
 from headwater.kernel.timeline.names import parse_file_name
@@ -94,7 +94,7 @@ class FencedWorld(World):
         is_journal = folder_of(op.target) == JOURNAL or op.target == JOURNAL
         if actor in self.unsettled and op.kind in STORAGE_WRITES:
             self.unsettled = {by: slot for by, slot in self.unsettled.items() if by != actor}
-        numbers = parse_listing([op.target.rpartition("/")[2]]).slots if is_journal else ()
+        numbers = Listing([op.target.rpartition("/")[2]]).slots if is_journal else ()
         for number in numbers:
             if op.kind is Kind.DELETE:
                 is_missed = {number, number - 1} & set(self.unsettled.values())
@@ -123,7 +123,7 @@ class FencedWorld(World):
         return self._show(path, None if found is None else found.data)
 
     def _decide(self, op: Op) -> list[Change]:
-        (number,) = parse_listing([op.target.rpartition("/")[2]]).slots or (0,)
+        (number,) = Listing([op.target.rpartition("/")[2]]).slots or (0,)
         if number != self.state.number + 1:
             return []  # A checkpoint, or a slot that was put too late.
         slot = decode_slot(op.data, number=number)

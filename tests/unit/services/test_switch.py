@@ -23,7 +23,7 @@ from headwater.config.registry import check_options
 from headwater.config.table_options import FENCED
 from headwater.errors import ConflictError, ErrorKind
 from headwater.kernel.journal.journal import Journal
-from headwater.kernel.journal.slots import parse_listing
+from headwater.kernel.journal.slots import Listing
 from headwater.kernel.journal.state import Areas
 from headwater.kernel.layout import JOURNAL, TableLayout
 from headwater.kernel.table_config import load_table_config
@@ -330,7 +330,7 @@ def test_the_journal_of_a_table_that_is_switched_stays_short(tmp_path: Path) -> 
         opened = journal.reopen(journal.look())
         assert opened is not None
         journal.checkpoint(opened.look.state)
-    assert len(parse_listing(storage.list_names(JOURNAL)).slots) <= 8
+    assert len(Listing(storage.list_names(JOURNAL)).slots) <= 8
     assert values(open_again(tmp_path))
 
 

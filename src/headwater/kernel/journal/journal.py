@@ -40,7 +40,6 @@ from headwater.kernel.journal.slots import (
     decode_slot,
     digest_of,
     encode_slot,
-    parse_listing,
     slot_path,
 )
 from headwater.kernel.journal.state import (
@@ -286,7 +285,7 @@ class Journal:
         return _Seen(listing, {each: data for each, data in contents if data is not None})
 
     def _list(self) -> Listing:
-        listing = parse_listing(self.storage.list_names(JOURNAL))
+        listing = Listing(self.storage.list_names(JOURNAL))
         self._floor = listing.floor
         return listing
 

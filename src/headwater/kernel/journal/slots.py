@@ -15,6 +15,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum, unique
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -76,11 +77,23 @@ def checkpoint_path(number: int) -> str:
     return f"{JOURNAL}/{number:0{_DIGITS}d}{_CHECKPOINT}"
 
 
-class Listing(NamedTuple):
-    """The numbers of the journal's objects."""
+class Listing:
+    """The numbers of the journal's objects. Every look makes one, and most ask it for two."""
 
-    slots: frozenset[int]
-    checkpoints: frozenset[int]
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = tuple(names)
+
+    @cached_property
+    def slots(self) -> frozenset[int]:
+        return self._numbers(_SLOT)
+
+    @cached_property
+    def checkpoints(self) -> frozenset[int]:
+        return self._numbers(_CHECKPOINT)
+
+    def _numbers(self, kind: str) -> frozenset[int]:
+        found = (_number_in(name, kind) for name in self._names if name.endswith(kind))
+        return frozenset(number for number in found if number is not None)
 
     @property
     def floor(self) -> int:
@@ -92,20 +105,16 @@ class Listing(NamedTuple):
         """The checkpoint before that: slots above it were never deleted."""
         return max(self.checkpoints - {self.floor}, default=0)
 
-    @property
+    @cached_property
     def tail(self) -> int:
-        return max(self.slots, default=self.floor)
+        # Numbers have one length, so the names are in the order of the numbers.
+        newest_first = (_number_in(name, _SLOT) for name in sorted(self._names, reverse=True))
+        return next((number for number in newest_first if number is not None), self.floor)
 
 
-def parse_listing(names: Iterable[str]) -> Listing:
-    slots, checkpoints = set(), set()
-    for name in names:
-        number, kind = name[:_DIGITS], name[_DIGITS:]
-        if kind == _SLOT and number.isdecimal():
-            slots.add(int(number))
-        elif kind == _CHECKPOINT and number.isdecimal():
-            checkpoints.add(int(number))
-    return Listing(frozenset(slots), frozenset(checkpoints))
+def _number_in(name: str, kind: str) -> int | None:
+    number = name[:_DIGITS]
+    return int(number) if name[_DIGITS:] == kind and number.isdecimal() else None
 
 
 def digest_of(data: bytes) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from headwater.kernel.journal.slots import parse_listing
+from headwater.kernel.journal.slots import Listing
 from headwater.testing.actor import Body, Process
 from headwater.testing.faults import Faults
 from headwater.testing.fenced import fenced
@@ -90,7 +90,7 @@ def _is_put_too_late(step: Step, simulation: Simulation) -> bool:
     if op is None or op.kind is not Kind.PUT_IF_ABSENT or step.has_failed:
         return False
     assert isinstance(world, FencedWorld)
-    slots = parse_listing([op.target.rpartition("/")[2]]).slots
+    slots = Listing([op.target.rpartition("/")[2]]).slots
     return any(number < world.state.number for number in slots) and op.target in world.disk.objects
 
 
@@ -99,7 +99,7 @@ def _is_slot_deleted(step: Step, simulation: Simulation) -> bool:
     return (
         op is not None
         and op.kind is Kind.DELETE
-        and bool(parse_listing([op.target.rpartition("/")[2]]).slots)
+        and bool(Listing([op.target.rpartition("/")[2]]).slots)
     )
 
 

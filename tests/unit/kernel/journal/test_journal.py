@@ -10,13 +10,13 @@ from headwater.errors import CommitUnknownError, CorruptTableError, ErrorKind, S
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.slots import (
     Entry,
+    Listing,
     Slot,
     Verb,
     Wave,
     decode_slot,
     digest_of,
     encode_slot,
-    parse_listing,
     slot_path,
 )
 from headwater.kernel.journal.state import (
@@ -258,7 +258,7 @@ def test_a_slot_that_comes_to_a_deleted_name_means_nothing() -> None:
         assert done is not None
         others.files.write(done)
         others.files.finish(done)
-    assert 1 not in parse_listing(storage.list_names(JOURNAL)).slots
+    assert 1 not in Listing(storage.list_names(JOURNAL)).slots
     # Its put succeeds, for nobody remembers the name; it must not be taken for a decision.
     put = stalled.append(seen, creates("late"))
     assert put is not None
