@@ -75,10 +75,17 @@ test-spark-newest: java ## the same with the newest Spark that is admitted, in .
 test-cluster: install java ## all Spark tests on a standalone cluster of two workers
 	@HEADWATER_TEST_SPARK=standalone $(RECORDED) $(PYTEST) -m "" tests/spark
 
-test-long: test-writers test-indexing chaos test-more ## what takes minutes: those four
+test-long: test-writers test-indexing chaos test-more test-history ## what takes minutes, and two hours of histories
 
 test-more: install java ## tests with more rows, shapes and examples than make test takes
-	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores --ignore=tests/processes --ignore=tests/console
+	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores --ignore=tests/processes --ignore=tests/console \
+	  $(HISTORIES:%=--ignore=%)
+
+# Of each of these a few steps are in make test.
+HISTORIES := tests/unit/test_one_history.py tests/unit/test_bounded_journal.py
+
+test-history: install ## 20,000 steps of random histories on tables of every kind; ten thousand commits without a lock; two hours
+	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal -m long $(HISTORIES)
 
 # Atheris has wheels for Linux only; where it cannot be had, changes at random do what they can.
 fuzz: install ## damaged bytes for every parser, led by coverage; every single bit of small files
@@ -140,7 +147,7 @@ test: install java ## all that CI runs; some ten minutes on two cores
 	@$(SUITES) beside "$(MAKE)" types unit test-spark
 
 # What is quick and looks everywhere comes first, so that a night that is cut short has said most.
-ALL := test sim sim-long test-cluster test-more test-writers test-stalls test-ingest chaos auto test-indexing test-stores test-console test-hudi \
+ALL := test sim sim-long test-cluster test-more test-history test-writers test-stalls test-ingest chaos auto test-indexing test-stores test-console test-hudi \
   chaos-stores turns-hudi soak-hudi
 
 test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night
