@@ -16,7 +16,8 @@ What a crash leaves behind, by the last write that landed:
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -65,6 +66,7 @@ _PAUSE_MS = 50  # Doubled after every try, as for what is put once.
 _READ_AHEAD = 2  # Slots that are read while the journal is listed: more where more came lately.
 _READ_AHEAD_MAX = 8
 _RACES_MAX = 4
+_LISTED_LATELY_MS = 1_000
 _LOOKS_MAX = 10
 """How often a look starts over: each time others must have written a checkpoint meanwhile."""
 
@@ -85,13 +87,6 @@ class Appended(NamedTuple):
     @property
     def slot(self) -> Slot:
         return self.look.slots[-1]
-
-
-class _Seen(NamedTuple):
-    """A listing, and the slots that were read at the same time."""
-
-    listing: Listing
-    at_hand: Mapping[int, bytes]
 
 
 class _Read(NamedTuple):
@@ -119,7 +114,7 @@ class _Race:
     def __init__(self, journal: Journal, number: int) -> None:
         self._journal = journal
         self._number = number
-        self._seen: _Seen | None = None
+        self._seen: Mapping[int, bytes] = {}
 
     def put(self, path: str, data: bytes) -> None:
         """Raises: see `Storage.put_if_absent`."""
@@ -136,16 +131,16 @@ class _Race:
         if taken is not None:
             raise taken
 
-    def _look(self) -> _Seen | None:
+    def _look(self) -> Mapping[int, bytes]:
         try:
-            return self._journal.list_and_read(self._number)
+            return self._journal.read_next(self._number)
         except StorageError:
-            return None  # It would only have saved a request.
+            return {}  # It would only have saved a request.
 
-    def take(self) -> _Seen | None:
-        """Return what was read, once, if it shows who has the slot."""
-        seen, self._seen = self._seen, None
-        return seen if seen is not None and self._number in seen.at_hand else None
+    def take(self) -> Mapping[int, bytes]:
+        """Return the slots that were read, once: the one that was put, and those behind it."""
+        seen, self._seen = self._seen, {}
+        return seen
 
 
 class Journal:
@@ -174,6 +169,9 @@ class Journal:
         """
         self._is_alone = False
         self._floor = 0
+        self._listed_ms = -_LISTED_LATELY_MS
+        self.answer_ms = 0
+        """How long a distant store took for the last slot."""
 
     @property
     def known(self) -> JournalState:
@@ -222,13 +220,59 @@ class Journal:
 
         Raises: see `look`.
         """
+        start = self._start()
+        if self._is_near(start) and (found := self._read_behind_it(start)) is not None:
+            return found.look
         return self._read_on().look
+
+    def _is_near(self, start: _Read) -> bool:
+        """Whether the slots behind a state can be read without a listing, which costs as much.
+
+        They are there if this process has listed the journal a moment ago. If it stood still since,
+        the listing that confirms its decision tells.
+        """
+        if not self.storage.is_distant or not start.look.state.has_begun:
+            return False
+        is_lately = self.clock.monotonic_ms() - self._listed_ms <= _LISTED_LATELY_MS
+        return is_lately and self._floor <= start.since
+
+    def _read_behind_it(self, start: _Read) -> _Read | None:
+        """Read the slots behind a state; None if what is there does not follow it."""
+        while True:
+            ahead = self._ahead
+            found = self._follow(start, self.read_next(start.look.state.number + 1))
+            if found is None or found.look.state.number < start.look.state.number + ahead:
+                return found
+            start = found
+
+    @property
+    def _ahead(self) -> int:
+        """How many slots are read at once: as many as came lately."""
+        return min(max(1, self._came), _READ_AHEAD_MAX)
+
+    def read_next(self, number: int) -> Mapping[int, bytes]:
+        """Read a slot and those behind it."""
+        next_ones = range(number, number + self._ahead)
+        contents = zip(next_ones, self._read_slots(next_ones), strict=True)
+        return {each: data for each, data in contents if data is not None}
+
+    def _follow(self, start: _Read, at_hand: Mapping[int, bytes]) -> _Read | None:
+        """Return the state after slots that were read without a listing; the next one proves it."""
+        number = start.look.state.number
+        try:
+            look = _followed(start.look, at_hand)
+        except CorruptTableError:
+            return None  # They may be of names that were used twice.
+        self._came = max(look.state.number - number, self._came - 1)
+        found = _Read(look, start.since)
+        self._keep(found)
+        return found
 
     def _read_on(self) -> _Read:
         """Read what came since."""
         for _ in range(_LOOKS_MAX):
             start = self._start()
-            listing, at_hand = self.list_and_read(start.look.state.number + 1)
+            listing, at_hand = self._list_and_read(start.look.state.number + 1)
             if (found := self._read_behind(start, listing, at_hand)) is not None:
                 return found
         raise _kept_changing()
@@ -272,19 +316,21 @@ class Journal:
         known = self._known.state
         return known.number if known.digest == look.state.digest else None
 
-    def list_and_read(self, number: int) -> _Seen:
+    def _list_and_read(self, number: int) -> tuple[Listing, Mapping[int, bytes]]:
         """List the journal; from a distant store read meanwhile the slots that may be next."""
         storage = self.storage
         if not storage.is_distant or number == 1:
-            return _Seen(self._list(), {})
+            return self._list(), {}
         ahead = min(max(_READ_AHEAD, self._came + 1), _READ_AHEAD_MAX)
         next_ones = range(number, number + ahead)
         read = partial(self._read_slots, next_ones)
         listing, found = both_at_once(storage, self._list, read)
         contents = zip(next_ones, found, strict=True)
-        return _Seen(listing, {each: data for each, data in contents if data is not None})
+        return listing, {each: data for each, data in contents if data is not None}
 
     def _list(self) -> Listing:
+        if self.storage.is_distant:
+            self._listed_ms = self.clock.monotonic_ms()
         listing = Listing(self.storage.list_names(JOURNAL))
         self._floor = listing.floor
         return listing
@@ -351,7 +397,8 @@ class Journal:
         put = None if race is None else race.put
         path = slot_path(slot.number)
         try:
-            put_once(self.storage, self.clock, path, data, put=put, read_back=read_back)
+            with self._timed():
+                put_once(self.storage, self.clock, path, data, put=put, read_back=read_back)
         except ConflictError:
             self._is_alone = False
             self._races = _RACES_MAX
@@ -362,6 +409,17 @@ class Journal:
         if since is not None:
             self._keep(_Read(appended, since))
         return Appended(appended, data)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        if not self.storage.is_distant:
+            yield
+            return
+        began_ms = self.clock.monotonic_ms()
+        try:
+            yield
+        finally:
+            self.answer_ms = self.clock.monotonic_ms() - began_ms
 
     def _read_back(
         self, look: Look, since: int | None, mine: bytes, race: _Race | None
@@ -375,10 +433,14 @@ class Journal:
         number = look.state.number + 1
         if not self.storage.is_distant or number == 1:
             return self.storage.read(slot_path(number))
-        seen = None if race is None else race.take()
-        listing, at_hand = self.list_and_read(number) if seen is None else seen
-        if since is not None and at_hand.get(number, mine) != mine:
-            self._read_behind(_Read(look, since), listing, at_hand)
+        start = None if since is None else _Read(look, since)
+        seen = {} if race is None else race.take()
+        is_lost = seen.get(number, mine) != mine
+        if start and is_lost and self._is_near(start) and self._follow(start, seen):
+            return seen[number]
+        listing, at_hand = self._list_and_read(number)
+        if start and at_hand.get(number, mine) != mine:
+            self._read_behind(start, listing, at_hand)
         return at_hand.get(number)
 
     def confirm(self, put: Appended) -> bool:
@@ -475,18 +537,14 @@ class Journal:
                 return None
             areas = known.state.areas
             known = Look(decode_checkpoint(data, areas, number=listing.floor), ())
-        state, slots = known
+        state = known.state
         # What is at hand may have come after the listing: the newest is as good.
         tail = max(listing.tail, *at_hand, 0)
         wanted = [each for each in range(state.number + 1, tail + 1) if each not in at_hand]
         found = dict(at_hand) | dict(zip(wanted, self._read_slots(wanted), strict=True))
-        for number in range(state.number + 1, tail + 1):
-            data = found[number]
-            if data is None:
-                return None
-            slot = decode_slot(data, number=number)
-            state = state.after(slot, digest_of(data))
-            slots = (*slots, slot)
+        state, slots = _followed(known, found)
+        if state.number < tail:
+            return None
         kept = tuple(slot for slot in slots if slot.number > listing.floor)
         return Look(state.without_data(listing.floor), kept)
 
@@ -497,6 +555,20 @@ class Journal:
         with self._mutex:
             if found.state.number >= self._known.state.number:
                 self._known = found
+
+
+def _followed(look: Look, contents: Mapping[int, bytes | None]) -> Look:
+    """Return what there is after the slots behind a state, up to the first that is missing.
+
+    Raises:
+        CorruptTableError: kind CORRUPT_JOURNAL; one is damaged, or does not follow the one before.
+    """
+    state, slots = look.state, [*look.slots]
+    while (data := contents.get(state.number + 1)) is not None:
+        slot = decode_slot(data, number=state.number + 1)
+        state = state.after(slot, digest_of(data))
+        slots.append(slot)
+    return Look(state, tuple(slots))
 
 
 def table_switched(table: str, what: str) -> ConflictError:

@@ -92,6 +92,8 @@ nothing by another try; a block that reads much on each one has no other chance.
 _PAUSE_MS = 4  # At random up to this, doubled with every loss, so many times.
 _PAUSES_DOUBLED_MAX = 4
 _LISTED_LATELY_MS = 1_000
+_CROWD_SLOTS = 24  # Whoever put one of so many of the last slots is taken to be at work.
+_TRY_AT_ONCE = 2
 
 
 class MovedError(BaseException):
@@ -223,6 +225,8 @@ class FencedTransaction:
                     turn.enter_context(self._taking_turn(took_ms))
                 elif 0 < lost < turn_after and not self._is_outdated(look):
                     clock.sleep_ms(ids.jitter(_PAUSE_MS << min(lost, _PAUSES_DOUBLED_MAX)))
+                elif 0 < lost < turn_after and look is not None and self._stands_back(look):
+                    look = None  # It is read again.
                 begun = self._begin(look, may_guess=may_guess and not lost)
                 look = self._turns.wait(begun, self._turn.value)
                 if look.state.is_closed:
@@ -239,6 +243,22 @@ class FencedTransaction:
                         raise
         raise AssertionError("It is tried until it is won")
 
+    def _stands_back(self, look: Look) -> bool:
+        """Whether this thread let others go first, after it has lost a slot of a distant store.
+
+        If all who want the next one try at once, all but one pay for it. So as many as two of them
+        do, by chance, and the others wait for about as long as it takes to have their turn.
+        """
+        ids, clock = self._components.ids, self._components.clock
+        crowd = len({slot.owner for slot in look.slots[-_CROWD_SLOTS:]})
+        answer_ms = self._journaled.journal.answer_ms
+        if not self._journaled.stored.is_distant or crowd <= _TRY_AT_ONCE:
+            return False
+        if ids.jitter(crowd) < _TRY_AT_ONCE:
+            return False
+        clock.sleep_ms(ids.jitter(max(answer_ms * crowd // _TRY_AT_ONCE, 1)))
+        return True
+
     def _is_outdated(self, look: Look | None) -> bool:
         newest = self._journaled.journal.newest
         return look is not None and newest.state.number > look.state.number
@@ -254,7 +274,7 @@ class FencedTransaction:
             return journal.newest
         if may_guess and journal.guess is not None:
             return journal.guess
-        if not stored.is_distant:
+        if not stored.is_distant or self._is_lately(self._listed_ahead):
             return journal.peek()
         look, _ = both_at_once(stored, journal.peek, self._list_ahead)
         return look

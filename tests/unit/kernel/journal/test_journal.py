@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from tests.support.memory_storage import MemoryStorage
 from tests.support.round_trips import RoundTrips, RoundTripStorage
@@ -127,11 +129,11 @@ def test_a_look_that_fails_beside_a_slot_is_made_again() -> None:
     class Failing(RoundTripStorage):
         fails = False
 
-        def list_names(self, folder: str) -> list[str]:
+        def read_many(self, paths: Iterable[str]) -> list[bytes | None]:
             if self.fails:
                 self.fails = False
-                raise StorageError("The listing failed", path=folder)
-            return super().list_names(folder)
+                raise StorageError("The store does not answer")
+            return super().read_many(paths)
 
     storage = MemoryStorage()
     failing = Failing(storage, RoundTrips())
