@@ -17,7 +17,7 @@ from headwater.engine.inline import EngineFor, inline_engine
 from headwater.errors import ErrorKind, UnsupportedError
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.state import Areas
-from headwater.kernel.journal.storage import JournaledStorage
+from headwater.kernel.journal.storage import JournaledStorage, find_journal
 from headwater.kernel.layout import PROPERTIES
 from headwater.kernel.table_config import (
     check_no_table,
@@ -125,6 +125,9 @@ def delete_table(storage: Storage) -> int:
     Raises:
         StorageError: storage failed; what is left can be deleted again.
     """
+    journaled, _ = find_journal(storage)
+    if journaled is not None:
+        storage = journaled.stored  # The journal goes with the rest; no slot says so.
     paths = [info.path for info in storage.list_tree("")]
     first = [path for path in paths if path.startswith(PROPERTIES)]
     storage.delete_many(first)

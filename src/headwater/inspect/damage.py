@@ -27,6 +27,7 @@ from headwater.files.log_files import read_log_parts
 from headwater.inspect.cleaned import load_cleaned
 from headwater.inspect.doubled_keys import find_doubled_keys
 from headwater.inspect.validate_metadata import STALE, validate_metadata
+from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.layout import ATTEMPTS, MARKERS, METADATA, METADATA_TIMELINE
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.history.archived_files import load_newest_manifest
@@ -67,6 +68,7 @@ class Repair(StrEnum):
 
     ROLL_BACK = "roll back what dead writers left"
     BUILD_INDEXES = "drop the indexes and build them again"
+    WRITE_TIMELINE = "write what the journal has into the files of the timeline again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,7 @@ def find_problems(table: TableContext, *, is_deep: bool = False) -> Iterator[Pro
     """Give all that is wrong with a table; nothing is changed and nothing raised."""
     timeline_problems = [*_guarded("timeline", table, lambda: _of_timeline(table))]
     yield from timeline_problems
+    yield from _guarded("timeline", table, lambda: _of_journal(table))
     archive_problems = [*_guarded("archive", table, lambda: _of_archive(table))]
     yield from archive_problems
     yield from _guarded("leftovers", table, lambda: _of_leftovers(table))
@@ -159,6 +162,31 @@ def _of_timeline(table: TableContext) -> Iterator[Problem]:
     for instant in timeline.pending:
         if instant.action in _WRITES and instant.requested_time not in alive:
             yield _left_behind(instant, is_told=instant.requested_time in told)
+
+
+def _of_journal(table: TableContext) -> Iterator[Problem]:
+    """Look for files that other engines read, and that the journal has other content for."""
+    journaled, _ = find_journal(table.storage)
+    if journaled is None:
+        return
+    state = journaled.journal.look().state
+    held = {
+        f"{folder}/{name}": known.data
+        for folder in state.areas.timelines
+        for name, known in state.paths.below(folder).items()
+        if known.data is not None
+    }
+    for path, data in zip(held, journaled.stored.read_many(held), strict=True):
+        # What is not there yet is written by who decided it, or with the next decision.
+        if data is not None and data != held[path]:
+            yield Problem(
+                check="timeline",
+                subject=path,
+                problem="the file is not what was decided: the journal has other content for it",
+                at_stake="what other engines read; Headwater itself reads the journal",
+                advice="let `headwater fsck --repair` write it again, from the journal",
+                repair=Repair.WRITE_TIMELINE,
+            )
 
 
 def _left_behind(instant: Instant, *, is_told: bool) -> Problem:

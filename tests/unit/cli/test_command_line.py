@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.tables import FENCED, a_table
 from tests.unit.cli.conftest import Run, rows
 
 from headwater.cli.exit_codes import exit_code_of
@@ -199,6 +200,22 @@ def test_a_damaged_commit_is_found(run: Run, table: Table) -> None:
     assert code == 1
     assert [one["check"] for one in problems] == ["timeline"]
     assert commit.name in problems[0]["problem"]
+
+
+def test_a_damaged_commit_of_a_table_with_a_journal_is_written_again(
+    run: Run, tmp_path: Path
+) -> None:
+    """We read the journal; other engines read the file."""
+    table = a_table(tmp_path, options=FENCED).with_commits(2).create()
+    commit = max((Path(table.uri) / ".hoodie/timeline").glob("*_*.commit"))
+    whole = commit.read_bytes()
+    commit.write_bytes(b"no Avro")
+    code, problems = fsck(run, table)
+    assert code == 1
+    assert [one["subject"] for one in problems] == [f".hoodie/timeline/{commit.name}"]
+    assert fsck(run, table, "--repair", "--yes")[0] == 0
+    assert commit.read_bytes() == whole
+    assert fsck(run, table) == (0, [])
 
 
 def test_damaged_properties_are_found(run: Run, table: Table) -> None:

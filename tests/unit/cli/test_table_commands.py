@@ -10,6 +10,7 @@ import pyarrow.csv as pacsv
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
+from tests.support.tables import FENCED, a_table
 from tests.support.version_six import make_version_six
 from tests.unit.cli.conftest import Ask, Run, rows
 
@@ -131,6 +132,12 @@ def test_history_and_schema_are_shown(run: Run, ask: Ask, table: hw.Table) -> No
     }
     code, out, _ = run("table", "schema", table.uri, "--output", "csv")
     assert (code, out.splitlines()[0]) == (0, "column,type,nullable")
+
+
+def test_a_table_with_a_journal_is_dropped(run: Run, tmp_path: Path) -> None:
+    table = a_table(tmp_path, options=FENCED).with_commits(2).create()
+    assert run("table", "drop", table.uri, "--yes")[0] == 0
+    assert not [path for path in Path(table.uri).rglob("*") if path.is_file()]
 
 
 def test_a_table_is_dropped_when_that_is_meant(run: Run, table: hw.Table) -> None:

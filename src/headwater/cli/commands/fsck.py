@@ -94,11 +94,14 @@ def _repaired(
     import pyarrow.compute as pc
 
     from headwater.inspect.damage import Repair
+    from headwater.kernel.journal.storage import find_journal
 
     what = {
         Repair.ROLL_BACK: "Roll back the writes that dead processes left",
         Repair.BUILD_INDEXES: "Drop the indexes that are damaged, with those that need them, and "
         "build them again; reads and writes go on meanwhile",
+        Repair.WRITE_TIMELINE: "Write the files of the timeline again that are not what the "
+        "journal says",
     }
     found = set(problems["repair"].drop_null().to_pylist())
     plan = [step for step in Repair if step.value in found]
@@ -110,12 +113,17 @@ def _repaired(
     if not plan or dry_run or not (yes or typer.confirm("Go on?", err=True)):
         return problems
     for step in plan:
+        damaged = problems.filter(pc.equal(problems["repair"], step.value))
+        subjects = set(damaged["subject"].to_pylist())
         match step:
             case Repair.ROLL_BACK:
                 table.services.rollback_failed_writes(wait=True)
             case Repair.BUILD_INDEXES:
-                damaged = problems.filter(pc.equal(problems["repair"], step.value))
-                _build_indexes(table, set(damaged["subject"].to_pylist()))
+                _build_indexes(table, subjects)
+            case Repair.WRITE_TIMELINE:
+                journaled, _ = find_journal(table.storage)
+                if journaled is not None:
+                    journaled.files.write_again(sorted(subjects))
     return table.inspect.problems(deep=deep)
 
 

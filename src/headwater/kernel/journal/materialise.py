@@ -198,6 +198,15 @@ class Materialiser:
                 log.warning("a file was deleted late and is put again path=%s", path)
                 self._put_again(path, state)
 
+    def write_again(self, paths: Iterable[str]) -> None:
+        """Put back files that are not what the journal says, as far as it holds their content.
+
+        Raises:
+            StorageError, CommitUnknownError: storage failed; some are as they were.
+        """
+        for path in paths:
+            self._overwrite(path)
+
     def _put_again(self, path: str, state: JournalState) -> None:
         self._written.append(Entry(Verb.CREATE, path))
         # What is in files is not held in the state; whatever can be created again is empty.
