@@ -32,6 +32,7 @@ from headwater.kernel.layout import ATTEMPTS, MARKERS, METADATA, METADATA_TIMELI
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.history.archived_files import load_newest_manifest
 from headwater.kernel.timeline.history.rows import CONTENT_COLUMNS, INSTANT_COLUMNS, decode_table
+from headwater.kernel.timeline.names import parse_file_name
 from headwater.kernel.txn.attempts import decode_attempt
 from headwater.kernel.txn.foreign import is_dead_elsewhere
 from headwater.kernel.txn.rollback_plan import pending_rollbacks
@@ -39,7 +40,7 @@ from headwater.kernel.txn.steps import pending_ingestion
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.markers.batches import is_batch_file, parse_markers
 from headwater.model.files import BaseFile, DataFile, FileSlice, LogFile
-from headwater.model.instant import Action, Instant, InstantTime
+from headwater.model.instant import Action, Instant, InstantTime, State
 
 _TOLD_MAX = 3
 """How many keys are named of those that are there twice."""
@@ -165,28 +166,39 @@ def _of_timeline(table: TableContext) -> Iterator[Problem]:
 
 
 def _of_journal(table: TableContext) -> Iterator[Problem]:
-    """Look for files that other engines read, and that the journal has other content for."""
+    """Look for files that other engines read, and that are not what the journal says."""
     journaled, _ = find_journal(table.storage)
     if journaled is None:
         return
     state = journaled.journal.look().state
     held = {
-        f"{folder}/{name}": known.data
+        f"{folder}/{name}": known
         for folder in state.areas.timelines
         for name, known in state.paths.below(folder).items()
         if known.data is not None
     }
-    for path, data in zip(held, journaled.stored.read_many(held), strict=True):
-        # What is not there yet is written by who decided it, or with the next decision.
-        if data is not None and data != held[path]:
+    stored = dict(zip(held, journaled.stored.read_many(held), strict=True))
+    # Files that say how instants ended follow in the order of the slots, so those of slots before
+    # the last that shows were there. Others may be written later, by who decided them.
+    ends = [path for path in stored if _says_end(path)]
+    shown = max((held[path].slot for path in ends if stored[path] is not None), default=0)
+    for path, data in stored.items():
+        is_lost = data is None and path in ends and held[path].slot < shown
+        if is_lost or data not in (None, held[path].data):
             yield Problem(
                 check="timeline",
                 subject=path,
-                problem="the file is not what was decided: the journal has other content for it",
+                problem=f"the file {'is lost' if is_lost else 'was changed'}: the journal says "
+                f"what is in it since slot {held[path].slot}",
                 at_stake="what other engines read; Headwater itself reads the journal",
                 advice="let `headwater fsck --repair` write it again, from the journal",
                 repair=Repair.WRITE_TIMELINE,
             )
+
+
+def _says_end(path: str) -> bool:
+    file = parse_file_name(path.rpartition("/")[2])
+    return file is not None and file.state is State.COMPLETED
 
 
 def _left_behind(instant: Instant, *, is_told: bool) -> Problem:

@@ -213,8 +213,13 @@ def test_a_damaged_commit_of_a_table_with_a_journal_is_written_again(
     code, problems = fsck(run, table)
     assert code == 1
     assert [one["subject"] for one in problems] == [f".hoodie/timeline/{commit.name}"]
+    metadata = Path(table.uri) / ".hoodie/metadata/.hoodie/timeline"
+    lost = min(metadata.glob("2*_*.deltacommit"))
+    lost.unlink()
+    assert len(fsck(run, table)[1]) == 2
     assert fsck(run, table, "--repair", "--yes")[0] == 0
     assert commit.read_bytes() == whole
+    assert lost.exists()
     assert fsck(run, table) == (0, [])
 
 
