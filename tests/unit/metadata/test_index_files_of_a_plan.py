@@ -104,7 +104,7 @@ def test_what_came_late_from_an_earlier_plan_is_deleted_by_the_services(tmp_path
     table.indexes.create(INDEX, columns=["value"])
     write(1)
     (done,) = (i.requested_time for i in table.context.load_timeline().completed[-1:])
-    late = [
+    late: list[LogFile | BaseFile] = [
         log(born, INITIAL_TOKEN, group=1),
         log(done, catchup_token(0, attempt(born))),
         base(born),

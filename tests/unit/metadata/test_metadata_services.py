@@ -22,7 +22,6 @@ from headwater.kernel.txn.index_plan import PlannedIndex, encode_index_plan
 from headwater.metadata.rollback_metadata import load_partitions_holding
 from headwater.metadata.services import (
     COMMITS_KEPT,
-    SLICES_KEPT,
     compact_metadata_table,
     execute_plan,
     load_held_back,
@@ -30,6 +29,7 @@ from headwater.metadata.services import (
     run_metadata_services,
     unfolded_since,
 )
+from headwater.metadata.table import SLICES_KEPT
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_at
