@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.support.tables import FENCED, a_table
 
 import headwater as hw
 from headwater.cli.main import main
@@ -58,6 +59,14 @@ def test_a_table_is_created_filled_read_and_dropped(
     hw.sql(spark, "DROP TABLE trips PURGE")
     with pytest.raises(NotFoundError):
         hw.open_table(tmp_path / "trips")
+
+
+def test_a_table_with_a_journal_is_dropped_with_its_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = a_table(tmp_path, options=FENCED).with_commits(1).create()
+    hw.sql(spark, f"DROP TABLE headwater.`{table.uri}` PURGE")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_rows_are_overwritten_as_spark_says(spark: SparkSession, trips: str) -> None:

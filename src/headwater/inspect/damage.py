@@ -32,7 +32,7 @@ from headwater.kernel.layout import ATTEMPTS, MARKERS, METADATA, METADATA_TIMELI
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.history.archived_files import load_newest_manifest
 from headwater.kernel.timeline.history.rows import CONTENT_COLUMNS, INSTANT_COLUMNS, decode_table
-from headwater.kernel.timeline.names import parse_file_name
+from headwater.kernel.timeline.names import TIME_LENGTH, parse_file_name
 from headwater.kernel.txn.attempts import decode_attempt
 from headwater.kernel.txn.foreign import is_dead_elsewhere
 from headwater.kernel.txn.rollback_plan import pending_rollbacks
@@ -192,6 +192,7 @@ def _of_journal(table: TableContext) -> Iterator[Problem]:
                 f"what is in it since slot {held[path].slot}",
                 at_stake="what other engines read; Headwater itself reads the journal",
                 advice="let `headwater fsck --repair` write it again, from the journal",
+                instant=InstantTime(path.rpartition("/")[2][:TIME_LENGTH]),
                 repair=Repair.WRITE_TIMELINE,
             )
 

@@ -24,7 +24,8 @@ what was listed, make the file groups of every p, request P with the definitions
 
 A partition that cannot be built is left out, the others stay (H-51). If none is left, on timeout,
 and on every other failure, P is **aborted**: table config, the timeline, definition and files of
-each p, in this order. A process that was taken over stops and touches nothing.
+each p, in this order. A process that was taken over stops, and takes nothing away but what it put
+into an index of a later plan (`earlier_plans`).
 
 Files are wiped by their names, and who stood still may wipe late (ADR 14). So names are listed
 before the decision that allows it, and on a fenced table those are passed over that an instant may
@@ -330,8 +331,8 @@ class Indexing:
         Raises:
             ConflictError: kind ALREADY_RUNNING, another process is at it; kind INDEX_TIMEOUT, what
                 the build waits for did not end in time, and the plan was aborted.
-            FencedError: this process was taken over, or the plan cancelled; it touched nothing
-                since.
+            FencedError: this process was taken over, or the plan cancelled; it touched nothing of
+                the index since.
             NotFoundError: there is no such plan.
             CommitUnknownError: the timeline will tell whether the plan was completed.
             HeadwaterError: no index could be built; the plan was aborted.
@@ -715,7 +716,11 @@ class Indexing:
         try:
             wipe_earlier_plans(self.components, list_own_files(self.components.storage))
         except HeadwaterError as error:
-            log.warning("files of an index that is gone may remain error=%s", error)
+            log.warning(
+                "files of an index that is gone may remain table=%s error=%s",
+                self.components.storage.uri,
+                error,
+            )
 
     def _result_of(self, instant: Instant) -> frozenset[str]:
         folder = self.layout.timeline

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import FENCED, MOR, a_table
 
-import headwater as hw
 from headwater.kernel.layout import METADATA
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.index_births import IndexBirth
@@ -85,14 +85,7 @@ def test_groups_that_an_index_does_not_have_are_of_an_earlier_plan_or_of_one_to_
 
 def test_what_came_late_from_an_earlier_plan_is_deleted_by_the_services(tmp_path: Path) -> None:
     """Other engines would count it (N-149)."""
-    options = {"headwater.timeline.fenced": "true", "headwater.storage.fsync": "false"}
-    table = hw.create_table(
-        tmp_path / "t",
-        schema="id string, value long",
-        record_key="id",
-        table_type="MERGE_ON_READ",
-        options=options,
-    )
+    table = a_table(tmp_path, "id string, value long", table_type=MOR, options=FENCED).create()
 
     def write(number: int) -> None:
         table.upsert(pa.table({"id": ["a"], "value": [number]}))

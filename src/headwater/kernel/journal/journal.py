@@ -16,8 +16,7 @@ What a crash leaves behind, by the last write that landed:
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -65,7 +64,7 @@ _TRIES_MAX = 5
 _PAUSE_MS = 50  # Doubled after every try, as for what is put once.
 _READ_AHEAD = 2  # Slots that are read while the journal is listed: more where more came lately.
 _READ_AHEAD_MAX = 8
-_RACES_MAX = 4
+_RACES_MAX = 4  # Slots after a lost one that are put while others' are read.
 _LISTED_LATELY_MS = 1_000
 _LOOKS_MAX = 10
 """How often a look starts over: each time others must have written a checkpoint meanwhile."""
@@ -170,8 +169,6 @@ class Journal:
         self._is_alone = False
         self._floor = 0
         self._listed_ms = -_LISTED_LATELY_MS
-        self.answer_ms = 0
-        """How long a distant store took for the last slot."""
 
     @property
     def known(self) -> JournalState:
@@ -397,8 +394,7 @@ class Journal:
         put = None if race is None else race.put
         path = slot_path(slot.number)
         try:
-            with self._timed():
-                put_once(self.storage, self.clock, path, data, put=put, read_back=read_back)
+            put_once(self.storage, self.clock, path, data, put=put, read_back=read_back)
         except ConflictError:
             self._is_alone = False
             self._races = _RACES_MAX
@@ -409,17 +405,6 @@ class Journal:
         if since is not None:
             self._keep(_Read(appended, since))
         return Appended(appended, data)
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        if not self.storage.is_distant:
-            yield
-            return
-        began_ms = self.clock.monotonic_ms()
-        try:
-            yield
-        finally:
-            self.answer_ms = self.clock.monotonic_ms() - began_ms
 
     def _read_back(
         self, look: Look, since: int | None, mine: bytes, race: _Race | None

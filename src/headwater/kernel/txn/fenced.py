@@ -92,8 +92,6 @@ nothing by another try; a block that reads much on each one has no other chance.
 _PAUSE_MS = 4  # At random up to this, doubled with every loss, so many times.
 _PAUSES_DOUBLED_MAX = 4
 _LISTED_LATELY_MS = 1_000
-_CROWD_SLOTS = 24  # Whoever put one of so many of the last slots is taken to be at work.
-_TRY_AT_ONCE = 2
 
 
 class MovedError(BaseException):
@@ -225,8 +223,6 @@ class FencedTransaction:
                     turn.enter_context(self._taking_turn(took_ms))
                 elif 0 < lost < turn_after and not self._is_outdated(look):
                     clock.sleep_ms(ids.jitter(_PAUSE_MS << min(lost, _PAUSES_DOUBLED_MAX)))
-                elif 0 < lost < turn_after and look is not None and self._stands_back(look):
-                    look = None  # It is read again.
                 begun = self._begin(look, may_guess=may_guess and not lost)
                 look = self._turns.wait(begun, self._turn.value)
                 if look.state.is_closed:
@@ -242,22 +238,6 @@ class FencedTransaction:
                     if not self._has_moved(look):
                         raise
         raise AssertionError("It is tried until it is won")
-
-    def _stands_back(self, look: Look) -> bool:
-        """Whether this thread let others go first, after it has lost a slot of a distant store.
-
-        If all who want the next one try at once, all but one pay for it. So as many as two of them
-        do, by chance, and the others wait for about as long as it takes to have their turn.
-        """
-        ids, clock = self._components.ids, self._components.clock
-        crowd = len({slot.owner for slot in look.slots[-_CROWD_SLOTS:]})
-        answer_ms = self._journaled.journal.answer_ms
-        if not self._journaled.stored.is_distant or crowd <= _TRY_AT_ONCE:
-            return False
-        if ids.jitter(crowd) < _TRY_AT_ONCE:
-            return False
-        clock.sleep_ms(ids.jitter(max(answer_ms * crowd // _TRY_AT_ONCE, 1)))
-        return True
 
     def _is_outdated(self, look: Look | None) -> bool:
         newest = self._journaled.journal.newest

@@ -125,6 +125,16 @@ def test_who_has_lost_lately_reads_what_came_while_it_puts() -> None:
     assert other.known.names(TIMELINE) == [*"abcdefg", "mine"]
 
 
+def test_a_damaged_slot_of_a_distant_store_is_named_by_who_reads_without_a_listing() -> None:
+    storage = MemoryStorage()
+    mine = Journal(RoundTripStorage(storage, RoundTrips()), SystemClock(), SystemIds(), AREAS)
+    assert mine.append(mine.look(), creates("a")) is not None
+    mine.look()
+    storage.put_if_absent(slot_path(2), b"damaged")
+    with pytest.raises(CorruptTableError, match="damaged"):
+        mine.peek()
+
+
 def test_a_look_that_fails_beside_a_slot_is_made_again() -> None:
     class Failing(RoundTripStorage):
         fails = False
