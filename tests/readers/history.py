@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -32,7 +31,7 @@ from tests.readers.readers import (
     Refuses,
     Snapshot,
 )
-from tests.support.tables import fenced_tables
+from tests.support.tables import FENCED, LOCKED, tables_with
 from tests.support.two_readers import META, in_order, without
 
 import headwater as hw
@@ -120,7 +119,7 @@ class Recorded:
 @lru_cache(maxsize=2)
 def recorded(name: str, folder: Path, *, is_fenced: bool = False) -> Sequence[Recorded]:
     """Run a history once for all readers in turn; folders are gone when others came."""
-    with fenced_tables() if is_fenced else nullcontext():
+    with tables_with(FENCED if is_fenced else LOCKED):
         return _record(name, folder / ("fenced" if is_fenced else "locked") / name)
 
 

@@ -30,6 +30,7 @@ FAST = {"headwater.storage.fsync": "false"}
 """Nothing in a test has to survive a power cut, and forcing files out is half of the time."""
 
 FENCED = {"headwater.timeline.fenced": "true"}
+LOCKED = {"headwater.timeline.fenced": "false"}
 
 _usual: ContextVar[Mapping[str, str]] = ContextVar("_usual", default=FAST)
 
@@ -129,9 +130,9 @@ def table_at(path: Path | str, schema: pa.Schema | str = TRIPS, **arguments: Any
 
 
 @contextmanager
-def fenced_tables() -> Iterator[None]:
-    """Let builders that begin here make tables with a journal, for histories that say neither."""
-    before = _usual.set({**FAST, **FENCED})
+def tables_with(options: Mapping[str, str]) -> Iterator[None]:
+    """Give options to what builders make that begin here, unless they say otherwise."""
+    before = _usual.set({**FAST, **options})
     try:
         yield
     finally:

@@ -27,13 +27,14 @@ from headwater.files.log_files import read_log_parts
 from headwater.inspect.cleaned import load_cleaned
 from headwater.inspect.doubled_keys import find_doubled_keys
 from headwater.inspect.validate_metadata import STALE, validate_metadata
+from headwater.kernel.journal.state import folder_of
 from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.layout import ATTEMPTS, MARKERS, METADATA, METADATA_TIMELINE
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.history.archived_files import load_newest_manifest
 from headwater.kernel.timeline.history.rows import CONTENT_COLUMNS, INSTANT_COLUMNS, decode_table
 from headwater.kernel.timeline.names import TIME_LENGTH, parse_file_name
-from headwater.kernel.txn.attempts import decode_attempt
+from headwater.kernel.txn.attempts import decode_attempt, list_attempts
 from headwater.kernel.txn.foreign import is_dead_elsewhere
 from headwater.kernel.txn.rollback_plan import pending_rollbacks
 from headwater.kernel.txn.steps import pending_ingestion
@@ -171,6 +172,7 @@ def _of_journal(table: TableContext) -> Iterator[Problem]:
     if journaled is None:
         return
     state = journaled.journal.look().state
+    own = state.areas.timeline
     held = {
         f"{folder}/{name}": known
         for folder in state.areas.timelines
@@ -178,12 +180,14 @@ def _of_journal(table: TableContext) -> Iterator[Problem]:
         if known.data is not None
     }
     stored = dict(zip(held, journaled.stored.read_many(held), strict=True))
-    # Files that say how instants ended follow in the order of the slots, so those of slots before
-    # the last that shows were there. Others may be written later, by who decided them.
+    # Files that say how instants ended follow in the order of the slots, and in a slot the table's
+    # own comes last, so what comes before the last that shows was there. Others may be written
+    # later, by who decided them.
+    place = {path: (known.slot, folder_of(path) == own) for path, known in held.items()}
     ends = [path for path in stored if _says_end(path)]
-    shown = max((held[path].slot for path in ends if stored[path] is not None), default=0)
+    shown = max((place[path] for path in ends if stored[path] is not None), default=(0, False))
     for path, data in stored.items():
-        is_lost = data is None and path in ends and held[path].slot < shown
+        is_lost = data is None and path in ends and place[path] < shown
         if is_lost or data not in (None, held[path].data):
             yield Problem(
                 check="timeline",
@@ -227,7 +231,7 @@ def _alive(table: TableContext) -> set[str]:
     """Return the instants that somebody may be at work on; one that cannot be read counts."""
     now_ms = table.clock.now_ms()
     found = set()
-    for info in table.storage.list_tree(ATTEMPTS):
+    for info in list_attempts(table.storage):
         try:
             attempt = decode_attempt(table.storage.read(info.path), path=info.path)
         except NotFoundError:

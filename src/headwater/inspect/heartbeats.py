@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.kernel.layout import ATTEMPTS, HEARTBEATS
-from headwater.kernel.txn.attempts import decode_attempt
+from headwater.kernel.layout import HEARTBEATS
+from headwater.kernel.txn.attempts import decode_attempt, list_attempts
 from headwater.seams.clock import Clock
 from headwater.seams.storage import ObjectInfo, Storage
 
@@ -39,7 +39,7 @@ def list_heartbeats(storage: Storage, clock: Clock) -> pa.Table:
         CorruptTableError: an attempt is unreadable; the error names it.
     """
     now_ms = clock.now_ms()
-    found = storage.list_tree(ATTEMPTS)
+    found = list_attempts(storage)
     contents = storage.read_many([info.path for info in found])
     rows = [
         _attempt_row(info, data, now_ms)

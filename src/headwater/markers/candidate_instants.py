@@ -24,6 +24,7 @@ from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import (
     Attempt,
     decode_attempt,
+    list_attempts,
     load_attempt,
     load_newest_number,
     newest_number,
@@ -89,7 +90,7 @@ def load_candidates(
 def _load_candidates(
     storage: Storage, ids: Ids, mine: Attempt, pending: list[Instant]
 ) -> Iterable[Candidate]:
-    beaten_ms = {info.path: info.modified_ms for info in storage.list_tree(ATTEMPTS)}
+    beaten_ms = {info.path: info.modified_ms for info in list_attempts(storage)}
     now_ms = beaten_ms.get(mine.path)
     paths = [_newest_path(beaten_ms, instant.requested_time) for instant in pending]
     found = iter(storage.read_many(path for path in paths if path is not None))

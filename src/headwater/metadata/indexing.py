@@ -680,7 +680,7 @@ class Indexing:
         def abort() -> frozenset[str]:
             plan = self._load_timeline().find(attempt.instant)
             planned = () if plan is None else self.load_plan(plan)  # The step says why it is gone.
-            listed = self._list_wipeable(each.partition for each in planned)
+            listed = self._list_wipeable((each.partition for each in planned), attempt.instant)
             gone = self.txn.run(AbortIndexing(attempt)).result
             self._wipe(listed)
             return gone
@@ -699,14 +699,20 @@ class Indexing:
         storage = self.components.storage
         return [i.path for name in partitions for i in storage.list_tree(f"{METADATA}/{name}")]
 
-    def _list_wipeable(self, partitions: Iterable[str]) -> list[str]:
-        """List what may be deleted of partitions once it is decided that they are gone."""
+    def _list_wipeable(
+        self, partitions: Iterable[str], ends: InstantTime | None = None
+    ) -> list[str]:
+        """List what may be deleted of partitions once it is decided that they are gone.
+
+        Args:
+            ends: the plan that ends with them, whose files nobody needs then.
+        """
         found = self._list(sorted(partitions))
         if not self._is_fenced:
             return found  # Nobody else writes before the lock is given back.
         own = load_active(self.components.storage, METADATA_TIMELINE)
         pending = {i.requested_time for i in (*self._load_timeline().pending, *own.pending)}
-        return [path for path in found if may_be_wiped(path, pending)]
+        return [path for path in found if may_be_wiped(path, pending - {ends})]
 
     def _wipe(self, paths: Iterable[str]) -> None:
         self.components.storage.delete_many(paths)

@@ -47,6 +47,7 @@ from headwater.metadata.partition_kinds import PartitionKind, kind_of
 from headwater.model.files import FileGroupId, FileSlice, write_token
 from headwater.model.instant import Action, InstantTime
 from headwater.model.operation import Operation as Operation
+from headwater.operations.table_location import TableLocation
 from headwater.seams.storage import Storage
 from headwater.slice.reader import SliceReader
 
@@ -69,14 +70,6 @@ def action_of(config: TableConfig, operation: Operation) -> Action:
     if config.table_type is TableType.MERGE_ON_READ:
         return Action.DELTA_COMMIT
     return Action.COMMIT
-
-
-@dataclass(frozen=True, slots=True)
-class TableLocation:
-    """Where tasks find the table."""
-
-    uri: str
-    options: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,6 @@ from headwater.operations.plan import (
     KeySearch,
     OpenGroups,
     Operation,
-    TableLocation,
     WriteColumns,
     WritePlan,
     action_of,
@@ -61,6 +60,7 @@ from headwater.operations.routing.route import (
     record_keys_of,
     touched_partitions,
 )
+from headwater.operations.table_location import TableLocation
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def _plan_write(
         columns = pa.schema([column for column in schema if column.name in present])
     is_bucketed = config.index_type is IndexType.BUCKET
     return WritePlan(
-        location=TableLocation(storage.uri, table.options),
+        location=TableLocation.of(storage, table.options),
         config=config,
         columns=WriteColumns(
             schema=schema,

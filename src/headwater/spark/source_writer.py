@@ -62,7 +62,6 @@ from headwater.operations.tasks.staging import (
 )
 from headwater.operations.write import abandon_write, resume_write, start_write
 from headwater.seams.clock import SystemClock
-from headwater.seams.open_storage import open_storage
 from headwater.services import Services
 from headwater.spark.schemas import arrow_schema_of
 from headwater.spark.source_table import (
@@ -162,7 +161,7 @@ def write_task(
     # Not the number of the attempt but the id of it: unique over stages, retries, speculation.
     here = TaskContext(context.partitionId(), context.taskAttemptId(), TASK_COUNT_UNKNOWN)
     rows = (normalise_rows(_data_columns(batch), plan.columns.schema) for batch in batches)
-    storage = open_storage(plan.location.uri, plan.location.options)
+    storage = plan.location.open()
     with shared_heartbeat(storage, SystemClock(), planned.attempt):
         if needs_staging(plan):
             return Written(here.task, staged=stage_rows(plan, here, rows))

@@ -78,8 +78,10 @@ def _learn_heartbeats(step: Step, simulation: Simulation) -> None:
         for path, modified_ms, attempt in attempts_in(world):
             if path != step.path and world.now_ms >= modified_ms + attempt.expiry_ms:
                 facts.learn(("lapsed_before", step.actor, attempt.instant))
-    if op.kind is Kind.READ and isinstance(step.answer, bytes):
-        read = attempt_in(step.answer)
+    # A claim whose file does not follow yet is read from the journal instead.
+    shown = world.objects.get(op.target)
+    if op.kind is Kind.READ and (isinstance(step.answer, bytes) or shown is not None):
+        read = attempt_in(step.answer if shown is None else shown.data)
         newest = max(attempt_numbers(world, place.time), default=0)
         is_active = read is not None and not read.is_released and newest == place.attempt
         is_pending = current_state(world, place.time) in (State.REQUESTED, State.INFLIGHT)

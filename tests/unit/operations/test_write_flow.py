@@ -22,9 +22,9 @@ from headwater.errors import InvalidInputError
 from headwater.kernel.txn.markers import Marker, MarkerKind, create_marker, load_markers
 from headwater.metadata.view import load_view
 from headwater.model.files import write_token
+from headwater.operations import table_location
 from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
-from headwater.operations.tasks import execute
 from headwater.operations.write import run_write, start_write
 from headwater.seams.local import LocalStorage
 from headwater.table import Table
@@ -244,6 +244,7 @@ COMMITS_BEFORE = 4
 
 
 @each_type
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_storage_calls_of_a_small_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_type: TableType
 ) -> None:
@@ -252,7 +253,7 @@ def test_storage_calls_of_a_small_commit(
         made.upsert(rows(("a", "sf", number)))
     storage = CountingStorage(LocalStorage(made.uri, fsync=False), keep_trace=True)
     # Tasks reach storage by themselves; here they share the driver's, so that all is counted.
-    monkeypatch.setattr(execute, "open_storage", lambda *_: storage)
+    monkeypatch.setattr(table_location, "open_storage", lambda *_: storage)
     table = Table(replace(hw.open_table(made.uri, FAST).context, storage=storage))
     table.upsert(rows(("a", "sf", 4)))
     storage.reset()
@@ -266,6 +267,7 @@ def test_storage_calls_of_a_small_commit(
     assert 0 < calls - lock_calls - COMMITS_BEFORE <= CALLS_MAX
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_the_logs_of_a_commit_are_read_once_for_all_indexes(tmp_path: Path) -> None:
     made = hw.create_table(
         tmp_path / "trips",

@@ -88,6 +88,7 @@ class Materialiser:
         Raises: see `Journal.confirm`.
         """
         state, slot, counts = put.look.state, put.slot, False
+        failed: list[StorageError | CommitUnknownError] = []
 
         def confirm() -> None:
             nonlocal counts
@@ -97,27 +98,35 @@ class Materialiser:
             nonlocal there
             there = frozenset(self._storage.list_names(self._areas.timeline))
 
+        def quietly(call: Callable[[], None]) -> Callable[[], None]:
+            """Only what confirms the slot may say that it does not count."""
+
+            def run() -> None:
+                try:
+                    call()
+                except (StorageError, CommitUnknownError) as error:
+                    failed.append(error)
+
+            return run
+
         early: Wave = ()
         calls: list[Callable[[], None]] = [confirm]
         is_next = self._done >= slot.number - 1  # Nothing of slots before it is missing.
         if is_next and self._means_nothing_alone(slot.waves[0]):
             early = slot.waves[0]
-            calls.append(partial(self._write_wave, early, state))
+            calls.append(quietly(partial(self._write_wave, early, state)))
         elif not is_next and there is None:
-            calls.append(list_timeline)
+            calls.append(quietly(list_timeline))
         self._own.add(slot.number)
-        try:
-            self._storage.at_once(lambda call: call(), calls)
-            if counts:
-                self._write_slots(put.look, early, there)
-        except (StorageError, CommitUnknownError) as error:
-            if not counts:
-                raise
+        self._storage.at_once(lambda call: call(), calls)
+        if counts and not failed:
+            quietly(partial(self._write_slots, put.look, early, there))()
+        if counts and failed:
             log.warning(
                 "other engines do not see decision %d yet, the next one shows it table=%s error=%s",
                 slot.number,
                 self._storage.uri,
-                error,
+                failed[0],
             )
         if not counts:
             self._written += slot.entries()

@@ -36,6 +36,13 @@ class Paths(Mapping[str, Known]):
         """What is known in a folder, by name, in the order in which it came."""
         return self._folders.get(folder, _NOTHING)
 
+    def within(self, prefix: str) -> Iterator[tuple[str, Known]]:
+        """What is known in all folders whose names begin so, by path."""
+        for folder, names in self._folders.items():
+            if folder.startswith(prefix):
+                for name, known in names.items():
+                    yield f"{folder}/{name}", known
+
     def __getitem__(self, path: str) -> Known:
         folder, _, name = path.rpartition("/")
         try:

@@ -24,10 +24,11 @@ from typing import Any
 
 from headwater.errors import CorruptTableError, NotFoundError
 from headwater.format.own_json import decode_own, encode_own, unknown_fields
-from headwater.kernel.layout import attempt_folder, attempt_path
+from headwater.kernel.journal.storage import find_journal
+from headwater.kernel.layout import ATTEMPTS, attempt_folder, attempt_path
 from headwater.model.instant import InstantTime, parse_instant_time
 from headwater.seams.ids import Owner
-from headwater.seams.storage import Storage
+from headwater.seams.storage import ObjectInfo, Storage, both_at_once
 
 
 @unique
@@ -119,6 +120,28 @@ def decode_attempt(data: bytes, *, path: str) -> Attempt:
             f"This heartbeat is unreadable ({error}); delete it if no job of yours is running",
             path=path,
         ) from error
+
+
+def list_attempts(storage: Storage) -> list[ObjectInfo]:
+    """Return where the attempts of a table are, and when each of them has beaten last.
+
+    The file of a claim follows the slot that decided it. One that is not there yet is listed all
+    the same, with the time at which its owner started.
+
+    Raises:
+        CorruptTableError: a claim in the journal is unreadable.
+        StorageError: storage failed.
+    """
+    journaled, _ = find_journal(storage)
+    if journaled is None:
+        return storage.list_tree(ATTEMPTS)
+    found, state = both_at_once(storage, lambda: storage.list_tree(ATTEMPTS), journaled.state)
+    there = {info.path for info in found}
+    for path, known in state.paths.within(f"{ATTEMPTS}/"):
+        if known.data is not None and path not in there:
+            started_ms = decode_attempt(known.data, path=path).started_ms
+            found.append(ObjectInfo(path, len(known.data), started_ms))
+    return found
 
 
 def newest_number(names: Iterable[str]) -> int:

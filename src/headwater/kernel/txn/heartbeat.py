@@ -88,8 +88,10 @@ class Heartbeat:
         try:
             self._storage.put(beaten.path, encode_attempt(beaten))
         except StorageError as error:
-            # The next beat tries again; if none gets through, the deadline passes.
+            # The next beat tries again; if none gets through, the deadline passes. It counts on, as
+            # this one may have landed, and the same once more would be no sign of life (N-168).
             log.warning("heartbeat failed %s error=%s", self._attempt, error)
+            self._attempt = beaten
             return True
         self._attempt = beaten
         if self._lapsed():

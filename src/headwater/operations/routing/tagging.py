@@ -34,7 +34,6 @@ from headwater.operations.routing.key_lookup import KeyLookup
 from headwater.operations.routing.partition_rows import rows_by_partition
 from headwater.operations.routing.record_index_lookup import RecordIndexLookup
 from headwater.operations.tasks.fit import fit_rows
-from headwater.seams.open_storage import open_storage
 
 GATHERED_ROWS = 262_144
 GATHERED_BYTES = 64 * 1024 * 1024
@@ -58,7 +57,7 @@ def tag_rows(
         StorageError: storage failed.
     """
     keys = KeyGenerator.from_config(plan.config)
-    storage = open_storage(plan.location.uri, plan.location.options)
+    storage = plan.location.open()
     if plan.key_search.uses_record_index:
         index = RecordIndexLookup(storage, plan, located)
         for lot in gathered(batches):

@@ -28,7 +28,6 @@ from headwater.operations.tasks.group_writer import GroupWriter
 from headwater.operations.tasks.partition_update import PartitionUpdate
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import SystemIds
-from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import Storage
 
 
@@ -43,7 +42,7 @@ def execute_write(
         EarlyConflictError: another writer holds what this one was about to write.
         StorageError: storage failed, or the service that keeps the markers.
     """
-    storage = open_storage(plan.location.uri, plan.location.options)
+    storage = plan.location.open()
     keys = KeyGenerator.from_config(plan.config)
     stats: list[WriteStat] = []
     stop = (

@@ -34,7 +34,6 @@ from headwater.operations.plan import WritePlan
 from headwater.operations.routing.route import group_route
 from headwater.operations.routing.tagging import gathered
 from headwater.seams.network import LOOPBACK
-from headwater.seams.open_storage import open_storage
 from headwater.seams.parallel_map import parallel_map
 from headwater.seams.storage import Storage
 
@@ -82,7 +81,7 @@ def stage_rows(
     first = next(divided, None)
     if first is None:
         return None
-    storage = open_storage(plan.location.uri, plan.location.options)
+    storage = plan.location.open()
     shares: list[int] = []
     size_bytes = 0
     with storage.open_output(path) as sink, pa.ipc.new_file(sink, first[1].schema) as writer:

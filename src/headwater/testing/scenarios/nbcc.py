@@ -42,12 +42,12 @@ from headwater.model.plans import (
 from headwater.operations.plan import (
     OpenGroups,
     Operation,
-    TableLocation,
     WriteColumns,
     WritePlan,
     generations_of,
     slices_by_bucket,
 )
+from headwater.operations.table_location import TableLocation
 from headwater.seams.storage import Storage
 from headwater.testing.actor import Body, Process
 from headwater.testing.check import COMMITTED, FAILED, FENCED, UNKNOWN

@@ -36,8 +36,9 @@ from headwater.metadata.view import load_view
 from headwater.model.commit_metadata import CommitMetadata, WriteStat
 from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile, write_token
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.operations.plan import Operation, TableLocation, WriteColumns, WritePlan, bucket_of
+from headwater.operations.plan import Operation, WriteColumns, WritePlan, bucket_of
 from headwater.operations.redo import part_to_redo
+from headwater.operations.table_location import TableLocation
 from headwater.seams.components import Components
 from headwater.seams.storage import Storage
 from headwater.testing.actor import Body, Process

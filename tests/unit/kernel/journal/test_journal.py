@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import pytest
 from tests.support.memory_storage import MemoryStorage
@@ -39,6 +40,9 @@ from headwater.kernel.layout import (
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import SystemIds
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 TIMELINE = TableLayout().timeline
 AREAS = Areas(TIMELINE)
@@ -315,6 +319,34 @@ def test_files_follow_in_order_and_others_write_what_is_missing() -> None:
     journaled.files.write(done)
     journaled.files.finish(done)
     assert sorted(storage.list_names(TIMELINE)) == ["1", "2", "3"]
+
+
+class LastFirst(MemoryStorage):
+    """Does what goes out at once in the other order; listing the timeline may fail."""
+
+    is_broken = False
+
+    def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        return super().at_once(call, items[::-1])[::-1]
+
+    def list_names(self, folder: str) -> list[str]:
+        if self.is_broken and folder == TIMELINE:
+            raise StorageError("Storage did not answer")
+        return super().list_names(folder)
+
+
+def test_n_167_files_that_fail_say_nothing_about_their_slot() -> None:
+    """Whoever took it for a refusal would delete the data files of its commit."""
+    storage = LastFirst()
+    other, mine = a_journal(storage), JournaledStorage(a_journal(storage))
+    other.append(other.look(), creates("1"))
+    done = mine.journal.append(mine.journal.look(), creates("2"))
+    assert done is not None
+    storage.is_broken = True
+    assert mine.files.write(done)
+    storage.is_broken = False
+    assert mine.list_names(TIMELINE) == ["1", "2"]
+    assert storage.list_names(TIMELINE) == []  # The next decision writes them.
 
 
 def test_a_write_at_work_leaves_to_others_what_they_decided() -> None:

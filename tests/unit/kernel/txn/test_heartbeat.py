@@ -103,6 +103,22 @@ def test_a_failed_beat_is_tried_again_and_lapses_when_none_gets_through() -> Non
     assert clock.timer_count == 0
 
 
+def test_n_168_a_beat_after_one_that_failed_and_landed_is_a_change() -> None:
+    class LostReplies(MemoryStorage):
+        def put(self, path: str, data: bytes) -> None:
+            super().put(path, data)
+            if path == CLAIMED.path:
+                raise StorageError("no answer")
+
+    storage, clock = LostReplies(), ManualClock()
+    Heartbeat(storage, clock, CLAIMED, claimed_ms=0)
+    seen = []
+    for _ in range(3):
+        clock.advance_ms(CLAIMED.interval_ms // 2)
+        seen.append(storage.read(CLAIMED.path))
+    assert len(set(seen)) == 3
+
+
 def test_finishing_removes_the_attempt_and_releasing_keeps_its_number() -> None:
     storage, clock, heartbeat = claimed_heartbeat()
     heartbeat.finish()
