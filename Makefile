@@ -61,6 +61,9 @@ layers: install ## imports point down only
 unit: install java ## the tests that need no session of Spark, the short simulation among them
 	@$(RECORDED) $(PYTEST) -n 3 --dist worksteal --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores
 
+test-locks: install java ## the same on tables without a journal, whose writers share a lock
+	@HEADWATER_TEST_TABLES=lock $(RECORDED) $(PYTEST) -n 3 --dist worksteal --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores --ignore=tests/simulation
+
 test-spark: install java ## the tests that share one session of Spark, in one process
 	@$(RECORDED) $(PYTEST) tests/spark
 
@@ -147,7 +150,7 @@ test: install java ## all that CI runs; some ten minutes on two cores
 	@$(SUITES) beside "$(MAKE)" types unit test-spark
 
 # What is quick and looks everywhere comes first, so that a night that is cut short has said most.
-ALL := test sim sim-long test-cluster test-more test-history test-writers test-stalls test-ingest chaos auto test-indexing test-stores test-console test-hudi \
+ALL := test test-locks sim sim-long test-cluster test-more test-history test-writers test-stalls test-ingest chaos auto test-indexing test-stores test-console test-hudi \
   chaos-stores turns-hudi soak-hudi
 
 test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night

@@ -34,7 +34,10 @@ MODES = {
     "non-blocking": "non_blocking_concurrency_control",
     "optimistic": "optimistic_concurrency_control",
 }
-TIMELINES = {"lock": {}, "fenced": {"headwater.timeline.fenced": "true"}}
+TIMELINES = {
+    "lock": {"headwater.timeline.fenced": "false"},
+    "fenced": {"headwater.timeline.fenced": "true"},
+}
 OPTIONS = {"hoodie.write.lock.provider": "filesystem", "hoodie.write.lock.wait_time_ms": "120000"}
 STYLES = ("o-", "o--", "s-", "s--")
 ROWS = 100

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from demo_job import SHARED_LOCK
 from demo_rows import SCHEMA, Batch
 from demo_screen import Screen
 from demo_site import Site
@@ -32,10 +33,7 @@ OPTIONS = {
     "hoodie.compact.inline": "false",
     "hoodie.clean.failed.writes.policy": "LAZY",
     "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
-    "hoodie.write.lock.provider": (
-        "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
-    ),
-    "hoodie.write.lock.wait_time_ms": "600000",
+    **SHARED_LOCK,
     # Hudi drops the indexes of a table that its own options do not ask for.
     "hoodie.metadata.index.column.stats.enable": "true",
     "hoodie.metadata.global.record.level.index.enable": "true",

@@ -30,7 +30,6 @@ from headwater.engine.inline import InlineEngine, InlineRows
 from headwater.operations.plan import Operation
 from headwater.operations.request import WriteRequest
 from headwater.operations.write import run_write
-from headwater.seams.lock import TABLE, HeldLock, LockInfo, LockProvider
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,9 +37,15 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 R = TypeVar("R")
 
-OPTIONS = {
-    "hoodie.write.lock.provider": "filesystem",
+SHARED_LOCK = {
+    "hoodie.write.lock.provider": (
+        "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+    ),
     "hoodie.write.lock.wait_time_ms": "600000",
+}
+"""Where Apache Hudi writes at the same time. Among ourselves nobody needs a lock."""
+
+OPTIONS = {
     "hoodie.clean.commits.retained": "100",
     "headwater.cancel.poll.interval.ms": "100",
 }
@@ -52,34 +57,6 @@ OPTIMISTIC = {
 }
 PAUSE_GROWTH = 1.4
 ORDERS_WITHIN = ("enough", "go")
-
-
-class TimedLocks:
-    """The table lock, and how long this process stood in line for it."""
-
-    def __init__(self, locks: LockProvider) -> None:
-        self._locks = locks
-        self.waited_s = 0.0
-
-    @property
-    def name(self) -> str:
-        return self._locks.name
-
-    def acquire(self, key: str = TABLE, *, timeout_ms: int) -> HeldLock:
-        began = time.monotonic()
-        try:
-            return self._locks.acquire(key, timeout_ms=timeout_ms)
-        finally:
-            self.waited_s += time.monotonic() - began
-
-    def inspect(self, key: str = TABLE) -> LockInfo | None:
-        return self._locks.inspect(key)
-
-    def break_expired(self, key: str = TABLE) -> LockInfo | None:
-        return self._locks.break_expired(key)
-
-    def close(self) -> None:
-        self._locks.close()
 
 
 class HeldRows(InlineRows):
@@ -128,15 +105,10 @@ class Job:
     def __init__(self, path: str, key_count: int, spark: SparkSession | None) -> None:
         self._path, self._key_count, self._spark = path, key_count, spark
         self._is_enough, self._may_go = threading.Event(), threading.Event()
-        self._locks: list[TimedLocks] = []
         self._table = self._open(NON_BLOCKING)
 
     def heed(self, order: str) -> None:
         (self._is_enough if order == "enough" else self._may_go).set()
-
-    @property
-    def waited_ms(self) -> int:
-        return round(sum(locks.waited_s for locks in self._locks) * 1000)
 
     def ingest(self, writer: int, first: int, last: int | None, pause_s: float) -> dict[str, Any]:
         """Upsert batches, until the last one or until it is enough.
@@ -159,7 +131,6 @@ class Job:
                 instant=commit.instant,
                 row_count=rows.num_rows,
                 took_ms=round((time.monotonic() - began) * 1000),
-                waited_ms=self.waited_ms,
             )
             number += 1
             self._is_enough.wait(pause_s)
@@ -227,10 +198,9 @@ class Job:
         if self._spark is not None:
             # Batches this small are otherwise written by the driver; here Spark's tasks write.
             options = {**options, "headwater.write.inline.bytes": "0"}
-        table = hw.open_table(self._path, options)
-        locks = TimedLocks(table.context.components.locks)
-        self._locks.append(locks)
-        return hw.Table(replace(table.context, locks=locks))
+        if not hw.open_table(self._path).config.is_fenced:
+            options = {**options, **SHARED_LOCK}
+        return hw.open_table(self._path, options)
 
     def _wait(self, where: str, **fields: Any) -> None:
         say("held", where=where, **fields)
@@ -297,7 +267,7 @@ def main() -> None:
         name = order.pop("do")
         say("begun", order=name)
         answer = getattr(job, name)(**order)
-        say("done", order=name, waited_ms=job.waited_ms, **answer)
+        say("done", order=name, **answer)
     if spark is not None:
         spark.stop()
 

@@ -32,7 +32,6 @@ class Lane:
     states: list[tuple[float, str]] = field(default_factory=list)
     commits: list[float] = field(default_factory=list)
     note: str = "starting"
-    waited_ms: int = 0
 
     def set(self, state: str, note: str) -> None:
         self.states.append((time.monotonic(), state))

@@ -157,7 +157,6 @@ class Site:
 
     def _show(self, name: str, answer: Answer) -> None:
         lane = self.screen.lanes[name]
-        lane.waited_ms = answer.get("waited_ms", lane.waited_ms)
         match answer:
             case {"event": "acknowledged" | "done", "writer": writer, "batch": number}:
                 self.acknowledged.append(Batch(writer, number, self.key_count))

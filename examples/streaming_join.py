@@ -22,7 +22,6 @@ import headwater as hw
 
 OPTIONS = {
     "hoodie.write.concurrency.mode": "non_blocking_concurrency_control",
-    "hoodie.write.lock.provider": "filesystem",
     # A null means "not from this stream", so rows merge column by column.
     "hoodie.table.partial.update.mode": "IGNORE_DEFAULTS",
 }

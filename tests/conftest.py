@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from headwater.kernel import new_table
+
 # How long an example takes says nothing of the code: a slow machine is no failure.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Tests of which one example takes long ask for a share of what the profile says.
@@ -62,3 +64,17 @@ def pytest_collection_finish() -> None:
     """Keep the garbage collector from going through all that was imported, over and over."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def tables_with_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let new tables have no journal, for tests of the lock and of what lies under the journal."""
+    monkeypatch.setattr(new_table, "has_journal", lambda _options: False)
+
+
+@pytest.fixture(autouse=True)
+def tables_of_this_run(request: pytest.FixtureRequest) -> None:
+    """`make test-locks` lets new tables of all tests have a lock."""
+    is_about_default = request.node.get_closest_marker("by_default") is not None
+    if os.environ.get("HEADWATER_TEST_TABLES") == "lock" and not is_about_default:
+        request.getfixturevalue("tables_with_a_lock")

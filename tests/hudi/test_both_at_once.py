@@ -204,7 +204,7 @@ def place(case: Case, bundle: Bundle, folder: Path) -> Iterator[Place]:
             expire = {"hoodie.write.lock.filesystem.expire": "1"}
             yield Place(
                 str(folder),
-                {"hoodie.write.lock.provider": "filesystem", **expire, **ON_DISK},
+                {"hoodie.write.lock.provider": FILE_LOCK, **expire, **ON_DISK},
                 {"hoodie.write.lock.provider": FILE_LOCK, **expire},
             )
         case "zookeeper":
@@ -226,7 +226,7 @@ def zookeeper_locks(address: str) -> tuple[dict[str, str], dict[str, str]]:
         "hoodie.write.lock.zookeeper.base_path": "/soak",
         "hoodie.write.lock.zookeeper.lock_key": "trips",
     }
-    ours = {"hoodie.write.lock.provider": "zookeeper", **where, **ON_DISK}
+    ours = {"hoodie.write.lock.provider": ZOOKEEPER_LOCK, **where, **ON_DISK}
     # Hudi connects to what the URL says, and does not look at the port.
     url = {"hoodie.write.lock.zookeeper.url": address}
     return ours, {"hoodie.write.lock.provider": ZOOKEEPER_LOCK, **where, **url}
@@ -246,7 +246,7 @@ def on_s3(bundle: Bundle, server: S3Server, folder: Path) -> Place:
     }
     return Place(
         f"s3://{BUCKET}",
-        {"hoodie.write.lock.provider": "storage", **lease, **server.options},
+        {"hoodie.write.lock.provider": STORAGE_LOCK, **lease, **server.options},
         {"hoodie.write.lock.provider": STORAGE_LOCK, **lease, **s3_lock_options(server)},
         settings,
     )

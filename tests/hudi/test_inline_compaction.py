@@ -32,7 +32,7 @@ DEADLINE_S = 600
 LOCK = {"hoodie.write.lock.filesystem.expire": "1"}
 OURS = {
     **LOCK,
-    "hoodie.write.lock.provider": "filesystem",
+    "hoodie.write.lock.provider": FILE_LOCK,
     "hoodie.write.lock.wait_time_ms": "600000",
     "headwater.storage.fsync": "false",
 }

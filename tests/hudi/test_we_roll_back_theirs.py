@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
+from tests.hudi.test_both_at_once import FILE_LOCK
 from tests.support.beside_hudi import YES, shows
 from tests.support.hudi_peer import HudiError, HudiPeer, find_bundle
 from tests.support.hudi_procedures import call, register
@@ -41,15 +42,13 @@ HEARTBEAT = {
 OURS = {
     **HEARTBEAT,
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
-    "hoodie.write.lock.provider": "filesystem",
+    "hoodie.write.lock.provider": FILE_LOCK,
 }
 THEIRS = {
     **HEARTBEAT,
     "hoodie.datasource.write.operation": "upsert",
     "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
-    "hoodie.write.lock.provider": (
-        "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
-    ),
+    "hoodie.write.lock.provider": FILE_LOCK,
     "hoodie.clean.failed.writes.policy": "LAZY",
     "hoodie.clean.automatic": "false",
     "hoodie.archive.automatic": "false",

@@ -27,6 +27,7 @@ SCHEMA = pa.schema(
 )
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_hudi_rs_opens_a_new_table_and_knows_its_columns(tmp_path: Path) -> None:
     table = hw.create_table(
         tmp_path / "trips",

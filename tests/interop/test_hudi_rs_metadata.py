@@ -352,6 +352,7 @@ DEATHS = {
 @pytest.mark.parametrize("shape", [SHAPES["cow-bucket"], SHAPES["mor-bucket-all-indexes"]])
 @pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS.keys())
 @pytest.mark.some(2)
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_writer_dies_before_its_instant_completes(
     tmp_path: Path, shape: Shape, death: tuple[str, str]
 ) -> None:

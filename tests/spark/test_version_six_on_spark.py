@@ -18,6 +18,7 @@ def rows(found: DataFrame, columns: list[str]) -> list[dict[str, Any]]:
     return sorted(found.select(*columns).toArrow().to_pylist(), key=str)
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_it_is_read_and_not_written(spark: SparkSession, tmp_path: Path) -> None:
     a_table(tmp_path, table_type=MOR).with_commits(3).create()
     make_version_six(tmp_path / "trips")

@@ -262,6 +262,7 @@ def start_to_write(table: Table) -> InflightWrite:
     return start_inflight_write(components, txn, Action.COMMIT, claim, b"")
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_second_writer_of_a_single_writer_table(tmp_path: Path) -> None:
     table = a_table(tmp_path)
     other = hw.open_table(table.uri, {**FAST, "headwater.writer.id": "nightly-load"})
@@ -419,6 +420,7 @@ def test_a_damaged_base_file(tmp_path: Path, table_type: TableType, damage: str)
 
 
 @pytest.mark.parametrize("damaged", [b"", b"garbage", b"Obj\x01"], ids=["empty", "text", "cut"])
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_damaged_commit(tmp_path: Path, damaged: bytes) -> None:
     table = a_table(tmp_path)
     (commit,) = (tmp_path / "trips" / ".hoodie" / "timeline").glob("*.commit")

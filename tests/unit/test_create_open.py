@@ -26,10 +26,13 @@ from headwater.config.write import ConcurrencyMode
 from headwater.errors import ErrorKind
 from headwater.format.avro.schema import parse_avro_schema
 from headwater.format.properties import encode_properties, parse_properties
+from headwater.kernel.journal.storage import JournaledStorage
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.opening import Place
 from headwater.seams.ids import SystemIds
 from headwater.table import Table
+
+HUDI_LOCK = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
 
 SCHEMA = pa.schema(
     [
@@ -63,6 +66,7 @@ def trips(folder: Path, **changes: Any) -> hw.Table:
     return hw.create_table(folder, **{**arguments, **changes})
 
 
+@pytest.mark.by_default
 def test_a_new_table_states_every_choice(tmp_path: Path) -> None:
     table = trips(tmp_path / "trips", table_type="MERGE_ON_READ", index="bucket", buckets=8)
     found = stored(tmp_path / "trips")
@@ -70,6 +74,7 @@ def test_a_new_table_states_every_choice(tmp_path: Path) -> None:
     assert parse_avro_schema(schema).equals(SCHEMA)
     assert json.loads(schema)["name"] == "trips_record"
     assert found == {
+        "headwater.timeline.fenced": "true",
         "hoodie.archivelog.folder": "archived",
         "hoodie.bucket.index.num.buckets": "8",
         "hoodie.datasource.write.drop.partition.columns": "false",
@@ -99,6 +104,25 @@ def test_a_new_table_states_every_choice(tmp_path: Path) -> None:
     assert table.config.bucket_count == 8
     # Stock Hudi wants these folders, also of a table without instants.
     assert (tmp_path / "trips/.hoodie/timeline/history").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("options", "has_journal"),
+    [
+        ({}, True),
+        ({"hoodie.write.lock.provider": "storage"}, True),
+        ({"hoodie.write.lock.provider": HUDI_LOCK}, False),
+        ({"hoodie.write.lock.provider": HUDI_LOCK, "headwater.timeline.fenced": "true"}, True),
+        ({"headwater.timeline.fenced": "false"}, False),
+    ],
+)
+@pytest.mark.by_default
+def test_new_tables_need_no_lock_unless_hudi_writes_too(
+    tmp_path: Path, options: dict[str, str], has_journal: bool
+) -> None:
+    table = trips(tmp_path / "trips", options=options)
+    assert table.config.is_fenced is has_journal
+    assert isinstance(table.storage, JournaledStorage) is has_journal
 
 
 def test_what_was_created_is_opened(tmp_path: Path) -> None:
@@ -189,7 +213,10 @@ def test_options_about_the_table_are_stored_as_stock_hudi_reads_them(tmp_path: P
 
 
 def test_options_that_are_refused_create_no_table(tmp_path: Path) -> None:
-    without_lock = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
+    without_lock = {
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "headwater.timeline.fenced": "false",
+    }
     with pytest.raises(hw.InvalidInputError, match=r"hoodie\.write\.lock\.provider"):
         trips(tmp_path / "t", options=without_lock)
     assert not (tmp_path / "t" / ".hoodie").exists()

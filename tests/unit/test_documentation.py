@@ -74,6 +74,7 @@ def test_blocks_of_the_guide_to_object_stores_run() -> None:
         if SPARK not in str(one.values[0])
     ],
 )
+@pytest.mark.by_default
 def test_block_of_a_page_runs(block: str) -> None:
     """Here, because to start Python and to import all of it takes longer than the block."""
     exec(compile(block, "block", "exec"), {"__name__": "__main__"})

@@ -17,7 +17,8 @@ PROVIDER = Option(
     str,
     default=None,
     doc="Lock provider: `in_process`, `filesystem`, `storage`, `zookeeper`, or Hudi's Java class "
-    "name of one of them. Several writers must name one.",
+    "name of one of them. Several writers of a table without a journal must name one; with a "
+    "journal it is no more than a queue.",
 )
 WAIT_TIME = Option(
     "hoodie.write.lock.wait_time_ms",

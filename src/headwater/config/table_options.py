@@ -252,9 +252,9 @@ FENCED = Option(
     bool,
     default=False,
     doc="Whether decisions are put into a journal in the table's own folder, so that writers and "
-    "services need no lock. For new tables; `headwater table upgrade --fenced` switches others. A "
-    "preview (ADR 14). Leave it out where Hudi writes too, by a `hoodie.write.lock.provider` that "
-    "both know: such a table trusts its lock.",
+    "services need no lock. New tables have one unless their options name the lock by its Java "
+    "class, as jobs of Hudi's do: where Hudi writes at the same time, both need a lock that both "
+    "know. `headwater table upgrade --fenced` or `--no-fenced` switches tables that are there.",
 )
 METADATA_PARTITIONS = Option(
     "hoodie.table.metadata.partitions",

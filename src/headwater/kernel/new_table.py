@@ -17,6 +17,7 @@ from headwater.arrow.keys import KeyGenerator
 from headwater.arrow.merge_rule import check_meaningful, merge_rule_of
 from headwater.arrow.meta_columns import META_COLUMNS, OPERATION
 from headwater.arrow.spark_schema import schema_from_ddl
+from headwater.config.lock import PROVIDER
 from headwater.config.option import Option, problem_list
 from headwater.config.registry import check_supported
 from headwater.config.table import WRITTEN_VERSION, TableConfig, table_checksum
@@ -27,6 +28,7 @@ from headwater.config.table_options import (
     CREATE_SCHEMA,
     DATABASE,
     DROP_PARTITION_COLUMNS,
+    FENCED,
     HIVE_STYLE_PARTITIONING,
     INDEX_TYPE,
     INITIAL_VERSION,
@@ -123,6 +125,7 @@ def plan_table_config(new: NewTable, options: Mapping[str, str]) -> TableConfig:
         HIVE_STYLE_PARTITIONING.key: "true",
         URL_ENCODE_PARTITIONING.key: "false",
         DROP_PARTITION_COLUMNS.key: "false",
+        FENCED.key: FENCED.encode(has_journal(options)),
         **_default_index(given, has_record_key=bool(record_key)),
         **_strategy_of(given),
         **given,
@@ -148,6 +151,15 @@ def plan_table_config(new: NewTable, options: Mapping[str, str]) -> TableConfig:
     KeyGenerator.from_config(config)
     check_meaningful(merge_rule_of(config))
     return config
+
+
+def has_journal(options: Mapping[str, str]) -> bool:
+    """Return whether a new table has a journal if its creator does not say.
+
+    Who names a lock by its Java class has the options of Hudi's jobs, which will write to the table
+    too: they know nothing of a journal, and can share a lock.
+    """
+    return "." not in options.get(PROVIDER.key, "")
 
 
 def _merged(new: NewTable, options: Mapping[str, str], problems: list[str]) -> dict[str, str]:

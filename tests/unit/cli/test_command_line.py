@@ -144,6 +144,7 @@ def test_a_plan_is_cancelled(run: Run, table: Table) -> None:
     assert "column_stats" not in table.reload().config.metadata_partitions
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_what_cannot_be_indexed_is_told(run: Run, table: Table) -> None:
     code, _, err = run("index", "create", table.uri, "column_stats")
     assert code == 2
@@ -193,6 +194,7 @@ def test_a_damaged_file_is_found_by_reading_it(run: Run, table: Table) -> None:
     assert file.name in problems[0]["subject"]
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_damaged_commit_is_found(run: Run, table: Table) -> None:
     commit = max((Path(table.uri) / ".hoodie/timeline").glob("*_*.commit"))
     commit.write_bytes(b"no Avro")
@@ -230,6 +232,7 @@ def test_damaged_properties_are_found(run: Run, table: Table) -> None:
     assert [one["check"] for one in problems] == ["table"]
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_an_index_that_is_wrong_is_found(run: Run, table: Table) -> None:
     """A commit that the metadata table says nothing of, as a writer of old would leave it."""
     timeline = Path(table.uri) / ".hoodie/metadata/.hoodie/timeline"

@@ -187,17 +187,17 @@ CASES: dict[Words, Case] = {
         lambda at: [at.path, "column_stats", *SHARED],
         "column_stats",
         *("instant", "finished"),
-        wrong=lambda at: [at.path, "column_stats"],
+        wrong=lambda at: [at.path, "no_such_index"],
         code=2,
-        kind="invalid_input.no_lock_provider",
+        kind="invalid_input.index",
     ),
     ("index", "schedule"): case(
         lambda at: [at.path, "column_stats", *SHARED],
         "instant",
         "instant",
-        wrong=lambda at: [at.path, "column_stats"],
+        wrong=lambda at: [at.path, "no_such_index"],
         code=2,
-        kind="invalid_input.no_lock_provider",
+        kind="invalid_input.index",
     ),
     ("index", "run"): case(
         lambda at: [

@@ -159,6 +159,7 @@ def test_errors_of_every_command_are_json_where_output_is(run: Run, tmp_path: Pa
         assert json.loads(err)["kind"] == "not_found.table"
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_table_is_switched_to_its_journal_and_back(ask: Ask, table: hw.Table) -> None:
     before = fares(table)
     for switch, says in (("--fenced", "true"), ("--no-fenced", "false")):
@@ -169,6 +170,7 @@ def test_a_table_is_switched_to_its_journal_and_back(ask: Ask, table: hw.Table) 
         assert fares(hw.open_table(table.uri)) == before
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_table_of_version_6_is_shown_and_upgraded(run: Run, ask: Ask, table: hw.Table) -> None:
     before = fares(table)
     make_version_six(Path(table.uri.removeprefix("file://")))

@@ -121,6 +121,7 @@ def test_builds_of_indexes_and_the_lock_are_shown(table: Table) -> None:
     assert load_look(table, look).section("locks") == {}
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_what_cannot_be_read_is_said_and_the_rest_is_shown(table: Table) -> None:
     table.services.schedule_compaction()
     (plan,) = Path(table.uri.removeprefix("file://"), ".hoodie/timeline").glob("*.compaction.*")

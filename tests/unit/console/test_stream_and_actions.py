@@ -206,6 +206,7 @@ def test_a_form_is_no_action(client: ConsoleClient) -> None:
     assert client.ask("/api/tables/0/actions").status == 405
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_jobs_are_limited(table: Table, client: ConsoleClient) -> None:
     """The table lock is held, so that what is begun does not end."""
     locks = table.context.components.locks

@@ -91,6 +91,7 @@ class TestMergeOnRead:
         assert (only["base_file"], only["base_size_bytes"]) == (None, None)
         assert (only["base_instant"], only["log_count"]) == (first.instant, 2)
 
+    @pytest.mark.usefixtures("tables_with_a_lock")
     def test_logs_above_a_pending_compaction_are_latest_as_is_what_lies_below(
         self, tmp_path: Path
     ) -> None:

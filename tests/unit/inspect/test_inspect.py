@@ -10,9 +10,7 @@ import pytest
 import headwater as hw
 from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError
 from headwater.kernel.layout import ATTEMPTS, heartbeat_path
-from headwater.kernel.table_config import table_layout
 from headwater.kernel.txn.steps import Claim
-from headwater.kernel.txn.transaction import LockTransaction
 from headwater.kernel.txn.writes import StartedWrite, request_write
 from headwater.model.instant import Action, InstantTime
 
@@ -26,9 +24,8 @@ def table(tmp_path: Path) -> hw.Table:
 
 def begin_write(table: hw.Table) -> StartedWrite:
     components = table.context.components
-    txn = LockTransaction(components, table_layout(table.config))
     claim = Claim(owner=components.ids.owner, token="token", interval_ms=60_000, tolerable_misses=2)
-    return request_write(components, txn, Action.COMMIT, claim)
+    return request_write(components, table.context.txn, Action.COMMIT, claim)
 
 
 def test_a_new_table_has_nothing_to_show(table: hw.Table) -> None:
@@ -87,6 +84,7 @@ def test_a_held_lock_is_shown_with_its_owner(table: hw.Table) -> None:
 @pytest.mark.parametrize(
     "mode", ["optimistic_concurrency_control", "non_blocking_concurrency_control"]
 )
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_many_writers_without_a_lock_provider_are_refused(table: hw.Table, mode: str) -> None:
     with pytest.raises(InvalidInputError, match=r"hoodie\.write\.lock\.provider") as raised:
         hw.open_table(table.uri, options={"hoodie.write.concurrency.mode": mode})

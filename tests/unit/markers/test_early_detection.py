@@ -349,6 +349,7 @@ def test_a_writer_that_gave_up_before_is_no_rival(
 
 
 @every_strategy
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_writer_that_was_taken_over_stops_nobody(
     begin: Begin, table: Table, strategy: DetectionStrategy
 ) -> None:
@@ -359,6 +360,7 @@ def test_a_writer_that_was_taken_over_stops_nobody(
 
 
 @every_strategy
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_markers_left_by_a_crash_after_the_commit_stop_nobody(
     begin: Begin, table: Table, strategy: DetectionStrategy
 ) -> None:
@@ -392,6 +394,7 @@ def test_a_heartbeat_that_beats_on_stops_the_second(
 
 
 @every_strategy
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_another_engine_counts_while_its_heartbeat_file_is_there(
     begin: Begin, table: Table, strategy: DetectionStrategy
 ) -> None:

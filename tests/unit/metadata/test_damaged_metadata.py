@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.tables import columns, table_at
+from tests.support.tables import LOCKED, columns, table_at
 
 import headwater as hw
 from headwater.errors import CorruptTableError, ErrorKind, HeadwaterError
@@ -42,6 +42,7 @@ OPTIONS = {
     "hoodie.metadata.index.bloom.filter.file.group.count": "1",
     "hoodie.metadata.index.column.stats.file.group.count": "1",
     "hoodie.metadata.compact.max.delta.commits": "4",
+    **LOCKED,  # A journal would know what the files of the timeline said.
 }
 QUERIES = (
     None,

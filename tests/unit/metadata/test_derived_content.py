@@ -52,6 +52,8 @@ from headwater.metadata.records import MetadataRecords
 from headwater.metadata.table import MetadataTable, load_metadata_table
 from headwater.table import Table
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 A = TypeVar("A")
 R = TypeVar("R")
 

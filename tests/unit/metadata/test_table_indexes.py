@@ -184,6 +184,7 @@ def test_expression_indexes_are_not_supported(table: Table) -> None:
         table.indexes.create("expr_index_day")
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_without_a_lock_provider_the_error_says_what_to_set(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)

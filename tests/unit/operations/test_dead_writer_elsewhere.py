@@ -19,6 +19,8 @@ from headwater.seams.clock import SystemClock
 from headwater.seams.ids import Owner, SystemIds
 from headwater.seams.local import LocalStorage
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 ROWS = pa.table({"id": ["a"], "v": pa.array([1], pa.int64())})
 
 

@@ -18,6 +18,8 @@ from headwater.config.metadata import METADATA_COMPACTION_COMMITS
 from headwater.seams.open_storage import open_storage
 from headwater.table import Table
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
 OPTIONS = {"headwater.storage.fsync": "false", "hoodie.parquet.small.file.limit": "0"}
 INDEX_LOGS = ".hoodie/metadata/files/.files"

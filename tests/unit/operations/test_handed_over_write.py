@@ -173,6 +173,7 @@ def test_an_overwrite_spares_what_others_wrote_since_it_began(tmp_path: Path) ->
     assert table.read_arrow().to_pylist() == theirs.to_pylist()
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_write_that_was_taken_over_cannot_go_on(table: Table) -> None:
     planned = begin(table)
     path = planned.attempt.path.replace("00001", "00002")

@@ -17,6 +17,8 @@ from headwater.model.files import BaseFile
 from headwater.model.instant import InstantTime
 from headwater.operations.inferred_index import with_inferred_index
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 
 def rows(numbers: range, value: int) -> pa.Table:
     ids = [f"key-{number}" for number in numbers]

@@ -185,6 +185,7 @@ def test_after_delete_partitions_rows_come_back_in_new_groups(tmp_path: Path) ->
 
 @pytest.mark.parametrize("mode", [OPTIMISTIC, NON_BLOCKING])
 @pytest.mark.some(1)
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_batch_that_lost_is_written_again_until_it_wins(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

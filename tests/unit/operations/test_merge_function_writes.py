@@ -111,6 +111,7 @@ def test_services_and_the_change_feed_see_what_the_function_makes(
 PARTIAL_MODE = "hoodie.table.partial.update.mode"
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_table_cannot_merge_by_a_function_and_by_column(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="cannot have partial update mode"):
         new_table(tmp_path / "new", "MERGE_ON_READ", **{PARTIAL_MODE: "IGNORE_DEFAULTS"})

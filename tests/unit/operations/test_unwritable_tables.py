@@ -11,6 +11,8 @@ import headwater as hw
 from headwater.errors import ErrorKind, UnsupportedError
 from headwater.kernel.table_config import update_table_config
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 ROWS = pa.table({"id": ["a"], "n": [1]})
 
 

@@ -25,6 +25,8 @@ from headwater.operations.request import WriteRequest
 from headwater.operations.write import RunningWrite, start_write
 from headwater.testing.table import TIMELINE
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 OPTIMISTIC = "optimistic_concurrency_control"
 NON_BLOCKING = "non_blocking_concurrency_control"
 

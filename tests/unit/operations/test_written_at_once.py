@@ -17,6 +17,8 @@ from headwater.seams.clock import SystemClock
 from headwater.seams.ids import Owner, SystemIds
 from headwater.table import Table
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 T = TypeVar("T")
 R = TypeVar("R")
 

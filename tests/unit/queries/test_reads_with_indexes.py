@@ -339,11 +339,13 @@ class TestWithoutIndexes:
                 table.storage.put(info.path, flipped if how == "flipped" else data[:middle])
         assert self.read_all(table, caplog)
 
+    @pytest.mark.usefixtures("tables_with_a_lock")
     def test_no_metadata_table_at_all(self, table: Table, caplog: pytest.LogCaptureFixture) -> None:
         for info in table.storage.list_tree(".hoodie/metadata"):
             table.storage.delete(info.path)
         assert "metadata table not used" in self.read_all(table, caplog)[0]
 
+    @pytest.mark.usefixtures("tables_with_a_lock")
     def test_a_metadata_table_that_is_behind(
         self, table: Table, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -20,6 +20,8 @@ from headwater.format.log.frames import BlockType, HeaderKey, encode_block, iter
 from headwater.kernel.table_config import update_table_config
 from headwater.table import Table
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 
 def without_meta(rows: pa.Table) -> pa.Table:
     for name in META_COLUMNS:

@@ -18,7 +18,7 @@ from tests.support.tables import trips as rows
 import headwater as hw
 from headwater.config.table_options import TableType
 from headwater.engine.inline import InlineRows
-from headwater.kernel.layout import CLOCK
+from headwater.kernel.layout import CLOCK, JOURNAL
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
@@ -65,12 +65,12 @@ class Bench:
         return planned.plan.instant_time
 
     def files(self) -> dict[str, bytes]:
-        """Return every object but the lock's, and what the store is asked for the time by."""
+        """Return every object but those of lock and journal, and the one that tells the time."""
         storage = self.table.storage
         return {
             info.path: storage.read(info.path)
             for info in storage.list_tree("")
-            if not info.path.startswith((".hoodie/.locks/", CLOCK))
+            if not info.path.startswith((".hoodie/.locks/", f"{JOURNAL}/", CLOCK))
         }
 
     def paths_of(self, time: InstantTime) -> set[str]:

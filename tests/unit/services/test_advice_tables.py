@@ -221,6 +221,7 @@ TABLES: dict[Callable[[Path], hw.Table], tuple[Need, str]] = {
 
 
 @pytest.mark.parametrize("prepared", TABLES, ids=lambda prepared: prepared.__name__)
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_the_one_thing_that_is_wrong_is_named_first(
     tmp_path: Path, prepared: Callable[[Path], hw.Table]
 ) -> None:
@@ -248,6 +249,7 @@ class StopAfter:
 
 
 @pytest.mark.parametrize("prepared", TABLES, ids=lambda prepared: prepared.__name__)
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_following_the_advice_puts_it_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: Callable[[Path], hw.Table]
 ) -> None:

@@ -213,6 +213,7 @@ def test_the_clean_that_bounds_time_travel_stays(make_table: Callable[..., Table
     assert {f"as of {time}" for time in times[:5]} <= check_unchanged(before, after)
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_n_159_a_clean_that_two_engines_completed_is_one(make_table: Callable[..., Table]) -> None:
     table = make_table(commits=3)
     table.services.clean()
@@ -267,6 +268,7 @@ def test_files_of_a_rolled_back_write_go_before_its_rollback_is_archived(bench: 
     assert not files.keys() & bench.files().keys()
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_inv_38_an_aborted_instant_leaves_nothing_behind(make_table: Callable[..., Table]) -> None:
     table = make_table(commits=0)
     storage = table.storage
@@ -286,6 +288,7 @@ def test_inv_38_an_aborted_instant_leaves_nothing_behind(make_table: Callable[..
     assert not [info.path for info in storage.list_tree("") if time in info.path]
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_inv_37_an_entry_in_cancel_is_refused_whatever_the_policy(
     make_table: Callable[..., Table],
 ) -> None:

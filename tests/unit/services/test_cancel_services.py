@@ -169,6 +169,7 @@ def request_clustering(table: Table, flags: PlanFlags) -> InstantTime:
     return time
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_plan_is_cancelled_and_aborted_by_hand(make_bench: Callable[..., Any]) -> None:
     bench = make_bench()
     table, rows = bench.table, bench.values()
@@ -191,6 +192,7 @@ def test_a_plan_is_cancelled_and_aborted_by_hand(make_bench: Callable[..., Any])
     assert bench.values() == rows
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_h_11_a_stock_reader_sees_no_pending_clustering_after_an_abort(
     make_bench: Callable[..., Any],
 ) -> None:
@@ -208,6 +210,7 @@ def test_a_table_without_cancellations_shows_none(make_bench: Callable[..., Any]
     assert table.inspect.cancel_count().to_pylist() == [{"times_cancelled": 0, "waiting": 0}]
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_bad_input_is_refused_and_storage_stays(make_bench: Callable[..., Any]) -> None:
     bench = make_bench()
     table = bench.table
@@ -228,6 +231,7 @@ def test_bad_input_is_refused_and_storage_stays(make_bench: Callable[..., Any]) 
             assert bench.files() == before
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_aborting_what_nobody_cancelled_or_somebody_executes_is_refused(
     make_bench: Callable[..., Any],
 ) -> None:

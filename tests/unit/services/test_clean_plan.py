@@ -20,6 +20,8 @@ from headwater.model.files import BaseFile, DataFile, FileGroupId, LogFile
 from headwater.model.instant import Action
 from headwater.services.clean import run_clean
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 
 @dataclass(frozen=True)
 class Write:

@@ -160,6 +160,7 @@ def test_buckets_are_clustered_one_by_one() -> None:
     assert planned(*slices, is_bucketed=True, sort_columns=("ts",)) == [(["a"], 1), (["b"], 1)]
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_n_125_an_overwrite_looks_again_before_it_commits(
     new_table: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +194,7 @@ def test_n_125_a_bucket_of_two_file_groups_is_left_alone() -> None:
     assert planned(*twins, other, is_bucketed=True) == [(["00000001-0000"], 1)]
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_n_125_nothing_is_replaced_while_another_engine_writes(
     new_table: Callable[..., Table],
 ) -> None:

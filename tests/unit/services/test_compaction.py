@@ -471,6 +471,7 @@ def test_a_completed_plan_is_returned_as_it_is(new_table: Callable[..., Table]) 
     assert again.row_count == 1
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_plan_that_somebody_executes_is_refused_or_passed_over(
     new_table: Callable[..., Table],
 ) -> None:

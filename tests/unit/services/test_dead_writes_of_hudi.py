@@ -32,6 +32,8 @@ from headwater.model.instant import Action, Instant, InstantTime, State, instant
 from headwater.model.plans import InstantInfo, RollbackPlan
 from headwater.table import Table
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 Bench = Any  # In conftest.py, which cannot be imported.
 HOUR_MS = 3_600_000
 TIMELINE = TableLayout().timeline

@@ -285,6 +285,7 @@ def step(world: World, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
 
 
 @given(st.data())
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_nothing_is_missed_over_any_history(data: st.DataObject) -> None:
     world = World()
     for _ in range(data.draw(st.integers(5, 40))):
@@ -366,6 +367,7 @@ def settled() -> World:
     return world
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_clean_looks_at_the_partitions_that_have_changed_since(settled: World) -> None:
     assert folders_of_clean(World()) == set()
     settled.write("base", BX)
@@ -375,6 +377,7 @@ def test_a_clean_looks_at_the_partitions_that_have_changed_since(settled: World)
     assert folders_of_clean(settled) == {"a", "b", "c"}
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_groups_that_were_replaced_by_nothing_are_cleaned(settled: World) -> None:
     """As a dropped partition is: no file is written to it."""
     settled.next_minute()
@@ -385,6 +388,7 @@ def test_groups_that_were_replaced_by_nothing_are_cleaned(settled: World) -> Non
     assert any(path.startswith("a/") for path in cleaned(settled))
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_what_a_plan_was_spared_goes_after_the_plan_was_cancelled() -> None:
     world = World()
     base = world.write("base", AX).files[0].path
@@ -403,6 +407,7 @@ def test_what_a_plan_was_spared_goes_after_the_plan_was_cancelled() -> None:
     assert cleaned(world) >= {base, log}
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_what_a_pending_write_was_spared_goes_after_it_has_ended() -> None:
     world = World()
     first = world.write("base", AX).files[0].path
@@ -417,6 +422,7 @@ def test_what_a_pending_write_was_spared_goes_after_it_has_ended() -> None:
     assert first in cleaned(world)
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_what_a_savepoint_was_spared_goes_after_it_was_dropped() -> None:
     world = World()
     first = world.write("base", AX)
@@ -431,6 +437,7 @@ def test_what_a_savepoint_was_spared_goes_after_it_was_dropped() -> None:
     assert first.files[0].path in cleaned(world)
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_fewer_versions_are_kept_everywhere() -> None:
     world = World()
     paths = [world.write("base", AX).files[0].path for _ in range(4)]
@@ -443,6 +450,7 @@ def test_fewer_versions_are_kept_everywhere() -> None:
     assert cleaned(world) >= {paths[2]}
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_what_began_after_the_first_retained_instant_is_looked_at_again() -> None:
     """A clean of another engine may retain less than ours, and leave what it should not."""
     world = World()
@@ -457,6 +465,7 @@ def test_what_began_after_the_first_retained_instant_is_looked_at_again() -> Non
     assert first in cleaned(world)
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_commits_that_are_archived_meanwhile_count(settled: World) -> None:
     first = superseded(settled, AX, times=3)
     superseded(settled, BX)
@@ -466,6 +475,7 @@ def test_commits_that_are_archived_meanwhile_count(settled: World) -> None:
     assert first in cleaned(settled)
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_clean_of_another_engine_in_between_changes_nothing(settled: World) -> None:
     last = completed_commits(settled.timeline())[-1].requested_time
     settled.note("clean", clean_until(last))
@@ -473,6 +483,7 @@ def test_a_clean_of_another_engine_in_between_changes_nothing(settled: World) ->
     assert "a" not in folders_of_clean(settled)
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_after_a_restore_both_look_everywhere(settled: World) -> None:
     settled.write("log", BX)
     settled.plan_compaction(CompactionConfig())

@@ -26,6 +26,8 @@ from headwater.model.files import parse_data_file
 from headwater.seams.ids import Owner, SystemIds
 from headwater.table import Table
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 Dying = Callable[..., Any]
 Copies = Callable[[Table], Iterator[Table]]
 

@@ -20,6 +20,8 @@ from headwater.model.instant import Action, InstantTime, State
 from headwater.services.advice.advice import Need
 from headwater.services.rewrite import Rewritten
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 TIMELINE = TableLayout().timeline
 HEARTBEAT = {
     "hoodie.client.heartbeat.interval_in_ms": "60000",

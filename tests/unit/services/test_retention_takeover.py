@@ -33,6 +33,8 @@ from headwater.services.rollback import rollback_failed_writes
 from headwater.services.undo import rollback_commit
 from headwater.table import Table
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 QUICK_TO_DIE = {
     "hoodie.client.heartbeat.interval_in_ms": "1000",
     "hoodie.client.heartbeat.tolerable.misses": "2",

@@ -434,6 +434,7 @@ Copies = Callable[[Table], Iterator[Table]]
 
 @each_type
 @pytest.mark.some(1)
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_another_process_finishes_a_rollback(
     make_table: Callable[..., Table],
     dying: Callable[..., Any],
@@ -555,6 +556,7 @@ def test_n_133_who_fails_before_the_first_beat_does_not_wait_for_itself(
     assert active(table).pending == ()
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_pending_rollback_of_a_commit_voids_what_was_planned_on_it(
     make_table: Callable[..., Table],
     dying: Callable[..., Any],
@@ -581,6 +583,7 @@ def test_a_pending_rollback_of_a_commit_voids_what_was_planned_on_it(
     assert active(table).pending == ()
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_a_plan_that_is_being_taken_back_is_not_executed(
     make_table: Callable[..., Table],
     dying: Callable[..., Any],
@@ -618,6 +621,7 @@ def test_a_plan_that_is_being_taken_back_is_not_executed(
 
 @pytest.mark.parametrize("service", ["compact", "log_compact", "cluster"])
 @pytest.mark.some(1)
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_rewrites_are_rolled_back_without_readers_noticing(
     make_table: Callable[..., Table],
     dying: Callable[..., Any],
@@ -656,6 +660,7 @@ def test_rewrites_are_rolled_back_without_readers_noticing(
 @pytest.mark.parametrize("service", ["compact", "log_compact", "cluster"])
 @pytest.mark.parametrize("undoing", [Action.RESTORE, Action.ROLLBACK])
 @pytest.mark.some(2)
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_n_60_nothing_is_rewritten_that_is_about_to_be_taken_back(
     make_table: Callable[..., Table],
     dying: Callable[..., Any],

@@ -16,6 +16,8 @@ from headwater.model.instant import Action, InstantTime
 from headwater.services.rollback import rollback_failed_writes
 from headwater.table import Table
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 Bench = Any  # All are in conftest.py, which cannot be imported.
 CleanerOf = Callable[..., Any]
 Dying = Callable[..., Any]

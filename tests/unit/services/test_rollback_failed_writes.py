@@ -34,6 +34,8 @@ from headwater.model.service_metadata import RollbackMetadata
 from headwater.operations.plan import Operation
 from headwater.services.rollback import rollback_failed_writes, rollback_write
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 Bench = Any  # Both are in conftest.py, which cannot be imported.
 CleanerOf = Callable[..., Any]
 Dying = Callable[..., Any]

@@ -44,9 +44,7 @@ BOTH = pytest.mark.parametrize("fenced", [True, False], ids=["to fenced", "to lo
 
 
 def a_trip_table(tmp_path: Path, *, fenced: bool) -> hw.Table:
-    shape = a_table(tmp_path).with_options(OPTIONS)
-    if fenced:
-        shape = shape.with_options({FENCED.key: "true"})
+    shape = a_table(tmp_path).with_options({**OPTIONS, FENCED.key: FENCED.encode(fenced)})
     return shape.with_commits(2).create()
 
 

@@ -35,6 +35,8 @@ from headwater.opening import Place, open_context
 from headwater.seams.local import LocalStorage
 from headwater.services.upgrade import run_upgrade
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 OPTIONS = {
     **FAST,
     "hoodie.index.type": "SIMPLE",

@@ -13,6 +13,8 @@ from tests.support.tables import a_table, columns
 from headwater.metadata.view import view_of
 from headwater.table import Table
 
+pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
+
 SCHEMA = columns("id string not null, value long")
 KINDS = ("compaction", "logcompaction", "clustering")
 

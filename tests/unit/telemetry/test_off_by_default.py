@@ -26,7 +26,7 @@ print(json.dumps({
     "calls": calls,
     "listening": meters.is_listening(),
     "span": spans.span("write", {}) is meters.NOTHING,
-    "storage": type(t.storage).__name__,
+    "storage": type(t.storage.stored).__name__,
     "subject": log_context.subject().fields(),
 }))
 """

@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.support.tables import MOR, a_table, trips
+from tests.support.tables import LOCKED, MOR, a_table, trips
 
 import headwater as hw
 from headwater.errors import InvalidInputError
@@ -103,7 +103,7 @@ def test_an_error_is_noted_in_the_span(tmp_path: Path, sdk: Sdk) -> None:
 def test_metrics_have_the_names_units_and_bounds_of_the_declarations(
     tmp_path: Path, sdk: Sdk
 ) -> None:
-    table = a_table(tmp_path).with_commits(2).create()
+    table = a_table(tmp_path, options=LOCKED).with_commits(2).create()
     points = sdk.points()
     assert points.keys() <= {metric.name for metric in METRICS}
     (commits,) = points["headwater.commits"]

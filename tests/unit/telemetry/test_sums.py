@@ -65,6 +65,7 @@ def begun(table: Table, rows: pa.Table) -> tuple[RunningWrite, list[object]]:
     return running, list(running.run_tasks(given))
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_writers_in_threads(tmp_path: Path) -> None:
     with collecting() as kept:
         table = shared(tmp_path, NON_BLOCKING).create()
@@ -209,6 +210,7 @@ def services_of(table: Table, name: str, clock: ManualClock, storage: Storage) -
     return Services(TableContext.through(components, table.config, table.context.options))
 
 
+@pytest.mark.usefixtures("tables_with_a_lock")
 def test_an_execution_that_is_taken_over_from_a_dead_one(tmp_path: Path) -> None:
     table = shared(tmp_path, NON_BLOCKING).create()
     table.upsert(numbers("abcdefgh", 0))
