@@ -26,7 +26,8 @@ that an earlier object of that name may have had; a file without one is read unc
 
 With `fsync`, which is the default, a write that returned survives a power cut: without it the cut
 can leave a completed instant with no bytes in it. It took 190 µs against 27 µs on the disk it was
-measured on, and takes milliseconds on slow ones. A delete is not forced out by itself; journaling
+measured on, and takes milliseconds on slow ones; `unforced` and `force` put off the wait for what
+can be written again. A delete is not forced out by itself; journaling
 file systems keep the order, so the next write makes it durable too.
 """
 
@@ -41,7 +42,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
@@ -201,6 +202,39 @@ class LocalStorage:
         parallel_map(put, [*objects.items()], width=width)
         for path in {os.path.dirname(path): path for path in objects}.values():
             self._sync_folder_of(path)
+
+    def unforced(self) -> Self:
+        """Return the same storage without waiting for the disk; see `force`."""
+        return type(self)(self._base, fsync=False)
+
+    def force(self, paths: Iterable[str]) -> None:
+        """Have objects on the disk that were written without waiting for it, if they are there.
+
+        Raises:
+            StorageError: the disk failed; a power cut may undo some of them.
+        """
+        if not self._fsync:
+            return
+        wanted = [*paths]
+        parallel_map(self._force_bytes, wanted, width=_WRITES_AT_ONCE)
+        folders = {os.path.dirname(path) for path in wanted}
+        # A folder may be as new as what is in it.
+        for folder in {*folders, *map(os.path.dirname, folders)}:
+            self._sync_folder_of(f"{folder}/any")
+
+    def _force_bytes(self, path: str) -> None:
+        try:
+            file = os.open(self._locate(path), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._error(error, path, "write") from error
+        try:
+            os.fsync(file)
+        except OSError as error:
+            raise self._error(error, path, "write") from error
+        finally:
+            os.close(file)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         def publish(staged: StagedFile, folder: int, name: str) -> None:

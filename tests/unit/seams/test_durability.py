@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from tests.support.manual_clock import ManualClock
+from tests.support.tables import FENCED, LOCKED, MOR, a_table, trips
 
 from headwater.kernel import layout
 from headwater.kernel.txn.locks.file_system import FileSystemLockProvider
@@ -99,3 +101,22 @@ class TestSyncs:
         provider = FileSystemLockProvider(storage, ManualClock(), SystemIds())
         provider.acquire(timeout_ms=0).release()
         assert synced == ["bytes", "bytes"]  # The lock and its token.
+
+    @pytest.mark.parametrize(
+        ("options", "times"),
+        [
+            # Two slots, the marker with its folder, the data file, the log of the metadata table.
+            (FENCED, {"name": 6, "bytes": 4}),
+            # The lock, an attempt, timeline files of the table and of the metadata table besides.
+            (LOCKED, {"name": 12, "bytes": 10}),
+        ],
+        ids=["journal", "lock"],
+    )
+    def test_how_often_a_small_commit_waits(
+        self, tmp_path: Path, synced: list[str], options: dict[str, str], times: dict[str, int]
+    ) -> None:
+        table = a_table(tmp_path, table_type=MOR, buckets=1, options=options)
+        made = table.with_options({"headwater.storage.fsync": "true"}).with_commits(3).create()
+        synced.clear()
+        made.upsert(trips(("a", "sf", 9)))
+        assert Counter(synced) == times

@@ -493,14 +493,15 @@ class Journal:
             *(Entry(Verb.SET, path, data) for path, data in found if data is not None),
         )
 
+    def is_checkpoint_due(self, state: JournalState) -> bool:
+        # That slot may have been put by one who wrote no files yet, so a later one will do.
+        return not state.number % self._every or state.number >= self._floor + 2 * self._every
+
     def checkpoint(self, state: JournalState) -> None:
-        """Write what the slots add up to, now and then, and delete those that it stands for.
+        """Write what the slots add up to, and delete those that it stands for.
 
         All of them are in files. The slots of one checkpoint stay, for those who are reading them.
         """
-        # That slot may have been put by one who wrote no files yet, so a later one will do.
-        if state.number % self._every and state.number < self._floor + 2 * self._every:
-            return
         path = checkpoint_path(state.number)
         put_if_missing(self.storage, self.clock, path, encode_checkpoint(state))
         listing = self._list()

@@ -26,7 +26,8 @@ from functools import partial
 
 from headwater.errors import CommitUnknownError, ConflictError, NotFoundError, StorageError
 from headwater.kernel.journal.journal import Appended, Journal, Look
-from headwater.kernel.journal.slots import Entry, Slot, Verb, Wave
+from headwater.kernel.journal.lasting import force_files, is_from_before_start, unforced
+from headwater.kernel.journal.slots import Entry, Slot, Verb, Wave, slot_path
 from headwater.kernel.journal.state import TURNS, Areas, JournalState, folder_of
 from headwater.kernel.layout import JOURNAL, METADATA_TIMELINE
 from headwater.kernel.write_once import put_if_missing, put_surely
@@ -62,6 +63,7 @@ class Materialiser:
         """Slots beyond these whose files are there, too; they begin writes."""
         self._written: list[Entry] = []
         """What it did to files since it looked at the journal last."""
+        self._has_recovered = False
 
     @property
     def _storage(self) -> Storage:
@@ -167,6 +169,7 @@ class Materialiser:
             StorageError, CommitUnknownError: files are missing, or some are too many.
         """
         self._write_slots(look)
+        self._force(look.state)
         for path in filter(self._areas.is_shared, look.state.paths):
             self._overwrite(path)
         for folder in self._areas.timelines:
@@ -180,7 +183,8 @@ class Materialiser:
             StorageError, CommitUnknownError: the next decision does it.
         """
         self._make_good()
-        if self._done >= put.slot.number:
+        if self._done >= put.slot.number and self._journal.is_checkpoint_due(put.look.state):
+            self._force(put.look.state)
             self._journal.checkpoint(put.look.state)
 
     def give_up(self) -> None:
@@ -190,6 +194,30 @@ class Materialiser:
             StorageError, CommitUnknownError: it stays; our readers know better from the journal.
         """
         if self._written:
+            self._make_good()
+
+    def recover(self, look: Look) -> None:
+        """Look after the files once, if the machine was started since the last decision.
+
+        Raises:
+            StorageError, CommitUnknownError: the next decision tries again.
+        """
+        if not self._has_recovered and look.slots:
+            newest = slot_path(look.slots[-1].number)
+            if is_from_before_start(self._storage, newest):
+                self._force(look.state)
+        self._has_recovered = True
+
+    def _force(self, state: JournalState) -> None:
+        """Have files on the disk; write those again that a power cut has taken."""
+        lost = force_files(self._storage, state)
+        there = self._journal.look().state.paths if lost else {}
+        for path in lost:
+            if path in there:  # Or it was erased since.
+                log.warning("a file was lost with a power cut and is put again path=%s", path)
+                self._written.append(Entry(Verb.CREATE, path))
+                put_surely(self._storage, self._clock, path, state.paths[path].data or b"")
+        if lost:
             self._make_good()
 
     def put_again(self, state: JournalState, missing: Iterable[str]) -> None:
@@ -325,7 +353,7 @@ class Materialiser:
                     storage.delete(entry.path)
             case Verb.CREATE:
                 if entry.path in state.paths:  # Or a later slot has erased it.
-                    put_if_missing(storage, clock, entry.path, entry.data)
+                    put_if_missing(unforced(storage), clock, entry.path, entry.data)
             case Verb.SET:
                 if not self._areas.is_shared(entry.path):
                     put_surely(storage, clock, entry.path, entry.data)

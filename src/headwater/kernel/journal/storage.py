@@ -11,7 +11,7 @@ the exception: their owners beat in them and delete them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import BinaryIO, TypeVar
 
 from headwater.errors import NotFoundError, raise_internal
@@ -89,13 +89,11 @@ class JournaledStorage:
             if areas.is_shared(path) or areas.is_claim(path) or not state.has_begun:
                 return self.stored.read(path)  # No decision has changed it, or it is a leftover.
             raise NotFoundError("There is no such object", path=path)
-        if known.data is None or areas.is_claim(path):
-            try:
-                return self.stored.read(path)
-            except NotFoundError:
-                if known.data is None:
-                    raise
-        assert known.data is not None
+        if known.data is None:
+            return self.stored.read(path)
+        if areas.is_claim(path):
+            with suppress(NotFoundError):
+                return self.stored.read(path) or known.data  # A power cut may take its bytes.
         return known.data
 
     def read_versioned(self, path: str) -> StoredObject:

@@ -224,6 +224,7 @@ class FencedTransaction:
                 elif 0 < lost < turn_after and not self._is_outdated(look):
                     clock.sleep_ms(ids.jitter(_PAUSE_MS << min(lost, _PAUSES_DOUBLED_MAX)))
                 begun = self._begin(look, may_guess=may_guess and not lost)
+                self._journaled.files.recover(begun)
                 look = self._turns.wait(begun, self._turn.value)
                 if look.state.is_closed:
                     raise table_switched(self._table, "its journal was closed")
