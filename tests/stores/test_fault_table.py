@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.stores.conftest import BUCKET, Store
 from tests.support.faulty_proxy import Action, Fault, Proxy, faulty_proxy
+from tests.support.tables import LOCKED
 
 import headwater as hw
 from headwater.errors import CommitUnknownError, ErrorKind, HeadwaterError, Retry
@@ -28,6 +29,8 @@ KINDS = {
     "metadata file": r"/metadata/(files|column_stats)/",
     "metadata commit": r"/metadata/\.hoodie/timeline/\d+_",
     "table config": r"hoodie\.properties",
+    "slot": r"/\.journal/\d+\.slot",
+    "listing": r"list-type=2.*timeline",
     "lock": r"table_lock",
 }
 FAULTS: dict[str, dict[str, Any]] = {
@@ -36,6 +39,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "409": {"action": Action.ANSWER, "status": 409, "code": "ConditionalRequestConflict"},
     "412 of its own": {"action": Action.DENY, "status": 412, "code": "PreconditionFailed"},
     "500": {"action": Action.ANSWER, "status": 500, "code": "InternalError"},
+    "500 for good": {"action": Action.ANSWER, "status": 500, "code": "InternalError", "times": 99},
     "500 that landed": {"action": Action.DENY, "status": 500, "code": "InternalError"},
     "503 burst": {"action": Action.ANSWER, "times": 3},
     "reset": {"action": Action.RESET},
@@ -56,7 +60,13 @@ WORK: dict[str, Callable[[hw.Table], object]] = {
     "index build": lambda table: table.indexes.create(["column_stats"]),
 }
 
-EVERY = list(itertools.product(WORK, KINDS, FAULTS))
+ONLY_OF_PUTS = ("late landing", "409", "412 of its own", "500 that landed")
+
+EVERY = [
+    (work, kind, fault)
+    for work, kind, fault in itertools.product(WORK, KINDS, FAULTS)
+    if kind != "listing" or fault not in ONLY_OF_PUTS
+]
 SAMPLE = set(EVERY[::29])
 
 
@@ -82,7 +92,7 @@ def proxy(s3_store: Store) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def table(proxy: Proxy, request: pytest.FixtureRequest) -> Iterator[hw.Table]:
+def table(proxy: Proxy, request: pytest.FixtureRequest, kind: str) -> Iterator[hw.Table]:
     """A table with logs to compact, files to clean and instants to archive."""
     proxy.set()
     name = "".join(letter for letter in request.node.name if letter.isalnum())
@@ -96,6 +106,7 @@ def table(proxy: Proxy, request: pytest.FixtureRequest) -> Iterator[hw.Table]:
         buckets=1,
         options={
             **proxy.options,
+            **(LOCKED if kind == "lock" else {}),
             "hoodie.clean.commits.retained": "1",
             "hoodie.keep.min.commits": "2",
             "hoodie.keep.max.commits": "3",
@@ -119,7 +130,7 @@ def test_a_fault_is_absorbed_or_told_rightly(
     proxy: Proxy, table: hw.Table, work: str, kind: str, fault: str
 ) -> None:
     expected = [2, 2]
-    said = {"method": "PUT", **FAULTS[fault]}
+    said = {"method": "GET" if kind == "listing" else "PUT", **FAULTS[fault]}
     struck = Fault(path=KINDS[kind], **said)
     proxy.set(struck)
     error: HeadwaterError | None = None

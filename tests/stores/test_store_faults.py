@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.stores.conftest import BUCKET, Store
 from tests.support.faulty_proxy import Action, Fault, Proxy, faulty_proxy
+from tests.support.tables import FENCED, LOCKED
 
 import headwater as hw
 from headwater.errors import CommitUnknownError, ErrorKind, Retry, StorageError
@@ -21,6 +22,7 @@ KINDS = {
     "plan": r"/\.hoodie/timeline/\d+\.",
     "metadata file": r"/metadata/files/",
     "metadata commit": r"/metadata/\.hoodie/timeline/\d+_",
+    "slot": r"/\.journal/\d+\.slot",
     "lock": r"table_lock",
 }
 FAULTS: dict[str, dict[str, Any]] = {
@@ -30,6 +32,15 @@ FAULTS: dict[str, dict[str, Any]] = {
     "internal": {"action": Action.ANSWER, "status": 500, "code": "InternalError"},
     "undecided": {"action": Action.ANSWER, "status": 409, "code": "ConditionalRequestConflict"},
 }
+EXPIRED: dict[str, Any] = {
+    "action": Action.ANSWER,
+    "method": "PUT",
+    "status": 400,
+    "code": "ExpiredToken",
+    "times": 99,
+}
+MODES = {"lock": LOCKED, "journal": FENCED}
+WITHOUT = {"lock": ("slot",), "journal": ("lock",)}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +54,7 @@ def proxy(s3_store: Store) -> Iterator[Proxy]:
         yield between
 
 
-@pytest.fixture
+@pytest.fixture(params=MODES)
 def table(proxy: Proxy, request: pytest.FixtureRequest) -> Iterator[hw.Table]:
     proxy.set()
     name = "".join(letter for letter in request.node.name if letter.isalnum())
@@ -55,7 +66,7 @@ def table(proxy: Proxy, request: pytest.FixtureRequest) -> Iterator[hw.Table]:
         ordering="ts",
         table_type="MERGE_ON_READ",
         buckets=1,
-        options=proxy.options,
+        options={**proxy.options, **MODES[request.param]},
     )
     proxy.set()
 
@@ -71,7 +82,11 @@ def stored(proxy: Proxy, table: hw.Table) -> list[int]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("table", "kind"),
+    [(mode, kind) for mode in MODES for kind in KINDS if kind not in WITHOUT[mode]],
+    indirect=["table"],
+)
 def test_a_write_and_a_compaction_come_through(
     proxy: Proxy, table: hw.Table, kind: str, fault: str
 ) -> None:
@@ -87,11 +102,21 @@ def test_a_write_and_a_compaction_come_through(
     assert not table.context.load_timeline().pending
 
 
-def test_expired_credentials_at_the_commit_are_a_refusal(proxy: Proxy, table: hw.Table) -> None:
+@pytest.mark.parametrize(
+    ("table", "decided"),
+    # The slot before it begins the write.
+    [
+        ("lock", Fault(path=KINDS["commit"], **EXPIRED)),
+        ("journal", Fault(path=KINDS["slot"], skip=1, **EXPIRED)),
+    ],
+    indirect=["table"],
+    ids=["lock", "journal"],
+)
+def test_expired_credentials_at_the_commit_are_a_refusal(
+    proxy: Proxy, table: hw.Table, decided: Fault
+) -> None:
     table.upsert(rows(1))
-    proxy.set(
-        Fault(Action.ANSWER, "PUT", KINDS["commit"], status=400, code="ExpiredToken", times=99)
-    )
+    proxy.set(decided)
     with pytest.raises(StorageError) as caught:
         table.upsert(rows(2))
     assert caught.value.kind is ErrorKind.STORAGE_DENIED
@@ -101,6 +126,7 @@ def test_expired_credentials_at_the_commit_are_a_refusal(proxy: Proxy, table: hw
     assert stored(proxy, table) == [3, 3]
 
 
+@pytest.mark.parametrize("table", ["lock"], indirect=True)
 def test_a_commit_whose_reply_is_lost_and_that_cannot_be_read_back_is_unknown(
     proxy: Proxy, table: hw.Table
 ) -> None:
