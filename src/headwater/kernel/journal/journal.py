@@ -65,7 +65,8 @@ _PAUSE_MS = 50  # Doubled after every try, as for what is put once.
 _READ_AHEAD = 2  # Slots that are read while the journal is listed: more where more came lately.
 _READ_AHEAD_MAX = 8
 _RACES_MAX = 4  # Slots after a lost one that are put while others' are read.
-_LISTED_LATELY_MS = 1_000
+LISTED_LATELY_MS = 1_000
+"""For how long a listing is good enough, where another would cost a round trip."""
 _LOOKS_MAX = 10
 """How often a look starts over: each time others must have written a checkpoint meanwhile."""
 
@@ -168,7 +169,7 @@ class Journal:
         """
         self._is_alone = False
         self._floor = 0
-        self._listed_ms = -_LISTED_LATELY_MS
+        self._listed_ms = -LISTED_LATELY_MS
 
     @property
     def known(self) -> JournalState:
@@ -230,7 +231,7 @@ class Journal:
         """
         if not self.storage.is_distant or not start.look.state.has_begun:
             return False
-        is_lately = self.clock.monotonic_ms() - self._listed_ms <= _LISTED_LATELY_MS
+        is_lately = self.clock.monotonic_ms() - self._listed_ms <= LISTED_LATELY_MS
         return is_lately and self._floor <= start.since
 
     def _read_behind_it(self, start: _Read) -> _Read | None:

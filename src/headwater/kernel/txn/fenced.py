@@ -33,7 +33,13 @@ from headwater.errors import (
     NotFoundError,
     StorageError,
 )
-from headwater.kernel.journal.journal import Appended, Look, check_free, table_switched
+from headwater.kernel.journal.journal import (
+    LISTED_LATELY_MS,
+    Appended,
+    Look,
+    check_free,
+    table_switched,
+)
 from headwater.kernel.journal.slots import Entry, Verb, Wave
 from headwater.kernel.journal.state import BARRED, BEING_ARCHIVED, JournalState
 from headwater.kernel.journal.storage import JournaledStorage, find_journal
@@ -91,7 +97,6 @@ nothing by another try; a block that reads much on each one has no other chance.
 """
 _PAUSE_MS = 4  # At random up to this, doubled with every loss, so many times.
 _PAUSES_DOUBLED_MAX = 4
-_LISTED_LATELY_MS = 1_000
 
 
 class MovedError(BaseException):
@@ -323,7 +328,7 @@ class FencedTransaction:
         """Whether a listing is as good as new; that of a long write, when it began, is not."""
         if listed is None or listed.at_ms is None:
             return False
-        return self._components.clock.monotonic_ms() - listed.at_ms <= _LISTED_LATELY_MS
+        return self._components.clock.monotonic_ms() - listed.at_ms <= LISTED_LATELY_MS
 
     def _decide_pinned(self, step: Step[R]) -> _Put[R]:
         pin = self._journaled.pin
