@@ -203,6 +203,11 @@ class LocalStorage:
         for path in {os.path.dirname(path): path for path in objects}.values():
             self._sync_folder_of(path)
 
+    @property
+    def is_forced(self) -> bool:
+        """Whether what is written outlives a power cut."""
+        return self._fsync
+
     def unforced(self) -> Self:
         """Return the same storage without waiting for the disk; see `force`."""
         return type(self)(self._base, fsync=False)

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
+from headwater.errors import NotFoundError
 from headwater.kernel.journal.state import JournalState, folder_of
 from headwater.seams.local import LocalStorage
 from headwater.seams.storage import Storage
@@ -28,15 +30,22 @@ def unforced(storage: Storage) -> Storage:
     return storage.unforced() if isinstance(storage, LocalStorage) else storage
 
 
-def force_files(storage: Storage, state: JournalState) -> list[str]:
+class Wrong(NamedTuple):
+    """A file that is not what the state says."""
+
+    path: str
+    is_missing: bool
+
+
+def force_files(storage: Storage, state: JournalState) -> list[Wrong]:
     """Have the files on the disk that the state holds the contents of.
 
-    Returns those that are lost or not what it says, in the order in which they are to be written.
+    Returns those that are not as it says, in the order in which they are to be written.
 
     Raises:
         StorageError: the disk failed.
     """
-    if not isinstance(storage, LocalStorage):
+    if not isinstance(storage, LocalStorage) or not storage.is_forced:
         return []
     areas = state.areas
     held = {
@@ -44,27 +53,30 @@ def force_files(storage: Storage, state: JournalState) -> list[str]:
         for path, known in state.paths.items()
         if known.data is not None and (areas.is_claim(path) or folder_of(path) in areas.folders)
     }
-    wrong = []
+    wrong = {}
     for (path, known), stored in zip(held.items(), storage.read_many(held), strict=True):
         # Owners beat in their claims; of those only the bytes may be lost.
         is_whole = bool(stored) if areas.is_claim(path) else stored == known.data
         if not is_whole:
-            wrong.append(path)
+            wrong[path] = Wrong(path, stored is None)
     storage.force(held.keys() - wrong)
-    return sorted(wrong, key=lambda path: (held[path].slot, folder_of(path) == areas.timeline))
+    order = sorted(wrong, key=lambda path: (held[path].slot, folder_of(path) == areas.timeline))
+    return [wrong[path] for path in order]
 
 
 def is_from_before_start(storage: Storage, path: str) -> bool:
     """Whether an object was written before this machine was started, as far as it can be told.
 
     Raises:
-        NotFoundError: it is gone.
         StorageError: the disk failed.
     """
-    if not isinstance(storage, LocalStorage):
+    if not isinstance(storage, LocalStorage) or not storage.is_forced:
         return False
     started_s = started_at_s()
-    return started_s is None or storage.info(path).modified_ms < started_s * 1000
+    try:
+        return started_s is None or storage.info(path).modified_ms < started_s * 1000
+    except NotFoundError:
+        return False  # Somebody has decided since.
 
 
 def started_at_s() -> int | None:

@@ -209,15 +209,23 @@ class Materialiser:
         self._has_recovered = True
 
     def _force(self, state: JournalState) -> None:
-        """Have files on the disk; write those again that a power cut has taken."""
-        lost = force_files(self._storage, state)
-        there = self._journal.look().state.paths if lost else {}
-        for path in lost:
-            if path in there:  # Or it was erased since.
-                log.warning("a file was lost with a power cut and is put again path=%s", path)
-                self._written.append(Entry(Verb.CREATE, path))
-                put_surely(self._storage, self._clock, path, state.paths[path].data or b"")
-        if lost:
+        """Have files on the disk; write those again that a power cut has taken.
+
+        Missing may also be what a writer that has just begun has not written yet.
+        """
+        wrong = force_files(self._storage, state)
+        there = self._journal.look().state.paths if wrong else {}
+        for path, is_missing in wrong:
+            if path not in there:
+                continue  # It was erased since.
+            self._written.append(Entry(Verb.CREATE, path))
+            data = state.paths[path].data or b""
+            if is_missing:
+                put_if_missing(self._storage, self._clock, path, data)
+            else:
+                log.warning("a file was not what the journal says and is put again path=%s", path)
+                put_surely(self._storage, self._clock, path, data)
+        if wrong:
             self._make_good()
 
     def put_again(self, state: JournalState, missing: Iterable[str]) -> None:

@@ -132,12 +132,14 @@ def list_attempts(storage: Storage) -> list[ObjectInfo]:
         CorruptTableError: a claim in the journal is unreadable.
         StorageError: storage failed.
     """
-    journaled, _ = find_journal(storage)
+    journaled, folder = find_journal(storage)
     if journaled is None:
         return storage.list_tree(ATTEMPTS)
     found, state = both_at_once(storage, lambda: storage.list_tree(ATTEMPTS), journaled.state)
     there = {info.path for info in found}
-    for path, known in state.paths.within(f"{ATTEMPTS}/"):
+    above = f"{folder}/" if folder else ""
+    for whole, known in state.paths.within(f"{above}{ATTEMPTS}/"):
+        path = whole.removeprefix(above)
         if known.data is not None and path not in there:
             started_ms = decode_attempt(known.data, path=path).started_ms
             found.append(ObjectInfo(path, len(known.data), started_ms))

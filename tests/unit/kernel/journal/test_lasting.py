@@ -146,12 +146,14 @@ def begun(table: Table) -> list[str]:
 def test_what_is_older_than_the_start_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = LocalStorage(tmp_path, fsync=False)
+    storage = LocalStorage(tmp_path)
     storage.put("a", b"")
     written_s = storage.info("a").modified_ms // 1000
     for started, is_old in ((written_s, False), (written_s + 1, True), (None, True)):
         monkeypatch.setattr(lasting, "started_at_s", lambda started=started: started)
         assert lasting.is_from_before_start(storage, "a") is is_old
+    monkeypatch.setattr(lasting, "started_at_s", lambda: written_s + 1)
+    assert not lasting.is_from_before_start(storage, "gone")
 
 
 def test_the_system_says_when_it_was_started() -> None:
