@@ -41,7 +41,8 @@ _READS = frozenset({"read", "look up", "list"})
 
 # A query may hold a signature, which has no business in a message.
 _QUERY = re.compile(r"\?\S*")
-_STORE_CODE = re.compile(r"<Code>(\w+)</Code>")
+# In the answer itself, or as obstore tells what one key of a bulk delete was answered.
+_STORE_CODE = re.compile(r"<Code>(\w+)</Code>|\(code: (\w+)\)")
 _HTTP_STATUS = re.compile(r"status code: (\d{3})")
 _REPETITIONS = re.compile(r"after \d+ retries")
 
@@ -49,6 +50,8 @@ _REPETITIONS = re.compile(r"after \d+ retries")
 _UNDECIDED_CODES = frozenset({"ConditionalRequestConflict", "OperationAborted"})
 _EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
 _DENIED_STATUSES = frozenset({"401", "403"})
+_DENIED_CODE = "AccessDenied"  # The answer to a bulk delete has status 200.
+_GONE_CODE = "NoSuchKey"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Answer:
         return cls(
             error,
             status[1] if status else None,
-            code[1] if code else None,
+            code[1] or code[2] if code else None,
             may_have_landed or _REPETITIONS.search(text) is not None,
         )
 
@@ -94,6 +97,7 @@ class Answer:
             )
             # A failed listing has no kind in obstore; only its text tells what the store said.
             or self.status in _DENIED_STATUSES
+            or self.code == _DENIED_CODE
             or self.is_expired
         )
 
@@ -106,7 +110,7 @@ class Answer:
         """obstore's message cut down to what people can use: its first line and the code."""
         first_line = str(self.error).partition("\n")[0].partition(": <")[0]
         shown = _QUERY.sub("", first_line).rstrip(": ")
-        return f"{shown} ({self.code})" if self.code else shown
+        return f"{shown} ({self.code})" if self.code and self.code not in shown else shown
 
 
 def storage_error(answer: Answer, verb: str, where: str) -> HeadwaterError:
@@ -120,6 +124,8 @@ def storage_error(answer: Answer, verb: str, where: str) -> HeadwaterError:
             f"{what}. Another request about the same object was under way, and this one did "
             "nothing. Try again"
         )
+    if verb == "delete" and answer.code == _GONE_CODE:  # Where two delete at once, some stores say.
+        return NotFoundError(f"There is no object {where}")
     match error:
         case FileNotFoundError() if verb in ("read", "look up", "delete"):
             return NotFoundError(f"There is no object {where}")

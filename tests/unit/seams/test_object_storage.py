@@ -184,6 +184,33 @@ def test_a_missing_bucket_is_no_missing_object_to_a_writer() -> None:
             storage.replace("a", b"1", version='"tag"')
 
 
+def refused_delete(code: str) -> bytes:
+    """The answer to a bulk delete that did not delete this."""
+    return (
+        f"<DeleteResult><Error><Key>table/a</Key><Code>{code}</Code>"
+        "<Message>so it is</Message></Error></DeleteResult>"
+    ).encode()
+
+
+def test_what_another_deleted_at_the_same_time_is_deleted() -> None:
+    with server_that_answers(200, refused_delete("NoSuchKey")) as server:
+        storage = server.open_s3()
+        storage.delete("a")
+        storage.delete_many(["a", "a"])  # The server knows no other.
+    assert {request.method for request in server.requests} == {"POST"}
+
+
+def test_a_bulk_delete_that_is_denied_is_not_worth_a_retry() -> None:
+    with server_that_answers(200, refused_delete("AccessDenied")) as server:
+        storage = server.open_s3()
+        for paths in (["a"], ["a", "a"]):
+            with pytest.raises(StorageError) as caught:
+                storage.delete_many(paths)
+            assert caught.value.kind is ErrorKind.STORAGE_DENIED
+            assert caught.value.retry is Retry.NEVER
+    assert len(server.requests) == 2
+
+
 def test_no_query_gets_into_a_message() -> None:
     with server_that_answers(400) as server, pytest.raises(StorageError) as caught:
         server.open_s3().list_names("folder")
