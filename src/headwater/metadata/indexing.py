@@ -72,8 +72,6 @@ from headwater.kernel.layout import (
     METADATA,
     METADATA_TIMELINE,
     TableLayout,
-    attempt_folder,
-    heartbeat_path,
 )
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.timeline.active import Timeline, instant_path, load_active
@@ -102,6 +100,7 @@ from headwater.kernel.txn.indexing_steps import (
     RequestIndexing,
     index_exists,
 )
+from headwater.kernel.txn.leftovers import forget_attempts
 from headwater.kernel.txn.metadata_commit import load_index_partitions, load_planned
 from headwater.kernel.txn.steps import Claim, Ended, EnterInflight, Started, StartExecution
 from headwater.kernel.txn.transaction import Transaction
@@ -110,7 +109,7 @@ from headwater.metadata.earlier_plans import wipe_earlier_plans
 from headwater.metadata.partition_kinds import FILES, RECORD_INDEX, needs_of
 from headwater.metadata.table import list_own_files
 from headwater.model.commit_metadata import WriteStat
-from headwater.model.files import BaseFile, attempt_of, parse_data_file
+from headwater.model.files import BaseFile, is_file_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.components import Components
 
@@ -471,14 +470,15 @@ class Indexing:
 
     def _undo_before(self, attempt: Attempt) -> None:
         """Delete base files of dead attempts. What writers logged to the partitions stays."""
-        for each in self.load_plan(self.check_plan(attempt.instant)):
-            for info in self.components.storage.list_tree(f"{METADATA}/{each.partition}"):
-                file = parse_data_file(info.path)
-                if not isinstance(file, BaseFile) or file.instant_time != attempt.instant:
-                    continue
-                number = attempt_of(file.write_token)
-                if number is not None and number < attempt.attempt:
-                    self.components.storage.delete(info.path)
+        time, storage = attempt.instant, self.components.storage
+        for each in self.load_plan(self.check_plan(time)):
+            listed = (info.path for info in storage.list_tree(f"{METADATA}/{each.partition}"))
+            storage.delete_many(
+                path
+                for path in listed
+                if is_file_of(path, time, before_attempt=attempt.attempt)
+                and isinstance(parse_data_file(path), BaseFile)
+            )
 
     def _build_and_complete(self, build: _Build) -> IndexedPlan:
         for built_times in range(1, _BUILDS_MAX + 1):
@@ -762,11 +762,8 @@ class Indexing:
 
     def _tidy(self, time: InstantTime) -> None:
         """Delete the attempts of a plan that is off the timeline for good."""
-        storage = self.components.storage
         try:
-            storage.delete(heartbeat_path(time))
-            for name in sorted(storage.list_names(attempt_folder(time))):
-                storage.delete(f"{attempt_folder(time)}/{name}")
+            forget_attempts(self.components.storage, time)
         except HeadwaterError as error:
             log.warning("attempts of an index plan remain instant=%s error=%s", time, error)
 

@@ -37,6 +37,7 @@ from headwater.config.table import TableConfig
 from headwater.context import TableContext
 from headwater.errors import ConflictError, ErrorKind, HeadwaterError
 from headwater.format.timeline.records import decode_record, encode_record
+from headwater.kernel.journal.storage import one_moment
 from headwater.kernel.layout import METADATA, TableLayout
 from headwater.kernel.table_config import load_table_config, table_layout
 from headwater.kernel.timeline.active import Timeline, instant_path, load_active
@@ -352,8 +353,9 @@ class _Fold:
 def _tidy(upkeep: MetadataServices) -> None:
     """Delete old files, and archive the instants that have none left."""
     storage = upkeep.components.storage
-    timeline = load_active(storage, table_layout(upkeep.config).timeline)
-    table = load_metadata_table(storage, upkeep.config, timeline)
+    with one_moment(storage):
+        timeline = load_active(storage, table_layout(upkeep.config).timeline)
+        table = load_metadata_table(storage, upkeep.config, timeline)
     files = list_own_files(storage)
     late = wipe_earlier_plans(upkeep.components, files)
     files = [file for file in files if file.path not in late]
@@ -371,9 +373,9 @@ def _delete_obsolete(
         return frozenset()
     retained = times[-1 - SLICES_KEPT]
     found = obsolete_files(files, table.completion_times(files), retained)
-    for file in found:
-        table.storage.delete(file.path)
-    return frozenset(file.path for file in found)
+    paths = [file.path for file in found]
+    table.storage.delete_many(paths)
+    return frozenset(paths)
 
 
 def _archive(

@@ -243,9 +243,9 @@ class MetadataUpdate:
         return log_stat(file, written=len(entries.keys), deleted=len(entries.removed))
 
     def _delete_except(self, paths: Iterable[str]) -> None:
-        for path in sorted(self._paths.difference(paths)):
-            self._storage.delete(path)
-            self._paths.discard(path)
+        unwanted = sorted(self._paths.difference(paths))
+        self._storage.delete_many(unwanted)
+        self._paths.difference_update(unwanted)
 
 
 def change_of_commit(

@@ -140,15 +140,15 @@ class RewriteWork:
         yet, and those before it are undone (H-19).
         """
         markers, self._marker_files = load_markers_and_files(self._storage, attempt.instant)
-        for marker in markers:
-            file = parse_data_file(marker.data_path)
-            is_mine = (
-                file is not None
-                and file.instant_time == attempt.instant
-                and attempt_of(file.write_token) == attempt.attempt
-            )
-            if is_mine and marker.data_path not in listed:
-                self._storage.delete(marker.data_path)
+        written = (parse_data_file(marker.data_path) for marker in markers)
+        self._storage.delete_many(
+            file.path
+            for file in written
+            if file is not None
+            and file.instant_time == attempt.instant
+            and attempt_of(file.write_token) == attempt.attempt
+            and file.path not in listed
+        )
 
     def forget_markers(self) -> None:
         """Delete the markers of a plan that is completed."""

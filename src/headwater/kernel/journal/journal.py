@@ -62,8 +62,8 @@ from headwater.seams.storage import Storage, both_at_once
 CHECKPOINT_EVERY = 64
 _TRIES_MAX = 5
 _PAUSE_MS = 50  # Doubled after every try, as for what is put once.
-_READ_AHEAD = 2  # Slots that are read while the journal is listed: more where more came lately.
-_READ_AHEAD_MAX = 8
+_READ_AHEAD_MAX = 8  # Slots that are read before it is known that they are there.
+_TAKEN_READ = 2  # As many at least behind a slot that was taken: who took it may have gone on.
 _RACES_MAX = 4  # Slots after a lost one that are put while others' are read.
 LISTED_LATELY_MS = 1_000
 """For how long a listing is good enough, where another would cost a round trip."""
@@ -164,6 +164,7 @@ class Journal:
         """What came behind the known state, until the next listing proves it."""
         self._own_number = 0
         self._came = 0
+        """How many slots of others came lately between two looks, and are expected to come."""
         self._races = 0
         """How many slots more are read while one is put in their place: others were first lately.
         """
@@ -250,8 +251,10 @@ class Journal:
 
     def read_next(self, number: int) -> Mapping[int, bytes]:
         """Read a slot and those behind it."""
-        next_ones = range(number, number + self._ahead)
-        contents = zip(next_ones, self._read_slots(next_ones), strict=True)
+        return self._read_if_there(range(number, number + self._ahead))
+
+    def _read_if_there(self, numbers: Sequence[int]) -> Mapping[int, bytes]:
+        contents = zip(numbers, self._read_slots(numbers), strict=True)
         return {each: data for each, data in contents if data is not None}
 
     def _follow(self, start: _Read, at_hand: Mapping[int, bytes]) -> _Read | None:
@@ -261,7 +264,7 @@ class Journal:
             look = _followed(start.look, at_hand)
         except CorruptTableError:
             return None  # They may be of names that were used twice.
-        self._came = max(look.state.number - number, self._came - 1)
+        self._note_came(look.state.number - number)
         found = _Read(look, start.since)
         self._keep(found)
         return found
@@ -295,10 +298,13 @@ class Journal:
         found = self._read_up_to(start.look, listing, at_hand)
         if found is None:
             return None
-        self._came = max(found.state.number - number, self._came - 1)
+        self._note_came(found.state.number - number)
         read = _Read(found, max(number, listing.floor))
         self._keep(read)
         return read
+
+    def _note_came(self, count: int) -> None:
+        self._came = max(count, (self._came + count) // 2)
 
     def _keep(self, read: _Read) -> None:
         """Go on from here next time."""
@@ -314,17 +320,14 @@ class Journal:
         known = self._known.state
         return known.number if known.digest == look.state.digest else None
 
-    def _list_and_read(self, number: int) -> tuple[Listing, Mapping[int, bytes]]:
-        """List the journal; from a distant store read meanwhile the slots that may be next."""
+    def _list_and_read(self, number: int, at_least: int = 0) -> tuple[Listing, Mapping[int, bytes]]:
+        """List the journal; from a distant store read meanwhile the slots that are expected."""
         storage = self.storage
-        if not storage.is_distant or number == 1:
+        ahead = min(max(at_least, self._came), _READ_AHEAD_MAX)
+        if not storage.is_distant or number == 1 or not ahead:
             return self._list(), {}
-        ahead = min(max(_READ_AHEAD, self._came + 1), _READ_AHEAD_MAX)
-        next_ones = range(number, number + ahead)
-        read = partial(self._read_slots, next_ones)
-        listing, found = both_at_once(storage, self._list, read)
-        contents = zip(next_ones, found, strict=True)
-        return listing, {each: data for each, data in contents if data is not None}
+        read = partial(self._read_if_there, range(number, number + ahead))
+        return both_at_once(storage, self._list, read)
 
     def _list(self) -> Listing:
         if self.storage.is_distant:
@@ -424,7 +427,7 @@ class Journal:
         is_lost = seen.get(number, mine) != mine
         if start and is_lost and self._is_near(start) and self._follow(start, seen):
             return seen[number]
-        listing, at_hand = self._list_and_read(number)
+        listing, at_hand = self._list_and_read(number, _TAKEN_READ)
         if start and at_hand.get(number, mine) != mine:
             self._read_behind(start, listing, at_hand)
         return at_hand.get(number)

@@ -312,7 +312,16 @@ class Materialiser:
         self._begun |= {slot.number for slot in missing}
 
     def _write_wave(self, wave: Wave, state: JournalState) -> None:
-        self._storage.at_once(lambda entry: self._apply(entry, state), wave)
+        erased = [entry for entry in wave if entry.verb is Verb.ERASE]
+        calls = [partial(self._apply, entry, state) for entry in wave if entry not in erased]
+        if erased:
+            calls.append(partial(self._erase, erased, state))
+        self._storage.at_once(lambda call: call(), calls)
+
+    def _erase(self, entries: Iterable[Entry], state: JournalState) -> None:
+        paths = (entry.path for entry in entries if not entry.path.startswith(f"{JOURNAL}/"))
+        # Or a later slot has it again.
+        self._storage.delete_many([path for path in paths if path not in state.paths])
 
     def _means_nothing_alone(self, wave: Wave) -> bool:
         return all(
@@ -356,9 +365,7 @@ class Materialiser:
             case Verb.ADOPT | Verb.NOTE:
                 return
             case Verb.ERASE:
-                is_note = entry.path.startswith(f"{JOURNAL}/")
-                if entry.path not in state.paths and not is_note:  # Or a later slot has it again.
-                    storage.delete(entry.path)
+                raise AssertionError("Erased together, where waves are written")
             case Verb.CREATE:
                 if entry.path in state.paths:  # Or a later slot has erased it.
                     put_if_missing(unforced(storage), clock, entry.path, entry.data)

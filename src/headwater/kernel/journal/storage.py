@@ -254,8 +254,8 @@ def being_archived(storage: Storage) -> list[InstantTime]:
     return [InstantTime(name) for name in journaled.state().names(BEING_ARCHIVED)]
 
 
-def erase_files(storage: Storage, paths: Sequence[str]) -> None:
-    """Take files of instants that have ended off a timeline, in this order.
+def erase_files(storage: Storage, waves: Iterable[Sequence[str]]) -> None:
+    """Take files of instants that have ended off a timeline, one wave after the other.
 
     Nothing is to be decided about them: whoever does it late, or twice, changes nothing.
 
@@ -265,17 +265,20 @@ def erase_files(storage: Storage, paths: Sequence[str]) -> None:
     """
     journaled, folder = find_journal(storage)
     if journaled is None:
-        for path in paths:
-            storage.delete(path)
+        for paths in filter(None, waves):
+            storage.delete_many(paths)
         return
-    whole = [f"{folder}/{path}" if folder else path for path in paths]
+    whole = [[f"{folder}/{path}" if folder else path for path in paths] for paths in waves]
     while True:
         look = journaled.journal.look()
-        left = [path for path in whole if path in look.state.paths or not look.state.has_begun]
-        if not left:
+        state = look.state
+        left = [
+            tuple(Entry(Verb.ERASE, p) for p in paths if p in state.paths or not state.has_begun)
+            for paths in whole
+        ]
+        if not any(left):
             return
-        waves = [(Entry(Verb.ERASE, path),) for path in left]
-        put = journaled.journal.append(look, waves)
+        put = journaled.journal.append(look, [wave for wave in left if wave])
         if put is not None and journaled.files.write(put):
             journaled.files.finish(put)
             return

@@ -88,12 +88,11 @@ from headwater.kernel.txn.guard import (
     undo_dead_attempts,
 )
 from headwater.kernel.txn.leftovers import forget_instant, load_instants_with_leftovers
-from headwater.kernel.txn.markers import LoadMarkers
+from headwater.kernel.txn.markers import LoadMarkers, own_files
 from headwater.kernel.txn.metadata_commit import delete_metadata_logs
 from headwater.kernel.txn.plan_flags import decode_flags
 from headwater.kernel.txn.steps import Claim, Complete, Ended, Started, plan_cancelled
 from headwater.kernel.txn.transaction import Transaction
-from headwater.model.files import attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plan_flags import PlanFlags
 from headwater.seams.clock import Clock
@@ -297,10 +296,7 @@ class Cancellations:
         storage = self.components.storage
         try:
             # A slow task may have written files since; none of them belongs to anybody.
-            for marker in self.load_markers(storage, time):
-                file = parse_data_file(marker.data_path)
-                if file is not None and file.instant_time == time:
-                    storage.delete(marker.data_path)
+            storage.delete_many(own_files(self.load_markers(storage, time), time))
             forget_instant(storage, time)
         except HeadwaterError as error:
             # The plan has ended; the next sweep finds what is left.
@@ -352,10 +348,5 @@ def undo_announced(storage: Storage, load_markers: LoadMarkers, attempt: Attempt
     Idempotent, and safe to run late: names tell the attempt, and a file of this one or of a later
     one is never touched.
     """
-    for marker in load_markers(storage, attempt.instant):
-        file = parse_data_file(marker.data_path)
-        if file is None or file.instant_time != attempt.instant:
-            continue
-        number = attempt_of(file.write_token)
-        if number is not None and number < attempt.attempt:
-            storage.delete(marker.data_path)
+    announced = load_markers(storage, attempt.instant)
+    storage.delete_many(own_files(announced, attempt.instant, before_attempt=attempt.attempt))

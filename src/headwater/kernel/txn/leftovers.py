@@ -38,7 +38,11 @@ def load_instants_with_leftovers(storage: Storage) -> set[InstantTime]:
 def forget_instant(storage: Storage, time: InstantTime) -> None:
     """Delete all that an instant which has ended left beside the timeline; attempts go last."""
     delete_markers(storage, time)
+    forget_attempts(storage, time)
+
+
+def forget_attempts(storage: Storage, time: InstantTime) -> None:
+    """Delete what says who works, or worked, on an instant; its heartbeat first."""
     storage.delete(heartbeat_path(time))
     folder = attempt_folder(time)
-    for name in sorted(storage.list_names(folder)):
-        storage.delete(f"{folder}/{name}")
+    storage.delete_many([f"{folder}/{name}" for name in sorted(storage.list_names(folder))])

@@ -18,7 +18,7 @@ from enum import StrEnum, unique
 from typing import NamedTuple, Protocol
 
 from headwater.kernel.layout import HOODIE, detection_folder, marker_folder
-from headwater.model.files import FileGroupId, parse_data_file
+from headwater.model.files import FileGroupId, is_file_of, parse_data_file
 from headwater.model.instant import InstantTime
 from headwater.seams.storage import Storage
 
@@ -126,6 +126,14 @@ def files_by_name(storage: Storage, time: InstantTime) -> Iterator[Marker]:
         file = None if info.path.startswith(f"{HOODIE}/") else parse_data_file(info.path)
         if file is not None and file.instant_time == time:
             yield Marker(info.path, MarkerKind.CREATE)
+
+
+def own_files(
+    markers: Iterable[Marker], time: InstantTime, *, before_attempt: int | None = None
+) -> list[str]:
+    """Return the announced files whose names say that the instant, or such attempts, wrote them."""
+    announced = (marker.data_path for marker in markers)
+    return [path for path in announced if is_file_of(path, time, before_attempt=before_attempt)]
 
 
 def delete_unlisted(storage: Storage, markers: Iterable[Marker], listed: Collection[str]) -> int:

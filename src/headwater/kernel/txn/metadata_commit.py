@@ -25,7 +25,7 @@ from headwater.kernel.layout import METADATA, METADATA_TIMELINE, TableLayout
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.index_plan import load_pending_plans
-from headwater.model.files import attempt_of, parse_data_file
+from headwater.model.files import is_file_of
 from headwater.model.instant import Action, InstantTime
 from headwater.seams.clock import Clock
 from headwater.seams.storage import Storage
@@ -192,10 +192,7 @@ def delete_metadata_logs(
     Names tell instant and attempt, so it is safe to run late and twice. Nobody looks at these
     files: their delta commit is not completed, or the instant is not (INV-72).
     """
-    for info in storage.list_tree(METADATA):
-        file = parse_data_file(info.path)
-        if file is None or file.instant_time != time:
-            continue
-        number = attempt_of(file.write_token)
-        if before_attempt is None or (number is not None and number < before_attempt):
-            storage.delete(info.path)
+    listed = (info.path for info in storage.list_tree(METADATA))
+    storage.delete_many(
+        path for path in listed if is_file_of(path, time, before_attempt=before_attempt)
+    )

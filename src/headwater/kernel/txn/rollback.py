@@ -41,8 +41,6 @@ from headwater.kernel.layout import (
     HEARTBEATS,
     MARKERS,
     TableLayout,
-    attempt_folder,
-    heartbeat_path,
 )
 from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
@@ -50,7 +48,14 @@ from headwater.kernel.txn.attempts import Attempt, load_newest_number
 from headwater.kernel.txn.foreign import ForeignRule, is_dead_elsewhere
 from headwater.kernel.txn.guard import Executed, Returned, claimed, run_guarded, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
-from headwater.kernel.txn.markers import LoadMarkers, Marker, delete_markers, files_by_name
+from headwater.kernel.txn.leftovers import forget_attempts
+from headwater.kernel.txn.markers import (
+    LoadMarkers,
+    Marker,
+    delete_markers,
+    files_by_name,
+    own_files,
+)
 from headwater.kernel.txn.metadata_commit import delete_metadata_logs
 from headwater.kernel.txn.rollback_plan import (
     decode_rollback_plan,
@@ -70,7 +75,6 @@ from headwater.kernel.txn.steps import Claim, Ended, Started
 from headwater.kernel.txn.transaction import Transaction
 from headwater.kernel.txn.withdrawal import finish_withdrawal
 from headwater.kernel.txn.writes import InflightWrite, StartedWrite
-from headwater.model.files import parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import RollbackPlan, RollbackRequest
 from headwater.model.service_metadata import RollbackMetadata
@@ -80,6 +84,9 @@ from headwater.seams.metrics import ROLLBACKS
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
+
+_DELETED_AT_ONCE = 1_000
+"""After so many files a rollback looks whether it is still its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,16 +290,11 @@ class Rollbacks:
     def _tidy(self, target: InstantTime, rollback: InstantTime) -> None:
         storage = self.components.storage
         try:
-            for marker in self._announced(target):
-                # Once more also those of the plan: a slow writer may have finished one meanwhile.
-                file = parse_data_file(marker.data_path)
-                if file is not None and file.instant_time == target:
-                    storage.delete(marker.data_path)
+            # Once more also those of the plan: a slow writer may have finished one meanwhile.
+            storage.delete_many(own_files(self._announced(target), target))
             delete_markers(storage, target)
             for time in (rollback, target):
-                storage.delete(heartbeat_path(time))
-                for name in sorted(storage.list_names(attempt_folder(time))):
-                    storage.delete(f"{attempt_folder(time)}/{name}")
+                forget_attempts(storage, time)
         except HeadwaterError as error:
             # The rollback stands; the next call of `tidy_leftovers` finds what is left.
             log.warning("leftovers of a rollback remain instant=%s error=%s", target, error)
@@ -347,9 +349,10 @@ class _Deletions:
         error = check_target(timeline, target_of(self.plan), timeline.get(attempt.instant))
         if error is not None:
             raise error
-        for path in listed_paths(self.plan):
+        doomed = [*listed_paths(self.plan)]
+        for first in range(0, len(doomed), _DELETED_AT_ONCE):
             heartbeat.check()
-            self.storage.delete(path)
+            self.storage.delete_many(doomed[first : first + _DELETED_AT_ONCE])
         heartbeat.check()
         delete_metadata_logs(self.storage, target_of(self.plan))
         taken_ms = self.clock.monotonic_ms() - began_ms

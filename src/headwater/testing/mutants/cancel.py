@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from headwater.errors import HeadwaterError
 from headwater.kernel.layout import TableLayout
+from headwater.kernel.timeline.history.write import deletion_waves
+from headwater.kernel.timeline.names import TimelineFile
 from headwater.kernel.txn.cancel_records import CancelEntry, encode_entry
 from headwater.kernel.txn.cancel_steps import CompleteCancellable, RequestCancel, StartAbort
 from headwater.kernel.txn.conflicts import ConflictCheck
@@ -133,7 +135,8 @@ class _Impatient(ScheduleRollback):
         return None
 
 
-_TERMINAL_FIRST = {State.REQUESTED: 1, State.INFLIGHT: 2, State.ABORTED: 0, State.COMPLETED: 0}
+def _terminal_first(files: Mapping[str, TimelineFile]) -> list[list[str]]:
+    return deletion_waves(files)[::-1]
 
 
 MUTANTS = (
@@ -179,7 +182,7 @@ MUTANTS = (
     Mutant(
         name="archival deletes the terminal file first",
         scenario=lambda: cancel_archive(Faults()),
-        patches=(("headwater.kernel.timeline.history.write._DELETION_ORDER", _TERMINAL_FIRST),),
+        patches=(("headwater.kernel.timeline.history.write.deletion_waves", _terminal_first),),
         must_violate=("INV-36", "INV-59"),
     ),
     Mutant(

@@ -129,6 +129,25 @@ def test_who_has_lost_lately_reads_what_came_while_it_puts() -> None:
     assert other.known.names(TIMELINE) == [*"abcdefg", "mine"]
 
 
+def test_slots_of_a_distant_store_are_read_with_the_listing_where_some_came_lately() -> None:
+    storage, trips = MemoryStorage(), RoundTrips()
+    mine = Journal(RoundTripStorage(storage, trips), SystemClock(), SystemIds(), AREAS)
+    other = a_journal(storage)
+    assert other.append(other.look(), creates("a")) is not None
+    mine.look()
+    read: list[tuple[int, int]] = []
+    for came in ("", "bc", "de", "", "", ""):
+        for name in came:
+            assert other.append(other.look(), creates(name)) is not None
+        trips.reset()
+        assert mine.look().state == other.look().state
+        slots = [request for request in trips.requests if request.path.endswith(".slot")]
+        read.append((trips.serial, len(slots)))
+    # The first that come cost a round trip, and a second listing that proves them. Who is alone
+    # again reads nothing in vain before long.
+    assert read == [(1, 1), (3, 2), (2, 2), (1, 2), (1, 1), (1, 0)]
+
+
 def test_a_damaged_slot_of_a_distant_store_is_named_by_who_reads_without_a_listing() -> None:
     storage = MemoryStorage()
     mine = Journal(RoundTripStorage(storage, RoundTrips()), SystemClock(), SystemIds(), AREAS)
@@ -374,7 +393,7 @@ def test_a_file_that_is_put_late_is_taken_back() -> None:
     done = stalled.journal.append(stalled.journal.look(), creates("a"))
     assert done is not None
     other = JournaledStorage(a_journal(storage))
-    erase_files(other, [f"{TIMELINE}/a"])
+    erase_files(other, [[f"{TIMELINE}/a"]])
     stalled.files.write(done)
     stalled.files.finish(done)
     assert storage.list_names(TIMELINE) == []

@@ -30,7 +30,7 @@ from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.storage import Storage
 
 LAYOUT = TableLayout()
-WRITES = ("put", "put_if_absent", "replace", "delete")
+WRITES = ("put", "put_if_absent", "replace", "delete", "delete_many")
 PutInstants = Callable[[Storage, Iterable[Instant]], None]
 
 
@@ -97,24 +97,24 @@ def test_a_data_file_a_manifest_and_the_pointer_come_before_the_first_deletion(
         ("put_if_absent", f"{LAYOUT.history}/{time}_{time}_0.parquet"),
         ("put_if_absent", f"{LAYOUT.history}/manifest_1"),
         ("put_if_absent", f"{LAYOUT.history}/_version_"),
-        ("delete", f"{LAYOUT.timeline}/{time}.deltacommit.requested"),
-        ("delete", f"{LAYOUT.timeline}/{time}.deltacommit.inflight"),
-        ("delete", f"{LAYOUT.timeline}/{time}_{terminal[0].completion_time}.deltacommit"),
+        ("delete_many", f"{LAYOUT.timeline}/{time}.deltacommit.requested"),
+        ("delete_many", f"{LAYOUT.timeline}/{time}.deltacommit.inflight"),
+        ("delete_many", f"{LAYOUT.timeline}/{time}_{terminal[0].completion_time}.deltacommit"),
     ]
 
 
-def test_deletion_goes_oldest_first_and_terminal_file_last(
+def test_all_that_was_pending_is_deleted_first_and_then_the_oldest_instant_first(
     storage: MemoryStorage, terminal: list[Instant]
 ) -> None:
     counting = CountingStorage(storage, keep_trace=True)
     archive_instants(counting, LAYOUT, terminal[::-1])
-    deleted = [path.rpartition("/")[2] for method, path in counting.trace if method == "delete"]
-    assert [name[:17] for name in deleted] == sorted(name[:17] for name in deleted)
+    calls = [path for method, path in counting.trace if method == "delete_many"]
+    deleted = [path.rpartition("/")[2] for path in calls]
     assert len(deleted) == 3 * len(terminal)
-    for requested, inflight, last in zip(*[iter(deleted)] * 3, strict=True):
-        assert requested.endswith(".requested")
-        assert inflight.endswith("inflight")
-        assert "_" in last or last.endswith(".aborted")
+    pending, ends = deleted[: 2 * len(terminal)], deleted[2 * len(terminal) :]
+    assert all(name.endswith((".requested", ".inflight")) for name in pending)
+    assert all("_" in name or name.endswith(".aborted") for name in ends)
+    assert [name[:17] for name in ends] == sorted(name[:17] for name in ends)
 
 
 def test_a_savepoint_outlives_the_instant_it_protects(

@@ -596,7 +596,7 @@ def test_a_file_that_we_erased_and_that_comes_late_changes_nothing(site: Site) -
     site.commit()
     components, _ = site.process()
     names = [n for n in site.storage.list_names(TIMELINE) if n.startswith(first.requested_time)]
-    erase_files(components.storage, [f"{TIMELINE}/{name}" for name in names])
+    erase_files(components.storage, [[f"{TIMELINE}/{name}"] for name in names])
     for name in names:
         site.put(name)
     site.commit()

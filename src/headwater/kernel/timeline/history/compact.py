@@ -146,10 +146,12 @@ def clean_history(storage: Storage, folder: str, seen: Collection[str], *, keep:
     listed = _load_listed(storage, folder, versions[:keep])
     for version in reversed(versions[keep:]):
         storage.delete(manifest_path(folder, version))
-    for name in sorted(set(seen) - listed):
-        file = parse_data_file_name(name, size_bytes=0)
-        if file is not None and _is_archived_elsewhere(storage, folder, file, archived):
-            storage.delete(f"{folder}/{name}")
+    unlisted = (parse_data_file_name(name, size_bytes=0) for name in sorted(set(seen) - listed))
+    storage.delete_many(
+        f"{folder}/{file.name}"
+        for file in unlisted
+        if file is not None and _is_archived_elsewhere(storage, folder, file, archived)
+    )
 
 
 def _write_merged(

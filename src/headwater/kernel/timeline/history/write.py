@@ -6,8 +6,9 @@ Archive first, delete after (INV-35):
 2. commit the next manifest, which lists it; a process that lost this race starts over;
 3. look again: only what the newest manifest really shows counts as archived;
 4. move the pointer that other engines read;
-5. delete from the active timeline, the oldest instant first and its terminal file last (INV-36),
-   so that no instant looks pending again and none is missing between two others.
+5. delete from the active timeline: first what says that they were pending, all at once, then the
+   terminal files, the oldest instant first (INV-36), so that no instant looks pending again and
+   none is missing between two others.
 
 An aborted instant has nothing to archive and goes through step 5 only. Readers go the other way:
 active timeline first, archived one after (`completion`).
@@ -20,8 +21,8 @@ What a crash leaves behind, by the last write that landed:
     manifest        archived and active; other engines still see    the next archival moves the
                     the manifest before, and lose nothing           pointer before it deletes
     pointer         archived and active                             the next archival deletes
-    some deletions  the oldest are gone, one may have lost its      the next archival deletes the
-                    pending files and is terminal all the same      rest
+    some deletions  the oldest are gone, others have lost their     the next archival deletes the
+                    pending files and are terminal all the same     rest
 
 Nobody archives an instant twice, because step 1 asks the manifest that step 2 follows.
 
@@ -34,7 +35,7 @@ writes what is not in it under another name.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from headwater.errors import (
@@ -67,7 +68,7 @@ from headwater.kernel.timeline.history.rows import (
     decode_table,
     encode_rows,
 )
-from headwater.kernel.timeline.names import parse_file_name
+from headwater.kernel.timeline.names import TimelineFile, parse_file_name
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.storage import Storage
 
@@ -75,8 +76,6 @@ log = logging.getLogger(__name__)
 
 _TRIES_MAX = 10
 """How often archival starts over. Others archive every few commits, so ten in a row is a fault."""
-
-_DELETION_ORDER = {State.REQUESTED: 0, State.INFLIGHT: 1, State.ABORTED: 2, State.COMPLETED: 2}
 
 
 def archive_instants(storage: Storage, layout: TableLayout, instants: Iterable[Instant]) -> None:
@@ -194,20 +193,27 @@ def delete_archived(
             deleted.
     """
     archived = history.find_all(i.requested_time for i in instants if i.is_completed)
-    files: dict[InstantTime, list[tuple[int, str]]] = {i.requested_time: [] for i in instants}
-    ended = set(archived)
-    for name in storage.list_names(layout.timeline):
-        file = parse_file_name(name, folder=layout.timeline)
-        if file is None or file.action is Action.SAVEPOINT or file.requested_time not in files:
-            continue
-        files[file.requested_time].append((_DELETION_ORDER[file.state], name))
-        if file.state is State.ABORTED:
-            ended.add(file.requested_time)
+    times = {instant.requested_time for instant in instants}
+    files = {
+        f"{layout.timeline}/{name}": file
+        for name in storage.list_names(layout.timeline)
+        if (file := parse_file_name(name, folder=layout.timeline)) is not None
+        and file.action is not Action.SAVEPOINT
+        and file.requested_time in times
+    }
+    aborted = {f.requested_time for f in files.values() if f.state is State.ABORTED}
+    unended = {f.requested_time for f in files.values()} - aborted - set(archived)
     for instant in instants:
-        if files[instant.requested_time] and instant.requested_time not in ended:
+        if instant.requested_time in unended:
             raise _not_archivable(instant, "is not archived, so its files must stay")
-    names = (name for time in sorted(files) for _, name in sorted(files[time]))
-    erase_files(storage, [f"{layout.timeline}/{name}" for name in names])
+    erase_files(storage, deletion_waves(files))
+
+
+def deletion_waves(files: Mapping[str, TimelineFile]) -> list[list[str]]:
+    """Return in which order files of terminal instants are deleted; see step 5."""
+    pending = [path for path, file in files.items() if file.state.is_pending]
+    terminal = sorted(files.keys() - pending, key=lambda path: files[path].requested_time)
+    return [pending, *([path] for path in terminal)]
 
 
 def _load_rows(
