@@ -2,7 +2,7 @@
 
     python benchmarks/stores.py [--delay-ms 20] [--seconds 10] [--writers 8] [--json PATH]
 
-A real S3 server on loopback, and a proxy before it that holds every request back. Two questions:
+A real S3 server on loopback, and a line to it that holds every request back. Two questions:
 
 - How many requests of an operation wait for each other? The time that the delay adds, in delays.
   Tests count the same at the storage seam; here it is what a user's watch says.
@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from multiprocessing.synchronize import Barrier
@@ -32,8 +32,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from slow_line import SlowLine, slow_line
 from targets import Target
-from tests.support.faulty_proxy import Proxy, faulty_proxy
 from tests.support.store_servers import versitygw
 
 import headwater as hw
@@ -45,22 +45,33 @@ MODES = {
     "non-blocking": "non_blocking_concurrency_control",
     "optimistic": "optimistic_concurrency_control",
 }
-TIMELINES = {"lock": {}, "fenced": {"headwater.timeline.fenced": "true"}}
+TIMELINES = {
+    "lock": {"headwater.timeline.fenced": "false"},
+    "fenced": {"headwater.timeline.fenced": "true"},
+}
 SERIAL_REQUESTS = {"lock": 14.0, "fenced": 9.0}
 COMMITS_A_SECOND = {"lock": 8.0, "fenced": 15.0}
 
 
+@dataclass(frozen=True, slots=True)
+class Store:
+    """An S3 server, and how a client reaches it over the line."""
+
+    line: SlowLine
+    options: dict[str, str]
+
+
 @contextmanager
-def delaying(delay_s: float) -> Iterator[Proxy]:
-    """Serve S3 through a proxy; `delay_s` of it can be set at any time."""
+def distant_store(delay_s: float) -> Iterator[Store]:
+    """Serve S3 over a line; `delay_s` of it can be set at any time."""
     with (
         tempfile.TemporaryDirectory(prefix="headwater-stores-") as folder,
         versitygw(Path(folder), BUCKET) as server,
-        faulty_proxy(server.port) as proxy,
+        slow_line(server.port) as line,
     ):
-        proxy.options = {**server.options, "headwater.storage.endpoint": proxy.endpoint}
-        proxy.delay_s = delay_s
-        yield proxy
+        endpoint = f"http://127.0.0.1:{line.port}"
+        line.delay_s = delay_s
+        yield Store(line, {**server.options, "headwater.storage.endpoint": endpoint})
 
 
 def batch(number: int, count: int = ROWS, *, city: str = "all") -> pa.Table:
@@ -75,7 +86,7 @@ def batch(number: int, count: int = ROWS, *, city: str = "all") -> pa.Table:
 
 
 def create(
-    proxy: Proxy, name: str, *, buckets: int, options: dict[str, str] | None = None
+    store: Store, name: str, *, buckets: int, options: dict[str, str] | None = None
 ) -> hw.Table:
     return hw.create_table(
         f"s3://{BUCKET}/{name}",
@@ -85,21 +96,21 @@ def create(
         ordering="ts",
         table_type="MERGE_ON_READ",
         buckets=buckets,
-        options={**proxy.options, **(options or {})},
+        options={**store.options, **(options or {})},
     )
 
 
-def serial_requests(proxy: Proxy, delay_s: float, run: Callable[[], object]) -> float:
+def serial_requests(line: SlowLine, delay_s: float, run: Callable[[], object]) -> float:
     """Return how many delays an operation takes, as the median of a few turns."""
     found = []
     for _ in range(TURNS):
         times = []
-        for proxy.delay_s in (0.0, delay_s):
+        for line.delay_s in (0.0, delay_s):
             began = time.perf_counter()
             run()
             times.append(time.perf_counter() - began)
         found.append((times[1] - times[0]) / delay_s)
-    proxy.delay_s = 0.0
+    line.delay_s = 0.0
     return statistics.median(found)
 
 
@@ -109,10 +120,10 @@ def upsert_one_row(table: hw.Table, numbers: Iterator[int]) -> None:
 
 def measure_operations(delay_s: float) -> list[Target]:
     numbers = iter(range(1, 1_000_000))
-    with delaying(0.0) as proxy:
-        one = create(proxy, "one", buckets=1)
-        fenced = create(proxy, "fenced", buckets=1, options=TIMELINES["fenced"])
-        many = create(proxy, "many", buckets=64)
+    with distant_store(0.0) as store:
+        one = create(store, "one", buckets=1, options=TIMELINES["lock"])
+        fenced = create(store, "fenced", buckets=1, options=TIMELINES["fenced"])
+        many = create(store, "many", buckets=64)
         for table in (one, fenced, many):
             table.upsert(batch(0, 1_000))
         operations: list[tuple[str, Callable[[], object], float]] = [
@@ -130,7 +141,7 @@ def measure_operations(delay_s: float) -> list[Target]:
             many.services.compact()  # So that a group has one log, as in the tests.
             many.upsert(batch(next(numbers), 1_000))
             run()  # What is read once in a process is not what is measured.
-            value = serial_requests(proxy, delay_s, run)
+            value = serial_requests(store.line, delay_s, run)
             found.append(Target(name, value, "requests", target))
             print(found[-1], flush=True)
     return found
@@ -159,22 +170,23 @@ def run_writer(
 def measure_writers(
     control: str, timeline: str, writers: int, seconds: float, delay_s: float
 ) -> Target:
-    with delaying(delay_s) as proxy:
+    with distant_store(delay_s) as store:
         mode = {"hoodie.write.concurrency.mode": MODES[control]}
-        table = create(proxy, control, buckets=4, options={**mode, **TIMELINES[timeline]})
+        table = create(store, control, buckets=4, options={**mode, **TIMELINES[timeline]})
         context = multiprocessing.get_context("spawn")
         with context.Manager() as manager, context.Pool(writers) as pool:
             start = manager.Barrier(writers)
-            options = {**proxy.options, **mode}
+            options = {**store.options, **mode}
             jobs = [
                 pool.apply_async(run_writer, (table.uri, options, writer, seconds, start))
                 for writer in range(writers)
             ]
             tallies = [job.get() for job in jobs]
     given_up = sum(tally[1] for tally in tallies)
-    commits = sum(tally[0] for tally in tallies) / seconds
-    name = f"{writers} {control} writers, {timeline}, {given_up} given up"
-    return Target(name, commits, "commits/s", COMMITS_A_SECOND[timeline], is_least=True)
+    commits = sum(tally[0] for tally in tallies)
+    requests = store.line.requests / (commits + writers)
+    name = f"{writers} {control} writers, {timeline}, {given_up} given up, {requests:.0f} requests"
+    return Target(name, commits / seconds, "commits/s", COMMITS_A_SECOND[timeline], is_least=True)
 
 
 def main() -> None:
