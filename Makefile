@@ -150,7 +150,7 @@ test: install java ## all that CI runs; some ten minutes on two cores
 	@$(SUITES) beside "$(MAKE)" types unit test-spark
 
 # What is quick and looks everywhere comes first, so that a night that is cut short has said most.
-ALL := test test-locks sim sim-long test-cluster test-more test-history test-writers test-stalls test-ingest chaos auto test-indexing test-stores test-console test-hudi \
+ALL := test test-locks sim sim-long sim-fenced test-cluster test-more test-history test-writers test-stalls test-ingest chaos auto test-indexing test-stores test-console test-hudi \
   chaos-stores turns-hudi soak-hudi
 
 test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night
@@ -162,13 +162,16 @@ sim: install ## every scenario to its bounds, every mutant, 500 seeds of the swa
 sim-long: install ## 5,000 seeds of the swarm; minutes
 	@$(RECORDED) $(BIN)/python -m headwater.testing.sim --swarm --count 5000
 
+sim-fenced: install ## every scenario on tables without a lock, as far as two thousand states, and 5,000 seeds; ten minutes
+	@$(RECORDED) $(BIN)/python -m headwater.testing.sim --fenced --states 2000 --count 5000
+
 check: fmt test ## format, then all that CI runs
 
 demo: install java ## many writers and services on one table, a minute and a half; ARGS=--hudi adds Apache Hudi
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 # Those beside Hudi have a target of their own; the others that are left out are parts of some.
-BENCHMARKS := $(filter-out benchmarks/hudi_% benchmarks/index_% benchmarks/spark_bench.py benchmarks/check.py benchmarks/targets.py benchmarks/scale_model.py,$(wildcard benchmarks/*.py))
+BENCHMARKS := $(filter-out benchmarks/hudi_% benchmarks/index_% benchmarks/spark_bench.py benchmarks/check.py benchmarks/targets.py benchmarks/slow_line.py benchmarks/scale_model.py,$(wildcard benchmarks/*.py))
 
 bench-check: install java ## the targets of the benchmarks: which are held, which are missed
 	@PYTHONPATH=. $(BIN)/python benchmarks/check.py $(ARGS)

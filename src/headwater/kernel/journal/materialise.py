@@ -261,13 +261,20 @@ class Materialiser:
         self, look: Look, early: Wave = (), there: Collection[str] | None = None
     ) -> None:
         has = self._areas.has
-        shown, missing = self._split_unsure(look, there)
+        unsure = [slot for slot in look.slots if slot.number > self._done]
+        if there is None:
+            is_one = len(unsure) < 2  # Which is not there, or written again.
+            there = () if is_one else frozenset(self._storage.list_names(self._areas.timeline))
+        shown, missing = self._split(unsure, there)
         for slot in shown:
             # Others write only what is journaled of it.
             if slot.number in self._own and slot.number not in self._begun:
                 rest = tuple(entry for entry in slot.entries() if not has(entry.path))
                 self._write_wave(rest, look.state)
-        self._write_begun([s for s in missing if self._begins_write(s)], look.state)
+        begun = [slot for slot in missing if self._begins_write(slot)]
+        others = (slot for slot in begun if slot.number not in self._own)
+        self._begun |= {slot.number for slot in others if self._shows(slot, there)}
+        self._write_begun(begun, look.state)
         for slot in missing:
             if slot.number in self._begun:
                 continue
@@ -290,6 +297,11 @@ class Materialiser:
             or folder_of(entry.path) == TURNS  # Which no file tells of.
             for entry in slot.entries()
         )
+
+    def _shows(self, slot: Slot, there: Collection[str]) -> bool:
+        """Whether the files of a slot that begins a write are there: those of the timeline last."""
+        pending = filter(self._is_of_pending_write, slot.entries())
+        return all(entry.path.rpartition("/")[2] in there for entry in pending)
 
     def _is_of_pending_write(self, entry: Entry) -> bool:
         folder, _, name = entry.path.rpartition("/")
@@ -330,18 +342,13 @@ class Materialiser:
             for entry in wave
         )
 
-    def _split_unsure(
-        self, look: Look, there: Collection[str] | None
-    ) -> tuple[list[Slot], list[Slot]]:
-        """Return the slots whose files are there, of those not known before, and the others.
+    def _split(
+        self, unsure: Sequence[Slot], there: Collection[str]
+    ) -> tuple[Sequence[Slot], Sequence[Slot]]:
+        """Return the slots whose files are there, and the others.
 
         The file that a slot creates last shows that all before it are there.
         """
-        unsure = [slot for slot in look.slots if slot.number > self._done]
-        if len(unsure) < 2:
-            return [], unsure
-        if there is None:
-            there = set(self._storage.list_names(self._areas.timeline))
         for place in reversed(range(len(unsure))):
             name = self._last_name(unsure[place])
             if name is not None and name in there:

@@ -21,7 +21,7 @@ _JOURNAL = "headwater.kernel.journal.journal"
 _STATE = "headwater.kernel.journal.state"
 _MATERIALISER = "headwater.kernel.journal.materialise.Materialiser"
 _append = Journal.append
-_split_unsure = Materialiser._split_unsure
+_split = Materialiser._split
 
 
 def _put_anyway(
@@ -46,9 +46,9 @@ def _put_and_look_for_the_name(
 
 
 def _backwards(
-    files: Materialiser, look: Look, there: Collection[str] | None
-) -> tuple[list[Slot], list[Slot]]:
-    shown, missing = _split_unsure(files, look, there)
+    files: Materialiser, unsure: Sequence[Slot], there: Collection[str]
+) -> tuple[Sequence[Slot], Sequence[Slot]]:
+    shown, missing = _split(files, unsure, there)
     return shown, missing[::-1]
 
 
@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         name="files of slots written out of order",
         scenario=lambda: journal_files(Faults(crashes=1, fates=(Fate.DROP,))),
-        patches=((f"{_MATERIALISER}._split_unsure", _backwards),),
+        patches=((f"{_MATERIALISER}._split", _backwards),),
         must_violate=("INV-134",),
         preemptions_max=1,
     ),
