@@ -1,6 +1,6 @@
 """Where does the processor's time go in what is measured? One text for each operation.
 
-    python benchmarks/profiles.py [--only NAME ...] [--out docs/benchmarks/profiles]
+    python benchmarks/profiles.py [--only NAME ...] [--rows 1000000] [--out FOLDER]
 
 Time is that of the process, Arrow's threads with it, and not of the clock: another process beside
 it changes nothing. Python's profiler itself makes calls of small functions look dearer than they
@@ -29,7 +29,6 @@ LIBRARIES = sysconfig.get_paths()["purelib"]
 STANDARD = sysconfig.get_paths()["stdlib"]
 SHOWN = 25
 COMMIT_ROWS = 1_000
-TABLE_ROWS = 1_000_000
 INDEXES = ["column_stats", "bloom_filters", "record_index"]
 
 Run = Callable[[int], object]
@@ -61,13 +60,13 @@ def a_table(*, buckets: int) -> Iterator[hw.Table]:
 
 
 @contextmanager
-def commit() -> Iterator[Run]:
+def commit(_: int) -> Iterator[Run]:
     with a_table(buckets=8) as table:
         yield lambda number: table.upsert(rows(0, COMMIT_ROWS, ts=number))
 
 
 @contextmanager
-def commit_with_indexes() -> Iterator[Run]:
+def commit_with_indexes(_: int) -> Iterator[Run]:
     with a_table(buckets=8) as table:
         table.upsert(rows(0, COMMIT_ROWS))
         table.indexes.create(INDEXES)
@@ -75,9 +74,9 @@ def commit_with_indexes() -> Iterator[Run]:
 
 
 @contextmanager
-def index_build() -> Iterator[Run]:
+def index_build(table_rows: int) -> Iterator[Run]:
     with a_table(buckets=20) as table:
-        table.bulk_insert(rows(0, TABLE_ROWS))
+        table.bulk_insert(rows(0, table_rows))
 
         def build(_: int) -> None:
             table.indexes.create(["record_index"])
@@ -87,26 +86,26 @@ def index_build() -> Iterator[Run]:
 
 
 @contextmanager
-def look_up() -> Iterator[Run]:
+def look_up(table_rows: int) -> Iterator[Run]:
     with a_table(buckets=20) as table:
-        table.bulk_insert(rows(0, TABLE_ROWS))
+        table.bulk_insert(rows(0, table_rows))
         table.indexes.create(["record_index"])
 
         def find(number: int) -> None:
-            key = f"key-{number * 7919 % TABLE_ROWS:09d}"
+            key = f"key-{number * 7919 % table_rows:09d}"
             assert table.read_arrow(where=f"id = '{key}'").num_rows == 1
 
         yield find
 
 
 @contextmanager
-def merged_read() -> Iterator[Run]:
+def merged_read(table_rows: int) -> Iterator[Run]:
     with a_table(buckets=8) as table:
-        table.bulk_insert(rows(0, TABLE_ROWS))
-        table.upsert(rows(0, TABLE_ROWS // 50, value=1.0, ts=1))
+        table.bulk_insert(rows(0, table_rows))
+        table.upsert(rows(0, table_rows // 50, value=1.0, ts=1))
 
         def read(_: int) -> None:
-            assert table.read_arrow(["city", "value"]).num_rows == TABLE_ROWS
+            assert table.read_arrow(["city", "value"]).num_rows == table_rows
 
         yield read
 
@@ -150,22 +149,23 @@ def render(name: str, profile: cProfile.Profile, times: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", nargs="+", choices=OPERATIONS, default=[*OPERATIONS])
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks/profiles"))
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the tables that are read")
+    parser.add_argument("--out", type=Path, help="the folder of the texts; else they are printed")
     given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
     for name in given.only:
         operation, times = OPERATIONS[name]
-        with operation() as run:
+        with operation(given.rows) as run:
             run(0)  # What is loaded once in a process is not what is measured.
             profile = cProfile.Profile(time.process_time)
             for number in range(1, times + 1):
                 profile.runcall(run, number)
         text = render(name, profile, times)
-        file = (
-            given.out / f"{name.replace(',', '').replace(' ', '_').replace('_%', '_percent')}.txt"
-        )
-        file.write_text(text)
-        print(text, flush=True)
+        if given.out is None:
+            print(text, flush=True)
+            continue
+        given.out.mkdir(parents=True, exist_ok=True)
+        short = name.replace(",", "").replace(" ", "_").replace("_%", "_percent")
+        (given.out / f"{short}.txt").write_text(text)
 
 
 if __name__ == "__main__":

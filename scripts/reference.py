@@ -99,6 +99,16 @@ FILES: dict[str, tuple[str, str, str]] = {
         "one decision of a fenced table (ADR 14)",
         "a later checkpoint",
     ),
+    f"{layout.JOURNAL}/NUMBER.checkpoint": (
+        "ours",
+        "what the decisions up to that one add up to",
+        "the second checkpoint after it",
+    ),
+    f"{layout.JOURNAL}/*.turn": (
+        "ours",
+        "that somebody who lost many slots asks the others to wait for its decision",
+        "who asked, or who has waited in vain",
+    ),
     f"{layout.ATTEMPTS}/INSTANT/NUMBER.json": (
         "ours",
         "one execution of an instant: its owner, its number, since when (ADR 2)",

@@ -15,6 +15,7 @@ from headwater.testing.catalog import LIMITS, Limit, Proof, fenced_proof, proofs
 from headwater.testing.explore import exhaust, run
 from headwater.testing.faults import Fate, Faults
 from headwater.testing.fenced import fenced
+from headwater.testing.scenarios.index import index_outrun, slow_builder
 from headwater.testing.scenarios.journal import (
     journal_again,
     journal_archive,
@@ -50,6 +51,11 @@ def searched() -> list[Proof]:
 def test_what_breaks_without_a1_holds_without_a_lock(limit: Limit) -> None:
     report = exhaust(fenced(limit.build()), states_max=2_000)
     assert report.violation is None
+
+
+def test_liv_16_a_build_ends_however_slow_its_builder_is() -> None:
+    trace = run(fenced(index_outrun()), slow_builder(0))
+    assert trace.violation is None
 
 
 @pytest.mark.parametrize("proof", searched(), ids=lambda proof: proof.label)

@@ -14,6 +14,7 @@ SMALLEST = {
     "early_conflict": ["--quick"],
     "index": ["--quick"],
     "merge": ["--rows", "20000", "--log-rows", "2000", "--turns", "1"],
+    "profiles": ["--rows", "20000"],
     "read": ["--rows", "20000", "--turns", "1"],
     "scale": ["--files", "1000", "--turns", "1"],
     "services": ["--rows", "20000", "--batch", "4000", "--turns", "1"],
@@ -22,7 +23,7 @@ SMALLEST = {
     "write": ["--rows", "20000", "--batch", "4000", "--turns", "1"],
     "writers": ["--seconds", "1", "--writers", "1", "2"],
 }
-PARTS = {"check", "scale_model", "spark_bench", "targets"}
+PARTS = {"check", "scale_model", "slow_line", "spark_bench", "targets"}
 """What others call, or what runs those above."""
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from headwater.kernel.journal.slots import Listing, Slot, Verb, decode_slot, digest_of
-from headwater.kernel.journal.state import TURNS, Areas, JournalState, folder_of
+from headwater.kernel.journal.state import Areas, JournalState, folder_of
 from headwater.kernel.layout import HOODIE, JOURNAL, METADATA_TIMELINE
 from headwater.kernel.timeline.names import parse_file_name
 from headwater.model.instant import State
@@ -149,8 +149,7 @@ class FencedWorld(World):
     def _changes_of(self, slot: Slot) -> list[Change]:
         changes = []
         for entry in slot.entries():
-            # Whose turn it is says nothing about the table.
-            if entry.verb is not Verb.ADOPT and folder_of(entry.path) != TURNS:
+            if entry.verb is not Verb.ADOPT:
                 data = None if entry.verb is Verb.ERASE else entry.data
                 changes += self._show(entry.path, data)
         return changes

@@ -169,6 +169,8 @@ class Journal:
         """How many slots more are read while one is put in their place: others were first lately.
         """
         self._is_alone = False
+        self.turns: tuple[str, ...] = ()
+        """Who asked for a turn when the journal was listed last."""
         self._floor = 0
         self._listed_ms = -LISTED_LATELY_MS
 
@@ -334,6 +336,7 @@ class Journal:
             self._listed_ms = self.clock.monotonic_ms()
         listing = Listing(self.storage.list_names(JOURNAL))
         self._floor = listing.floor
+        self.turns = listing.turns
         return listing
 
     def append(

@@ -28,7 +28,7 @@ from headwater.errors import CommitUnknownError, ConflictError, NotFoundError, S
 from headwater.kernel.journal.journal import Appended, Journal, Look
 from headwater.kernel.journal.lasting import force_files, is_from_before_start, unforced
 from headwater.kernel.journal.slots import Entry, Slot, Verb, Wave, slot_path
-from headwater.kernel.journal.state import TURNS, Areas, JournalState, folder_of
+from headwater.kernel.journal.state import Areas, JournalState, folder_of
 from headwater.kernel.layout import JOURNAL, METADATA_TIMELINE
 from headwater.kernel.write_once import put_if_missing, put_surely
 from headwater.model.instant import Action, State
@@ -294,7 +294,6 @@ class Materialiser:
             self._is_of_pending_write(entry)
             or self._areas.is_claim(entry.path)
             or not self._areas.has(entry.path)
-            or folder_of(entry.path) == TURNS  # Which no file tells of.
             for entry in slot.entries()
         )
 
@@ -324,16 +323,17 @@ class Materialiser:
         self._begun |= {slot.number for slot in missing}
 
     def _write_wave(self, wave: Wave, state: JournalState) -> None:
-        erased = [entry for entry in wave if entry.verb is Verb.ERASE]
-        calls = [partial(self._apply, entry, state) for entry in wave if entry not in erased]
-        if erased:
+        calls = [
+            partial(self._apply, entry, state) for entry in wave if entry.verb is not Verb.ERASE
+        ]
+        if erased := [entry.path for entry in wave if entry.verb is Verb.ERASE]:
             calls.append(partial(self._erase, erased, state))
         self._storage.at_once(lambda call: call(), calls)
 
-    def _erase(self, entries: Iterable[Entry], state: JournalState) -> None:
-        paths = (entry.path for entry in entries if not entry.path.startswith(f"{JOURNAL}/"))
+    def _erase(self, paths: Iterable[str], state: JournalState) -> None:
+        files = (path for path in paths if not path.startswith(f"{JOURNAL}/"))
         # Or a later slot has it again.
-        self._storage.delete_many([path for path in paths if path not in state.paths])
+        self._storage.delete_many([path for path in files if path not in state.paths])
 
     def _means_nothing_alone(self, wave: Wave) -> bool:
         return all(

@@ -2,6 +2,7 @@
 
     .hoodie/.journal/<number>.slot         dense numbers from 1; created with put-if-absent
     .hoodie/.journal/<number>.checkpoint   what the slots up to that number add up to
+    .hoodie/.journal/<asked>-<id>.<ms>.turn  somebody asks for its turn, for so long; see `turns`
 
 A slot names what it puts and erases in waves: what is in one wave counts for nothing alone and may
 be written in any order (see `events.Together`). It also says which slot it follows, by a digest of
@@ -24,7 +25,7 @@ from headwater.format.own_json import decode_own, encode_own
 from headwater.kernel.layout import JOURNAL
 from headwater.model.instant import InstantTime
 
-_SLOT, _CHECKPOINT = ".slot", ".checkpoint"
+_SLOT, _CHECKPOINT, _TURN = ".slot", ".checkpoint", ".turn"
 _DIGITS = 12
 
 
@@ -105,11 +106,27 @@ class Listing:
         """The checkpoint before that: slots above it were never deleted."""
         return max(self.checkpoints - {self.floor}, default=0)
 
+    @property
+    def turns(self) -> tuple[str, ...]:
+        """The names of those who ask for their turn."""
+        return tuple(name for name in self._names if name.endswith(_TURN))
+
     @cached_property
     def tail(self) -> int:
         # Numbers have one length, so the names are in the order of the numbers.
         newest_first = (_number_in(name, _SLOT) for name in sorted(self._names, reverse=True))
         return next((number for number in newest_first if number is not None), self.floor)
+
+
+def turn_name(now_ms: int, unique: str, patience_ms: int) -> str:
+    """Return the name of an object that asks for a turn. Names are in the order of their times."""
+    return f"{now_ms:015d}-{unique}.{patience_ms}{_TURN}"
+
+
+def turn_patience_ms(name: str) -> int:
+    """Return for how long others wait for it; none for a name that does not say."""
+    patience = name.removesuffix(_TURN).rpartition(".")[2]
+    return int(patience) if patience.isascii() and patience.isdecimal() else 0
 
 
 def _number_in(name: str, kind: str) -> int | None:

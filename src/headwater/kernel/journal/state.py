@@ -48,8 +48,6 @@ BEING_ARCHIVED = f"{JOURNAL}/archived"
 BARRED = f"{JOURNAL}/barred"
 """The same: instants that were pending when one of another engine was adopted. None of them can
 complete, unless it is executed again from its request."""
-TURNS = f"{JOURNAL}/turns"
-"""The same: decisions that are waited for."""
 CLOSED = f"{JOURNAL}/closed"
 """A name that only the journal has: it is there while the journal is closed."""
 ERASED_KEPT = 256
@@ -77,7 +75,7 @@ class Areas:
             self.is_shared(path)
             or self.is_claim(path)
             or folder in self.folders
-            or folder in (BEING_ARCHIVED, BARRED, TURNS)
+            or folder in (BEING_ARCHIVED, BARRED)
             or path == CLOSED
         )
 

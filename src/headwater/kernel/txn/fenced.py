@@ -92,8 +92,8 @@ _TURN_AFTER = 20
 _TURN_OF_BLOCK_AFTER = 5
 """After how many lost slots a process asks the others to wait for it (LIV-15).
 
-To ask is a race like that for any slot, and all others pay for it. Who decides in a moment loses
-nothing by another try; a block that reads much on each one has no other chance.
+All others pay for it. Who decides in a moment loses nothing by another try; a block that reads much
+on each one has no other chance.
 """
 _PAUSE_MS = 4  # At random up to this, doubled with every loss, so many times.
 _PAUSES_DOUBLED_MAX = 4
@@ -143,7 +143,7 @@ class FencedTransaction:
         self._queue_timeout_ms = lock_timeout_ms
         self._prefixes = PrefixLoader(components, layout, **ways)
         self._is_queued: PerThread[bool] = PerThread()
-        self._turns = Turns(journaled, components.clock, components.ids)
+        self._turns = Turns(journaled.journal, components.clock, components.ids)
         self._turn: PerThread[str] = PerThread()
         self._listed: PerThread[frozenset[str]] = PerThread()
         """What was on the timeline when the decision of this thread began."""
@@ -223,9 +223,10 @@ class FencedTransaction:
         self._listed_before.value = None
         with ExitStack() as turn:
             for lost in count():
-                if lost == turn_after:
+                if lost and lost % turn_after == 0:
                     took_ms = (clock.monotonic_ms() - began_ms) // lost
-                    turn.enter_context(self._taking_turn(took_ms))
+                    turn.close()  # Others may have waited for the one before in vain.
+                    turn.enter_context(self._taking_turn(took_ms, lost // turn_after - 1))
                 elif 0 < lost < turn_after and not self._is_outdated(look):
                     clock.sleep_ms(ids.jitter(_PAUSE_MS << min(lost, _PAUSES_DOUBLED_MAX)))
                 begun = self._begin(look, may_guess=may_guess and not lost)
@@ -266,23 +267,23 @@ class FencedTransaction:
         return look
 
     @contextmanager
-    def _taking_turn(self, took_ms: int) -> Iterator[None]:
+    def _taking_turn(self, took_ms: int, asked_before: int) -> Iterator[None]:
         """Have the others wait for this thread's decision."""
         try:
-            note = self._turns.ask(took_ms)
-        except (StorageError, CommitUnknownError) as error:
+            name = self._turns.ask(took_ms, asked_before)
+        except StorageError as error:
             # It would only have helped. What the step decides must not be reported by this.
             log.warning("no turn was to be had table=%s error=%s", self._table, error)
             yield
             return
-        self._turn.value = note
+        self._turn.value = name
         try:
             yield
         finally:
             self._turn.value = None
             try:
-                self._turns.give_back(note)
-            except (StorageError, CommitUnknownError) as error:
+                self._turns.give_back(name)
+            except StorageError as error:
                 log.warning("others wait for a moment table=%s error=%s", self._table, error)
 
     def _has_moved(self, look: Look) -> bool:
@@ -346,8 +347,6 @@ class FencedTransaction:
         self._check_not_barred(decision.events, pin.state)
         waves = tuple(wave for wave in self._waves(decision.events, pin.state) if wave)
         check_free(self._journaled, waves, pin.state.paths)
-        if waves and (ended := self._turns.ended_by(pin.state, self._turn.value)):
-            waves = (ended, *waves)
         put: Appended | None = None
         if waves:
             put = self._journaled.journal.append(pin, waves, prefix.next_time)

@@ -150,6 +150,8 @@ TIMEOUT_MS = 3 * EXPIRY_MS
 BUILDER_INTERVAL_MS = 5 * INTERVAL_MS
 """No heartbeat beats here, so a builder must live through its own waiting."""
 BUILDER_EXPIRY_MS = BUILDER_INTERVAL_MS * TOLERABLE_MISSES
+_PATIENT_INTERVAL_MS = 60_000
+"""The same for writers that wait for the builder's turns; it is the default of the product."""
 
 TIMED_OUT = "timed out"
 IDLE = "idle"
@@ -275,7 +277,7 @@ def index_outrun() -> Scenario:
         scenario,
         check_end=_check_not_outrun,
         steps_max=50_000,
-        free_sleep_ms=1,  # Else no pause would end while others are at work.
+        free_sleep_ms=200,  # Else no pause would end while others are at work.
     )
 
 
@@ -551,7 +553,7 @@ def busy_writer(process: Process) -> str:
     """Commit over and over, until the index is in use or that has taken too long."""
     for _ in range(OUTRUN_COMMITS):
         process.note(BEGUN)
-        word, time = _write(process)
+        word, time = _write(process, _PATIENT_INTERVAL_MS)
         process.note(ENDED, word, time)
         if word != COMMITTED:
             return word
@@ -560,13 +562,14 @@ def busy_writer(process: Process) -> str:
     return OUTRUN
 
 
-def _write(process: Process) -> tuple[str, InstantTime]:
+def _write(process: Process, interval_ms: int = INTERVAL_MS) -> tuple[str, InstantTime]:
+    claim = claim_of(process, interval_ms)
     components = components_of(process)
     txn = transaction_on(components, LAYOUT, lock_timeout_ms=LOCK_TIMEOUT_MS)
     time = InstantTime("")
     write: InflightWrite | None = None
     try:
-        write = start_inflight_write(components, txn, Action.COMMIT, claim_of(process), b"")
+        write = start_inflight_write(components, txn, Action.COMMIT, claim, b"")
         time = write.instant_time
         update = _update(process, time, write.attempt.attempt)
         content = _put_file(process, time)

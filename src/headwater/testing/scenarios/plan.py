@@ -78,8 +78,8 @@ def components_of(process: Process) -> Components:
     return Components(process.storage, process.clock, process.ids, process.lock)
 
 
-def claim_of(process: Process) -> Claim:
-    return Claim.new(process.ids, interval_ms=INTERVAL_MS, tolerable_misses=TOLERABLE_MISSES)
+def claim_of(process: Process, interval_ms: int = INTERVAL_MS) -> Claim:
+    return Claim.new(process.ids, interval_ms=interval_ms, tolerable_misses=TOLERABLE_MISSES)
 
 
 def data_path(time: InstantTime, attempt: int, file_id: str = "fg-1") -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
 
 from headwater.kernel.journal.journal import Journal
-from headwater.kernel.journal.slots import Entry, Verb
-from headwater.kernel.journal.state import TURNS, Areas
+from headwater.kernel.journal.slots import turn_patience_ms
+from headwater.kernel.journal.state import Areas
 from headwater.kernel.journal.storage import JournaledStorage
-from headwater.kernel.layout import TableLayout
+from headwater.kernel.layout import JOURNAL, TableLayout
 from headwater.kernel.txn.fenced import FencedTransaction
 from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
 from headwater.kernel.txn.schedule import schedule_plan
@@ -39,7 +40,7 @@ class Site:
 
     def turns(self, name: str) -> tuple[JournaledStorage, Turns]:
         journaled = self.journaled(name)
-        return journaled, Turns(journaled, self.clock, SystemIds(Owner("host", 1, name)))
+        return journaled, Turns(journaled.journal, self.clock, SystemIds(Owner("host", 1, name)))
 
     def process(self, name: str) -> tuple[Components, FencedTransaction]:
         journaled = self.journaled(name)
@@ -57,71 +58,111 @@ class Site:
         write.abandon()
 
 
-def notes(journaled: JournaledStorage) -> list[str]:
-    return journaled.journal.look().state.names(TURNS)
+def asked(journaled: JournaledStorage) -> tuple[str, ...]:
+    """Return who asks for a turn."""
+    journaled.journal.look()
+    return journaled.journal.turns
 
 
 def test_others_wait_until_its_author_has_decided() -> None:
     site = Site()
-    planner, theirs = site.turns("planner")
-    note = theirs.ask(took_ms=100)
+    _, theirs = site.turns("planner")
+    name = theirs.ask(took_ms=100)
     writer, ours = site.turns("writer")
     polls = 0
 
-    def decide_at_the_third_poll() -> bool:
+    def give_back_at_the_third_poll() -> bool:
         nonlocal polls
         polls += 1
         if polls == 3:
-            wave = (*theirs.ended_by(planner.journal.known, note), Entry(Verb.NOTE, "x"))
-            put = planner.journal.append(planner.journal.look(), [wave])
-            assert put is not None
+            theirs.give_back(name)
         return polls < 3
 
-    site.clock.every_ms(10, decide_at_the_third_poll, "planner")
-    look = ours.wait(writer.journal.peek(), None)
+    site.clock.every_ms(10, give_back_at_the_third_poll, "planner")
+    ours.wait(writer.journal.look(), None)
     assert polls == 3
-    assert not look.state.names(TURNS)
+    assert not asked(writer)
+
+
+def test_n_170_to_ask_is_no_race() -> None:
+    site = Site()
+    journaled, turns = site.turns("planner")
+    before = journaled.journal.look().state
+    turns.ask(took_ms=100)
+    assert journaled.journal.look().state == before
 
 
 def test_its_author_does_not_wait_for_itself() -> None:
     site = Site()
     planner, turns = site.turns("planner")
-    note = turns.ask(took_ms=100)
+    name = turns.ask(took_ms=100)
     before_ms = site.clock.monotonic_ms()
-    turns.wait(planner.journal.peek(), note)
+    turns.wait(planner.journal.look(), name)
     assert site.clock.monotonic_ms() == before_ms
+
+
+def test_of_two_who_ask_the_second_waits_for_the_first() -> None:
+    site = Site()
+    planner, turns = site.turns("planner")
+    first = turns.ask(took_ms=100)
+    site.clock.sleep_ms(1)
+    other, theirs = site.turns("other")
+    second = theirs.ask(took_ms=100)
+    before_ms = site.clock.monotonic_ms()
+    turns.wait(planner.journal.look(), first)
+    assert site.clock.monotonic_ms() == before_ms
+    theirs.wait(other.journal.look(), second)
+    assert site.clock.monotonic_ms() >= before_ms + 500
 
 
 def test_who_gives_its_turn_back_does_not_wait_for_it() -> None:
     site = Site()
     journaled, turns = site.turns("planner")
-    note = turns.ask(took_ms=1_000)
+    name = turns.ask(took_ms=1_000)
     asked_ms = site.clock.monotonic_ms()
-    turns.give_back(note)
+    turns.give_back(name)
     assert site.clock.monotonic_ms() == asked_ms
-    assert not notes(journaled)
+    assert not asked(journaled)
 
 
-def test_who_died_is_waited_for_once_and_its_note_goes() -> None:
+def test_who_died_is_waited_for_once_and_its_turn_goes() -> None:
     site = Site()
     _, dead = site.turns("dead")
     dead.ask(took_ms=1_000)
     writer, turns = site.turns("writer")
-    look = turns.wait(writer.journal.peek(), None)
+    turns.wait(writer.journal.look(), None)
     waited_ms = site.clock.monotonic_ms()
     assert waited_ms >= 3_000
-    assert turns.ended_by(look.state, None)  # The next decision takes it away.
-    turns.wait(writer.journal.peek(), None)
+    assert not asked(writer)
+    turns.wait(writer.journal.look(), None)
     assert site.clock.monotonic_ms() == waited_ms
 
 
 def test_nobody_waits_longer_than_the_most_however_long_it_took() -> None:
     site = Site()
     _, dead = site.turns("dead")
-    dead.ask(took_ms=3_600_000)
+    dead.ask(took_ms=3_600_000, asked_before=1_000)
     writer, turns = site.turns("writer")
-    turns.wait(writer.journal.peek(), None)
+    turns.wait(writer.journal.look(), None)
     assert site.clock.monotonic_ms() < 60_000
+
+
+def test_who_was_waited_for_in_vain_is_waited_for_longer() -> None:
+    site = Site()
+    journaled, turns = site.turns("slow")
+    turns.ask(took_ms=1, asked_before=3)
+    (name,) = asked(journaled)
+    assert turn_patience_ms(name) == 4_000
+
+
+@pytest.mark.parametrize("name", ["x.turn", "1-2..turn", "1-2.²5.turn", ".turn"])
+def test_a_name_that_says_nothing_is_waited_for_by_nobody(name: str) -> None:
+    site = Site()
+    site.storage.put(f"{JOURNAL}/{name}", b"")
+    writer, turns = site.turns("writer")
+    turns.wait(writer.journal.look(), None)
+    assert site.clock.monotonic_ms() == 0
+    assert not asked(writer)
 
 
 def test_a_plan_gets_made_however_often_others_decide_meanwhile() -> None:
@@ -133,14 +174,14 @@ def test_a_plan_gets_made_however_often_others_decide_meanwhile() -> None:
     def make() -> bytes:
         nonlocal tries
         tries += 1
-        if not notes(journaled):
+        if not asked(journaled):
             site.begin_write()  # As long as nobody asks them to wait, others are faster.
         return b"plan"
 
     planned = schedule_plan(txn, Action.COMPACTION, make, lambda: site.claim(components))
     assert planned is not None
     assert tries == 6
-    assert not notes(journaled)
+    assert not asked(journaled)
     site.begin_write()  # Nobody is waited for any more.
 
 
@@ -153,11 +194,11 @@ def test_who_finds_nothing_to_do_lets_the_others_go_on() -> None:
     def make() -> bytes | None:
         nonlocal tries
         tries += 1
-        if not notes(journaled):
+        if not asked(journaled):
             site.begin_write()
             return b"plan"
         return None
 
     assert schedule_plan(txn, Action.COMPACTION, make, lambda: site.claim(components)) is None
     assert tries == 6
-    assert not notes(journaled)
+    assert not asked(journaled)
