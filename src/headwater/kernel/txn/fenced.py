@@ -269,22 +269,12 @@ class FencedTransaction:
     @contextmanager
     def _taking_turn(self, took_ms: int, asked_before: int) -> Iterator[None]:
         """Have the others wait for this thread's decision."""
-        try:
-            name = self._turns.ask(took_ms, asked_before)
-        except StorageError as error:
-            # It would only have helped. What the step decides must not be reported by this.
-            log.warning("no turn was to be had table=%s error=%s", self._table, error)
-            yield
-            return
-        self._turn.value = name
+        name = self._turn.value = self._turns.ask(took_ms, asked_before)
         try:
             yield
         finally:
             self._turn.value = None
-            try:
-                self._turns.give_back(name)
-            except StorageError as error:
-                log.warning("others wait for a moment table=%s error=%s", self._table, error)
+            self._turns.give_back(name)
 
     def _has_moved(self, look: Look) -> bool:
         return self._journaled.journal.look().state.digest != look.state.digest

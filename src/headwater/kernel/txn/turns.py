@@ -40,21 +40,23 @@ class Turns:
         self._journal = journal
         self._clock = clock
         self._ids = ids
+        self._table = journal.storage.uri
         self._first_seen_ms: dict[str, int] = {}
 
     def ask(self, took_ms: int, asked_before: int = 0) -> str:
-        """Ask for a turn, for a decision that takes so long; return its name.
+        """Ask for a turn, for a decision that takes so long; return its name, to give it back.
 
         Args:
             asked_before: how often the others have waited for the same decision, in vain.
-
-        Raises:
-            StorageError: storage failed; others may wait for a while.
         """
         patience_ms = max(3 * took_ms, _PATIENCE_MS_MIN) << min(asked_before, _DOUBLED_MAX)
         patience_ms = min(patience_ms, _PATIENCE_MS_MAX)
         name = turn_name(self._clock.now_ms(), self._ids.new_uuid(), patience_ms)
-        self._journal.storage.put_if_absent(f"{JOURNAL}/{name}", b"")
+        try:
+            self._journal.storage.put_if_absent(f"{JOURNAL}/{name}", b"")
+        except StorageError as error:
+            # It would only have helped, and may have landed: it is given back all the same.
+            log.warning("no turn was to be had table=%s error=%s", self._table, error)
         return name
 
     def wait(self, look: Look, own: str | None) -> Look:
@@ -71,12 +73,8 @@ class Turns:
         return look
 
     def give_back(self, name: str) -> None:
-        """Let the others go on.
-
-        Raises:
-            StorageError: they go on after a while.
-        """
-        self._journal.storage.delete(f"{JOURNAL}/{name}")
+        """Let the others go on, if only after a while."""
+        self._delete_quietly([name])
 
     def _is_anybody_first(self, own: str | None) -> bool:
         seen = self._journal.turns
@@ -96,4 +94,4 @@ class Turns:
         try:
             self._journal.storage.delete_many([f"{JOURNAL}/{name}" for name in names])
         except StorageError as error:
-            log.warning("turns of others stay table=%s error=%s", self._journal.storage.uri, error)
+            log.warning("others wait for a moment table=%s error=%s", self._table, error)

@@ -8,6 +8,7 @@ import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
 
+from headwater.errors import StorageError
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.slots import turn_patience_ms
 from headwater.kernel.journal.state import Areas
@@ -99,6 +100,25 @@ def test_its_author_does_not_wait_for_itself() -> None:
     before_ms = site.clock.monotonic_ms()
     turns.wait(planner.journal.look(), name)
     assert site.clock.monotonic_ms() == before_ms
+
+
+def test_nor_does_it_if_nobody_said_that_its_turn_landed(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site()
+    planner, turns = site.turns("planner")
+    put = MemoryStorage.put_if_absent
+
+    def put_and_fail(storage: MemoryStorage, path: str, data: bytes) -> None:
+        put(storage, path, data)
+        raise StorageError("The reply was lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryStorage, "put_if_absent", put_and_fail)
+        name = turns.ask(took_ms=100)
+    before_ms = site.clock.monotonic_ms()
+    turns.wait(planner.journal.look(), name)
+    assert site.clock.monotonic_ms() == before_ms
+    turns.give_back(name)
+    assert not asked(planner)
 
 
 def test_of_two_who_ask_the_second_waits_for_the_first() -> None:
