@@ -15,7 +15,7 @@ from headwater.testing.catalog import LIMITS, Limit, Proof, fenced_proof, proofs
 from headwater.testing.explore import exhaust, run
 from headwater.testing.faults import Fate, Faults
 from headwater.testing.fenced import fenced
-from headwater.testing.scenarios.index import index_outrun, slow_builder
+from headwater.testing.scenarios.index import index_outrun
 from headwater.testing.scenarios.journal import (
     journal_again,
     journal_archive,
@@ -37,7 +37,7 @@ from headwater.testing.scenarios.journal_switch import (
 )
 from headwater.testing.scenarios.swarm import fenced_swarm
 from headwater.testing.scenarios.upkeep import beside
-from headwater.testing.schedule import Pct
+from headwater.testing.schedule import Pct, Rarely
 from headwater.testing.simulation import Scenario
 
 STATES_MAX = 100
@@ -54,7 +54,7 @@ def test_what_breaks_without_a1_holds_without_a_lock(limit: Limit) -> None:
 
 
 def test_liv_16_a_build_ends_however_slow_its_builder_is() -> None:
-    trace = run(fenced(index_outrun()), slow_builder(0))
+    trace = run(fenced(index_outrun()), Rarely("X", 10))
     assert trace.violation is None
 
 

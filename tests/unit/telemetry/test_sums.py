@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
@@ -19,12 +19,15 @@ from tests.support.collecting import collecting, total
 from tests.support.dying import DyingStorage, Killed
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
-from tests.support.tables import MOR, NUMBERS, TableBuilder, a_table, numbers, trips
+from tests.support.tables import FENCED, MOR, NUMBERS, TableBuilder, a_table, numbers, trips
 
 from headwater import Table, open_table
 from headwater.context import TableContext
 from headwater.engine.inline import InlineRows
 from headwater.errors import ConflictError, FencedError, NotFoundError, StorageError
+from headwater.kernel.journal.journal import Journal, Look
+from headwater.kernel.journal.slots import Wave
+from headwater.kernel.layout import CANCELS
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProcessLocks
@@ -200,6 +203,31 @@ def test_a_clustering_that_gives_way_and_one_that_does_not(tmp_path: Path) -> No
     runs = "headwater_service_duration_seconds_count"
     assert total(text, runs, service="clustering", outcome="ok") == 1
     assert total(text, runs, service="compaction", outcome="ok") == 1
+
+
+def test_a_cancellation_counts_once_however_often_its_slot_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, lost = Journal.append, 0
+
+    def lose_some(
+        journal: Journal, look: Look, waves: Sequence[Wave], *more: InstantTime
+    ) -> object:
+        nonlocal lost
+        if lost < 2 and any(e.path.startswith(CANCELS) for wave in waves for e in wave):
+            lost += 1
+            return None
+        return append(journal, look, waves, *more)
+
+    with collecting() as kept:
+        table = shared(tmp_path, NON_BLOCKING, **FENCED).create()
+        table.upsert(numbers("abcdefgh", 0))
+        assert table.services.schedule_clustering("id", cancellable=True) is not None
+        monkeypatch.setattr(Journal, "append", lose_some)
+        table.upsert(numbers("abcdefgh", 1))
+        text = kept.text()
+    assert lost == 2
+    assert total(text, "headwater_plans_total", action="clustering", event="cancelled") == 1
 
 
 def services_of(table: Table, name: str, clock: ManualClock, storage: Storage) -> Services:

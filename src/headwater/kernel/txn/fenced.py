@@ -343,6 +343,9 @@ class FencedTransaction:
             if put is None:
                 raise MovedError
             self._journaled.advance_pin(put.look)
+            for entry in put.slot.entries():  # Not before: a slot that is lost is decided again.
+                if entry.verb is Verb.CREATE:
+                    meter_ensured(self._table, entry.path)
         elif self._has_moved(pin):
             raise MovedError
         completed = {event.time for event in decision.events if isinstance(event, Completed)}
@@ -425,7 +428,6 @@ class FencedTransaction:
                 )
             elif isinstance(write, Ensure):
                 if self._path(write.path) not in state.paths:
-                    meter_ensured(self._table, write.path)
                     yield (Entry(Verb.CREATE, self._path(write.path), write.data),)
             else:
                 yield (self._entry_of(write, state),)
