@@ -12,17 +12,13 @@ Stores elsewhere keep what they have taken.
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import NamedTuple
 
 from headwater.errors import NotFoundError
 from headwater.kernel.journal.state import JournalState, folder_of
 from headwater.seams.local import LocalStorage
+from headwater.seams.machine_start import started_at_s
 from headwater.seams.storage import Storage
-
-_STARTED = re.compile(r"^btime (\d+)$", re.MULTILINE)
-_SYSTEM = Path("/proc/stat")
 
 
 def unforced(storage: Storage) -> Storage:
@@ -77,12 +73,3 @@ def is_from_before_start(storage: Storage, path: str) -> bool:
         return started_s is None or storage.info(path).modified_ms < started_s * 1000
     except NotFoundError:
         return False  # Somebody has decided since.
-
-
-def started_at_s() -> int | None:
-    """When this machine was started, by its clock; None where the system does not say."""
-    try:
-        found = _STARTED.search(_SYSTEM.read_text())
-    except OSError:
-        return None
-    return None if found is None else int(found[1])

@@ -263,7 +263,7 @@ class Materialiser:
         has = self._areas.has
         unsure = [slot for slot in look.slots if slot.number > self._done]
         if there is None:
-            is_one = len(unsure) < 2  # Which is not there, or written again.
+            is_one = len(unsure) < 2  # A listing would cost more than to put it once more.
             there = () if is_one else frozenset(self._storage.list_names(self._areas.timeline))
         shown, missing = self._split(unsure, there)
         for slot in shown:

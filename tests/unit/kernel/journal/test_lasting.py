@@ -154,8 +154,3 @@ def test_what_is_older_than_the_start_is_told(
         assert lasting.is_from_before_start(storage, "a") is is_old
     monkeypatch.setattr(lasting, "started_at_s", lambda: written_s + 1)
     assert not lasting.is_from_before_start(storage, "gone")
-
-
-def test_the_system_says_when_it_was_started() -> None:
-    started = lasting.started_at_s()
-    assert started is None or started > 10**9
