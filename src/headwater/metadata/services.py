@@ -96,7 +96,7 @@ ARCHIVED_AT_ONCE_MIN = 10
 
 METADATA_LAYOUT = TableLayout(timeline=METADATA_TABLE_TIMELINE, history=METADATA_TABLE_HISTORY)
 
-_LEFT_TO_ITS_MAKER_MS = 5_000
+_LEFT_TO_ITS_MAKER_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ def run_metadata_services(upkeep: MetadataServices, seen: Timeline | None = None
     ):
         return None
     try:
-        return _run(upkeep)
+        return _run(upkeep, leaves_new_plans=seen is not None)
     except HeadwaterError as error:
         # Who had planned it may have archived it by now.
         is_left = isinstance(error, ConflictError) or error.kind is ErrorKind.INSTANT_NOT_FOUND
@@ -188,7 +188,7 @@ def _is_due(upkeep: MetadataServices, own: Timeline, commits_since: int) -> bool
 def _is_left_to_its_maker(upkeep: MetadataServices, own: Timeline) -> bool:
     """Whether a compaction was planned just now: who planned it is at it.
 
-    Every writer that commits meanwhile would wait for the lock only to find that out.
+    Every writer that commits meanwhile would otherwise ask who has claimed it, only to be refused.
     """
     recently = upkeep.components.clock.now_ms() - _LEFT_TO_ITS_MAKER_MS
     since = instant_time_at(recently, is_utc=upkeep.config.is_utc)
@@ -196,8 +196,10 @@ def _is_left_to_its_maker(upkeep: MetadataServices, own: Timeline) -> bool:
     return any(planned > since for planned in pending)
 
 
-def _run(upkeep: MetadataServices) -> Instant | None:
+def _run(upkeep: MetadataServices, *, leaves_new_plans: bool = False) -> Instant | None:
     own = load_active(upkeep.own.storage, upkeep.layout.timeline)
+    if leaves_new_plans and _is_left_to_its_maker(upkeep, own):
+        return None
     txn = upkeep.transaction()
     pending = next((i for i in own.pending if i.action is Action.COMPACTION), None)
     plan: Started | InstantTime | None = None

@@ -86,6 +86,20 @@ def test_a_compaction_that_was_planned_just_now_is_left_to_its_maker(
     assert run_metadata_services(upkeep, seen_since(60_000)) is not None
 
 
+def test_who_sees_the_new_plan_of_another_only_now_leaves_it_as_well(
+    metadata: MetadataBench, dying: Any, killed: type[BaseException]
+) -> None:
+    commit_some(metadata, 3)
+    seen = metadata.table().timeline
+    with pytest.raises(killed):
+        compact_metadata_table(dying_process(metadata, dying, 3).upkeep())
+    assert metadata.table().timeline.pending
+    storage = CountingStorage(metadata.storage)
+    upkeep = metadata.process(storage=storage).upkeep(commits=3)
+    assert run_metadata_services(upkeep, seen) is None
+    assert storage.counts == {"list_names": 1}
+
+
 def test_a_check_costs_one_listing(metadata: MetadataBench) -> None:
     commit_some(metadata, 2)
     storage = CountingStorage(metadata.storage)

@@ -77,6 +77,11 @@ class Look(NamedTuple):
     state: JournalState
     slots: tuple[Slot, ...]
 
+    def without(self, floor: int) -> Look:
+        """Return it without what a checkpoint stands for."""
+        kept = tuple(slot for slot in self.slots if slot.number > floor)
+        return Look(self.state.without_data(floor), kept)
+
 
 class Appended(NamedTuple):
     """A slot that was put, and what there is behind it if it counts."""
@@ -200,8 +205,9 @@ class Journal:
     def look(self) -> Look:
         """Return the state of now.
 
-        What it read of slots it takes for true once another listing shows that none of their names
-        can have been used twice meanwhile. Of what was read before its own listing is that one.
+        What it read of slots it takes for true once a listing that begins afterwards shows that
+        none of their names can have been used twice meanwhile. So where several decide at once
+        their slots are read first, and one listing will do.
 
         Raises:
             CorruptTableError: kind CORRUPT_JOURNAL.
@@ -209,11 +215,16 @@ class Journal:
         """
         for _ in range(_LOOKS_MAX):
             known = max(self._known.state.number, self._own_number)
-            found = self._read_on()
-            if found.is_proven or self._list().floor <= found.since:
-                self._is_alone = found.look.state.number <= known
-                self._note(found.look)
-                return found.look
+            near = self._read_near(self._ahead + 1) if self._came > 1 else None
+            found = near or self._read_on()
+            if near is not None or not found.is_proven:
+                floor = self._list().floor
+                if floor > found.since:
+                    continue
+                found = _Read(found.look.without(floor), found.since)
+            self._is_alone = found.look.state.number <= known
+            self._note(found.look)
+            return found.look
         raise _kept_changing()
 
     def peek(self) -> Look:
@@ -221,30 +232,37 @@ class Journal:
 
         Raises: see `look`.
         """
+        near = self._read_near(self._ahead) if self._is_listed_lately else None
+        return (near or self._read_on()).look
+
+    def _read_near(self, ahead: int) -> _Read | None:
+        """Read what came since without a listing, so many slots at once.
+
+        None if that takes a listing: what is there does not follow what is known.
+        """
         start = self._start()
-        if self._is_near(start) and (found := self._read_behind_it(start)) is not None:
-            return found.look
-        return self._read_on().look
+        if not self._is_near(start):
+            return None
+        while True:
+            number = start.look.state.number
+            found = self._follow(start, self._read_if_there(range(number + 1, number + 1 + ahead)))
+            if found is None or found.look.state.number < number + ahead:
+                return found
+            start = found
 
     def _is_near(self, start: _Read) -> bool:
         """Whether the slots behind a state can be read without a listing, which costs as much.
 
-        They are there if this process has listed the journal a moment ago. If it stood still since,
-        the listing that confirms its decision tells.
+        They are there as far as this process knows. If they were deleted since, the listing that
+        follows tells.
         """
-        if not self.storage.is_distant or not start.look.state.has_begun:
-            return False
-        is_lately = self.clock.monotonic_ms() - self._listed_ms <= LISTED_LATELY_MS
-        return is_lately and self._floor <= start.since
+        has_begun = start.look.state.has_begun
+        return self.storage.is_distant and has_begun and self._floor <= start.since
 
-    def _read_behind_it(self, start: _Read) -> _Read | None:
-        """Read the slots behind a state; None if what is there does not follow it."""
-        while True:
-            ahead = self._ahead
-            found = self._follow(start, self.read_next(start.look.state.number + 1))
-            if found is None or found.look.state.number < start.look.state.number + ahead:
-                return found
-            start = found
+    @property
+    def _is_listed_lately(self) -> bool:
+        """Whether slots that are not found are not there, rather than deleted, most likely."""
+        return self.clock.monotonic_ms() - self._listed_ms <= LISTED_LATELY_MS
 
     @property
     def _ahead(self) -> int:
@@ -538,8 +556,7 @@ class Journal:
         state, slots = _followed(known, found)
         if state.number < tail:
             return None
-        kept = tuple(slot for slot in slots if slot.number > listing.floor)
-        return Look(state.without_data(listing.floor), kept)
+        return Look(state, slots).without(listing.floor)
 
     def _read_slots(self, numbers: Sequence[int]) -> list[bytes | None]:
         return self.storage.read_many([slot_path(number) for number in numbers]) if numbers else []

@@ -129,23 +129,46 @@ def test_who_has_lost_lately_reads_what_came_while_it_puts() -> None:
     assert other.known.names(TIMELINE) == [*"abcdefg", "mine"]
 
 
-def test_slots_of_a_distant_store_are_read_with_the_listing_where_some_came_lately() -> None:
+def test_slots_of_a_distant_store_are_read_before_the_listing_where_some_came_lately() -> None:
     storage, trips = MemoryStorage(), RoundTrips()
     mine = Journal(RoundTripStorage(storage, trips), SystemClock(), SystemIds(), AREAS)
     other = a_journal(storage)
     assert other.append(other.look(), creates("a")) is not None
     mine.look()
-    read: list[tuple[int, int]] = []
+    read: list[tuple[int, int, int]] = []
     for came in ("", "bc", "de", "", "", ""):
         for name in came:
             assert other.append(other.look(), creates(name)) is not None
         trips.reset()
         assert mine.look().state == other.look().state
         slots = [request for request in trips.requests if request.path.endswith(".slot")]
-        read.append((trips.serial, len(slots)))
-    # The first that come cost a round trip, and a second listing that proves them. Who is alone
-    # again reads nothing in vain before long.
-    assert read == [(1, 1), (3, 2), (2, 2), (1, 2), (1, 1), (1, 0)]
+        read.append((trips.serial, len(slots), len(trips.requests) - len(slots)))
+    # The first that come cost a round trip, and a second listing that proves them. What is expected
+    # is read before the one listing. Who is alone again reads nothing in vain before long.
+    assert read == [(1, 1, 1), (3, 2, 2), (2, 3, 1), (2, 3, 1), (1, 1, 1), (1, 0, 1)]
+
+
+def test_a_slot_that_was_deleted_before_it_was_read_is_not_taken_for_one_that_never_came() -> None:
+    """A process that knows of many decisions, and stood still, reads before it lists."""
+    storage = MemoryStorage()
+    late = Journal(RoundTripStorage(storage, RoundTrips()), SystemClock(), SystemIds(), AREAS)
+    other = a_journal(storage, every=2)
+    files = JournaledStorage(other).files
+
+    def decide(names: str) -> None:
+        for name in names:
+            put = other.append(other.look(), creates(name))
+            assert put is not None
+            assert files.write(put)
+            files.finish(put)
+
+    decide("0")
+    late.look()
+    decide("12")
+    assert late.look().state.names(TIMELINE) == list("012")
+    decide("abcdefgh")
+    assert storage.read_many([slot_path(late.known.number + 1)]) == [None]
+    assert late.look().state.names(TIMELINE) == list("012abcdefgh")
 
 
 def test_a_damaged_slot_of_a_distant_store_is_named_by_who_reads_without_a_listing() -> None:
