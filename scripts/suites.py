@@ -154,10 +154,7 @@ def run_recorded(suite: str, command: Sequence[str]) -> int:
     commit, is_changed = _git("rev-parse", "--short=9", "HEAD") or "unknown", _is_changed()
     began = time.monotonic()
     running = _start(command)
-    output = []
-    for line in _lines(running):
-        output.append(line)
-        print(line, flush=True)
+    output = _shown(running)
     if running.wait() != 0:
         return _code_of([running.returncode])
     passed, skipped = parse_counts(output)
@@ -201,6 +198,17 @@ def _lines(running: subprocess.Popen[str]) -> Iterator[str]:
     with running.stdout as output:
         for line in output:
             yield line.rstrip("\n")
+
+
+def _shown(running: subprocess.Popen[str]) -> list[str]:
+    """Pass on what a command says, within lines as well: of long tests each dot is news."""
+    assert running.stdout is not None
+    said = []
+    with running.stdout as output:
+        for piece in iter(lambda: output.read(1), ""):
+            said.append(piece)
+            print(piece, end="", flush=True)
+    return "".join(said).splitlines()
 
 
 def _code_of(codes: Iterable[int]) -> int:
