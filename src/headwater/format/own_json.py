@@ -32,7 +32,11 @@ CHECKSUM_FIELD = "checksum"
 def encode_own(fields: Mapping[str, Any], unknown: str = "") -> bytes:
     """Encode a file; `unknown` is what `unknown_fields` gave for the file that it replaces."""
     content = own_fields(fields, unknown)
-    return json.dumps({**content, CHECKSUM_FIELD: _checksum(content)}, sort_keys=True).encode()
+    text = json.dumps(content, sort_keys=True)
+    checksum = _checksum_of(text.encode(), content)
+    if min(content) > CHECKSUM_FIELD:  # It comes first, and nothing is encoded twice.
+        return f'{{"{CHECKSUM_FIELD}": {json.dumps(checksum)}, {text[1:]}'.encode()
+    return json.dumps({**content, CHECKSUM_FIELD: checksum}, sort_keys=True).encode()
 
 
 def own_fields(fields: Mapping[str, Any], unknown: str = "") -> dict[str, Any]:

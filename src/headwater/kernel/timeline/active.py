@@ -6,12 +6,14 @@ INFLIGHT, else REQUESTED, else absent. Contents are not read here; see `contents
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache, cached_property, partial
 from itertools import repeat
 from operator import attrgetter
+from typing import Any
 
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
+from headwater.kernel.timeline.lately import LatelyParsed
 from headwater.kernel.timeline.names import (
     COMPLETED_SUFFIXES,
     INFLIGHT_SUFFIXES,
@@ -38,7 +40,7 @@ _COMPLETED_ENDINGS = {
     if action is not Action.SAVEPOINT
 }
 _PENDING_SUFFIXES = REQUESTED_SUFFIXES | INFLIGHT_SUFFIXES
-_PARSED_KEPT = 4
+_BY_COMPLETION = attrgetter("completion_time", "requested_time")
 _PRECEDENCE = (State.ABORTED, State.INFLIGHT, State.REQUESTED)
 
 
@@ -78,7 +80,7 @@ class Timeline:
     def completed(self) -> tuple[Instant, ...]:
         """Completed instants by completion time: the order in which they took effect."""
         done = (instant for instant in self.instants if instant.state is State.COMPLETED)
-        return tuple(sorted(done, key=attrgetter("completion_time")))
+        return tuple(sorted(done, key=_BY_COMPLETION))
 
     @cached_property
     def pending(self) -> tuple[Instant, ...]:
@@ -111,6 +113,26 @@ class Timeline:
             and (up_to is None or instant.completion_time <= up_to)
         )
 
+    def replaced(self, times: Collection[str], by: Timeline) -> Timeline:
+        """Return it with what another says about some requested times, and only that one does."""
+        instants = dict(self._by_time)
+        was_completed = False
+        for time in map(InstantTime, times):
+            before = instants.pop(time, None)
+            was_completed |= before is not None and before.is_completed
+        instants.update(by._by_time)
+        savepoints = [each for each in self.savepoints if each.requested_time not in times]
+        fresh = Timeline(
+            map(instants.__getitem__, sorted(instants)), sorted((*savepoints, *by.savepoints))
+        )
+        # What is derived is derived from the same few.
+        fresh._by_time = instants
+        pending = (each for each in self.pending if each.requested_time not in times)
+        fresh.pending = tuple(sorted((*pending, *by.pending)))
+        if not was_completed:
+            fresh.completed = _merged(self.completed, by.completed, _BY_COMPLETION)
+        return fresh
+
     def __len__(self) -> int:
         return len(self.instants)
 
@@ -138,12 +160,15 @@ def parse_timeline(names: Iterable[str], *, folder: str = "") -> Timeline:
         CorruptTableError: two completed files for one instant that takes effect once, two
             unrelated actions under one requested time, a timeline file without an instant time.
     """
-    return _parsed(tuple(names), folder)
+    return _parser(folder).parse(tuple(names))
 
 
-# A decision looks at the same names several times, and so do others about the same state.
-@lru_cache(maxsize=_PARSED_KEPT)
-def _parsed(names: tuple[str, ...], folder: str) -> Timeline:
+@cache
+def _parser(folder: str) -> LatelyParsed:
+    return LatelyParsed(partial(_parse, folder=folder))
+
+
+def _parse(names: tuple[str, ...], *, folder: str) -> Timeline:
     completed, telling = _read_by_position(names)
     if not telling:
         return Timeline(completed)
@@ -183,6 +208,15 @@ def load_active(storage: Storage, folder: str) -> Timeline:
             if _completion_in(name) <= newest and (name[_TIME] not in left or _is_savepoint(name))
         ]
     return parse_timeline(again, folder=folder)
+
+
+def _merged(
+    early: tuple[Instant, ...], late: tuple[Instant, ...], key: Callable[[Instant], Any]
+) -> tuple[Instant, ...]:
+    """Return two that are in order as one; most often all of the second are behind the first."""
+    if not early or not late or key(early[-1]) < key(late[0]):
+        return early + late
+    return tuple(sorted(early + late, key=key))
 
 
 def instant_path(folder: str, instant: Instant, state: State | None = None) -> str:

@@ -13,7 +13,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import CorruptTableError, EarlyConflictError, ErrorKind, UnsupportedError
-from headwater.format.own_json import FORMAT_VERSION
+from headwater.format.own_json import FORMAT_VERSION, decode_own, encode_own
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.txn.attempts import Attempt, Purpose, decode_attempt, encode_attempt
 from headwater.kernel.txn.cancel_records import (
@@ -155,6 +155,13 @@ def test_inv_89_fields_of_the_owner_are_kept_by_whoever_beats() -> None:
     assert beat_together(storage, ATTEMPT)
     found = json.loads(storage.read(ATTEMPT.path))
     assert found == {**fields, "beat": 1, "checksum": found["checksum"]}
+
+
+@pytest.mark.parametrize("field", ["aaa", "zzz"])
+def test_inv_89_bytes_are_those_of_the_sorted_fields(field: str) -> None:
+    data = encode_own({field: [1, "ä"]})
+    assert data == json.dumps(json.loads(data), sort_keys=True).encode()
+    assert decode_own(data, path="a file")[field] == [1, "ä"]
 
 
 def test_inv_89_an_owner_of_yesterday_has_no_known_place() -> None:
