@@ -22,7 +22,9 @@ count is told by the commits that list them (N-111).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -60,6 +62,10 @@ class _PlacedLog(NamedTuple):
     file: LogFile
 
 
+_COMPLETION = attrgetter("completion_time")
+_FIRST_COMPLETION = attrgetter("first_completion_time")
+
+
 def build_slices(
     base_files: Iterable[BaseFile],
     log_files: Iterable[LogFile],
@@ -94,18 +100,24 @@ def build_slices(
     pending = (time for time in pending_compactions if time > lowest)
     base_at = _bases_by_cut(group, bases, pending)
     cuts = sorted(base_at)
-    logs_above: list[list[LogFile]] = [[] for _ in range(len(cuts) + 1)]
     written_with = {base.instant_time for base in bases}
-    if not cuts:
-        logs_above[0], logs = [log.file for log in logs], []
+    beside: list[list[LogFile]] = [[] for _ in range(len(cuts) + 1)]
+    old, others = [], []
     for log in logs:
-        if log.file.old is None and log.file.instant_time in written_with:
-            logs_above[bisect_right(cuts, log.file.instant_time)].append(log.file)
-    for log in logs:
-        if log.file.old is not None:
-            logs_above[bisect_right(cuts, log.file.old.base_time)].append(log.file)
-        elif log.file.instant_time not in written_with:
-            logs_above[_cuts_below(group, log, cuts)].append(log.file)
+        file = log.file
+        if file.old is not None:
+            old.append((file.old.base_time, log))
+        elif file.instant_time in written_with:
+            beside[bisect_right(cuts, file.instant_time)].append(file)
+        else:
+            others.append(log)
+    between = list(_between(group, others, cuts))
+    for base_time, log in old:
+        place = bisect_right(cuts, base_time)
+        between[place] = sorted([*between[place], log])
+    logs_above = [
+        [*first, *(log.file for log in then)] for first, then in zip(beside, between, strict=True)
+    ]
     slices = []
     if logs_above[0]:
         first = min(log.instant_time for log in logs_above[0])
@@ -203,13 +215,15 @@ def _place_plain_logs(
     for log in log_files:
         if log.old is not None:
             return None
-        done = _visible_completion(log.instant_time, completion_time_of, as_of)
-        if done is not None and not log.is_cdc:
-            placed.append((done, log.version, log.write_token, done, log))
-    if len({each[:3] for each in placed}) < len(placed):
-        return None  # One of them is named twice.
+        done = completion_time_of(log.instant_time)
+        if done is not None and (as_of is None or done <= as_of) and not log.is_cdc:
+            # Calling _PlacedLog(...) would run Python code for each.
+            row = done, log.version, log.write_token, done, log
+            placed.append(tuple.__new__(_PlacedLog, row))
     placed.sort()
-    return list(map(_PlacedLog._make, placed))
+    if any(one[:3] == other[:3] for one, other in pairwise(placed)):
+        return None  # One of them is named twice.
+    return placed
 
 
 def _as_seen(
@@ -275,21 +289,28 @@ def _bases_by_cut(
     return base_at
 
 
-def _cuts_below(group: FileGroupId, log: _PlacedLog, cuts: Sequence[InstantTime]) -> int:
-    """Return how many cuts lie below a log."""
-    position = bisect_left(cuts, log.completion_time)
-    if position < len(cuts) and cuts[position] == log.completion_time:
-        # The compaction of that cut has not read the log, and the log is not above it (H-34).
-        raise _corrupt(
-            group,
-            f"log {log.file.name} completed at {log.completion_time}, when a base file of the same "
-            "group was requested; two times of a table are never equal",
-        )
-    if bisect_left(cuts, log.first_completion_time) != position:
-        raise _corrupt(
-            group, f"log compaction {log.file.instant_time} took in logs of different file slices"
-        )
-    return position
+def _between(
+    group: FileGroupId, logs: Sequence[_PlacedLog], cuts: Sequence[InstantTime]
+) -> Iterator[Sequence[_PlacedLog]]:
+    """Give the logs below the first cut, between each two of them, and above the last one."""
+    # They are in order, so that cuts are looked up among logs, of which there are more.
+    places = [bisect_left(logs, cut, key=_COMPLETION) for cut in cuts]
+    for cut, place in zip(cuts, places, strict=True):
+        if place < len(logs) and logs[place].completion_time == cut:
+            # The compaction of that cut has not read the log, and the log is not above it (H-34).
+            raise _corrupt(
+                group,
+                f"log {logs[place].file.name} completed at {cut}, when a base file of the same "
+                "group was requested; two times of a table are never equal",
+            )
+    for below, (start, end) in zip((None, *cuts), pairwise((0, *places, len(logs))), strict=True):
+        between = logs[start:end]
+        first = min(between, key=_FIRST_COMPLETION, default=None)
+        if below is not None and first is not None and first.first_completion_time <= below:
+            time = first.file.instant_time
+            reason = f"log compaction {time} took in logs of different file slices"
+            raise _corrupt(group, reason)
+        yield between
 
 
 def _corrupt(group: FileGroupId, reason: str) -> CorruptTableError:
