@@ -119,6 +119,7 @@ def versitygw(folder: Path, *buckets: str) -> Iterator[S3Server]:
         (folder / "data" / bucket).mkdir(parents=True)
     port = free_port()
     command = [program, "--access", "test", "--secret", "test", "--port", f"127.0.0.1:{port}"]
+    command += ["--keep-alive", "--quiet"]  # As S3 itself: a client's connection serves it again.
     with _serving([*command, "posix", str(folder / "data")], folder, port):
         yield S3Server("127.0.0.1", port)
 
