@@ -37,7 +37,7 @@ from headwater.seams.new_object import (
     UPLOADS,
     new_object,
 )
-from headwater.seams.parallel_map import parallel_map
+from headwater.seams.parallel_map import parallel_map, waiting_threads
 from headwater.seams.range_input import RangeInput
 from headwater.seams.storage import ObjectInfo, StoredObject
 from headwater.seams.storage_arguments import check_folder, check_path, check_range
@@ -228,7 +228,8 @@ class ObjectStorage:
             self.at_once(self.delete, unwanted)
 
     def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        return parallel_map(call, items, width=self._requests_at_once)
+        helpers = waiting_threads()
+        return parallel_map(call, items, width=self._requests_at_once, helpers=helpers)
 
     def _read_or_none(self, path: str) -> bytes | None:
         try:

@@ -1,22 +1,26 @@
 """Several calls at a time."""
 
+import os
 import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headwater.seams.parallel_map import parallel_map
+from headwater.seams.parallel_map import parallel_map, waiting_threads
 
 SOON_S = 300  # How long to wait for what comes at once; reached only by a failure.
 
 
-def test_answers_come_in_the_order_of_the_items() -> None:
+@pytest.mark.parametrize("helpers", [None, waiting_threads()], ids=["own", "waiting"])
+def test_answers_come_in_the_order_of_the_items(helpers: ThreadPoolExecutor | None) -> None:
     together = threading.Barrier(3)
 
     def call(item: int) -> int:
         together.wait(SOON_S)  # Returns only if three calls are under way.
         return item * 10
 
-    assert parallel_map(call, [3, 1, 2], width=3) == [30, 10, 20]
+    assert parallel_map(call, [3, 1, 2], width=3, helpers=helpers) == [30, 10, 20]
 
 
 @pytest.mark.parametrize(("count", "width"), [(0, 4), (1, 4), (3, 1)])
@@ -25,7 +29,8 @@ def test_what_does_not_overlap_needs_no_thread(count: int, width: int) -> None:
     assert seen == [threading.current_thread()] * count
 
 
-def test_no_call_is_left_under_way_behind_an_error() -> None:
+@pytest.mark.parametrize("helpers", [None, waiting_threads()], ids=["own", "waiting"])
+def test_no_call_is_left_under_way_behind_an_error(helpers: ThreadPoolExecutor | None) -> None:
     together = threading.Barrier(2)
     ended: list[int] = []
 
@@ -37,5 +42,34 @@ def test_no_call_is_left_under_way_behind_an_error() -> None:
         ended.append(item)
 
     with pytest.raises(ValueError, match="the first"):
-        parallel_map(call, [0, 1], width=2)
+        parallel_map(call, [0, 1], width=2, helpers=helpers)
     assert ended == [1]
+
+
+def test_maps_within_maps_need_no_helper_that_is_free() -> None:
+    with ThreadPoolExecutor(1) as busy:
+
+        def call(depth: int) -> int:
+            return depth and sum(parallel_map(call, [depth - 1] * 3, width=3, helpers=busy)) + 1
+
+        assert parallel_map(call, [3, 3], width=2, helpers=busy) == [13, 13]
+
+
+def test_a_child_has_helpers_of_its_own() -> None:
+    def call(_: int) -> int:
+        together.wait(SOON_S)
+        return os.getpid()
+
+    together = threading.Barrier(2)
+    parallel_map(call, [0, 1], width=2, helpers=waiting_threads())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # That others' locks may be held.
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            found = parallel_map(call, [0, 1], width=2, helpers=waiting_threads())
+            code = 0 if found == [os.getpid()] * 2 else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
