@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from headwater.errors import CommitUnknownError
+from headwater.errors import CommitUnknownError, CorruptTableError, FencedError
 from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.heartbeat import Heartbeat, heartbeat_of
 from headwater.kernel.txn.metadata_commit import (
@@ -41,6 +41,7 @@ from headwater.kernel.txn.steps import (
     RevertToRequested,
     Started,
     StartExecution,
+    StillOurs,
     plan_cancelled,
 )
 from headwater.kernel.txn.transaction import Decided, Step, Transaction
@@ -151,7 +152,6 @@ def run_started(
         undo_dead_attempts(txn, started, heartbeat, work.undo_before)
         heartbeat.check()
         txn.run(EnterInflight(attempt))
-        content = work.execute(attempt, heartbeat)
 
         def finish(decided: Decided[Instant | Overtaken]) -> None:
             if not isinstance(decided.result, Overtaken):
@@ -161,8 +161,10 @@ def run_started(
             heartbeat.check()
             return txn.run(complete(attempt, content, metadata=metadata), finish)
 
-        told = None if update is None else update(attempt)
-        done = commit_with_indexes(commit, told, txn.hold)
+        with lost_files_explained(txn, attempt):
+            content = work.execute(attempt, heartbeat)
+            told = None if update is None else update(attempt)
+            done = commit_with_indexes(commit, told, txn.hold)
         if isinstance(done.result, Overtaken):
             raise plan_cancelled(done.result.instant)
         return Executed(done.result, done.lock_held_ms)
@@ -187,6 +189,24 @@ def beating(components: Components, started: Started) -> Iterator[Heartbeat]:
         heartbeat.release()
         raise
     heartbeat.finish()
+
+
+@contextmanager
+def lost_files_explained(txn: Transaction, attempt: Attempt) -> Iterator[None]:
+    """Say of an attempt that misses files if it was taken over: those who do so delete its files.
+
+    Raises:
+        FencedError: that is why.
+        CorruptTableError: it is not.
+    """
+    try:
+        yield
+    except CorruptTableError as error:
+        try:
+            txn.run(StillOurs(attempt))
+        except FencedError as fenced:
+            raise fenced from error
+        raise
 
 
 @contextmanager

@@ -292,6 +292,20 @@ class EnterInflight:
 
 
 @dataclass(frozen=True, slots=True)
+class StillOurs:
+    """Change nothing, and say so if the attempt may not go on."""
+
+    attempt: Attempt
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(attempt_numbers=(self.attempt.instant,))
+
+    def decide(self, prefix: Prefix) -> Decision[None] | Refusal:
+        found = pending_instant_of(self.attempt, prefix)
+        return found if isinstance(found, Refusal) else Decision((), None)
+
+
+@dataclass(frozen=True, slots=True)
 class Complete:
     """The commit point: the completion time is issued and published in one transaction (INV-41).
 

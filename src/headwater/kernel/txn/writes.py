@@ -32,6 +32,7 @@ from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, load_attempt, load_newest_number
 from headwater.kernel.txn.changes import Change
 from headwater.kernel.txn.conflicts import ConflictCheck
+from headwater.kernel.txn.guard import lost_files_explained
 from headwater.kernel.txn.heartbeat import Heartbeat, heartbeat_of
 from headwater.kernel.txn.metadata_commit import (
     IndexUpdate,
@@ -301,5 +302,6 @@ class InflightWrite(_Stage):
         def complete(metadata: MetadataCommit | None) -> Decided[Instant]:
             return self._run(Complete(self.attempt, content, check, metadata), finish)
 
-        decided = commit_with_indexes(complete, update, self._txn.hold)
+        with lost_files_explained(self._txn, self.attempt):
+            decided = commit_with_indexes(complete, update, self._txn.hold)
         return CommittedWrite(decided.result, self._lock_held_ms)

@@ -15,7 +15,14 @@ from tests.support.plan_site import (
     SiteProcess,
 )
 
-from headwater.errors import ConflictError, ErrorKind, FencedError, NotFoundError, UnsupportedError
+from headwater.errors import (
+    ConflictError,
+    CorruptTableError,
+    ErrorKind,
+    FencedError,
+    NotFoundError,
+    UnsupportedError,
+)
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.guard import Executed, Returned
@@ -180,6 +187,25 @@ def test_5_1_c_after_x_has_rolled_back_and_crashed_y_needs_no_rollback() -> None
     assert refusal(successor) is ErrorKind.ALREADY_RUNNING
     site.lapse()
     assert isinstance(successor.execute(), Executed)
+
+
+def test_an_executor_that_misses_its_files_is_told_that_it_was_taken_over(site: PlanSite) -> None:
+    """Who takes a plan over, or back, deletes what attempts before its own wrote."""
+    newcomer = replace(site.process("Y").cancellations, is_guarded=False)
+    lost = CorruptTableError("A base file does not exist", kind=ErrorKind.MISSING_DATA_FILE)
+
+    def miss(attempt: Attempt, heartbeat: Heartbeat) -> None:
+        raise lost
+
+    def miss_what_another_deleted(attempt: Attempt, heartbeat: Heartbeat) -> None:
+        assert isinstance(newcomer.execute(PLAN, FileWork(site.storage)), Executed)
+        raise lost
+
+    with pytest.raises(CorruptTableError):
+        site.process("X").execute(miss)
+    with pytest.raises(FencedError) as caught:
+        site.process("X").execute(miss_what_another_deleted)
+    assert caught.value.__cause__ is lost
 
 
 def test_without_the_guard_a_newcomer_takes_over_at_once_and_the_other_is_fenced(
