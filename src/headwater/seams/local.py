@@ -8,8 +8,9 @@ S1, S3  An object is written in full under no name, then linked to its name, whi
         alone: exactly one headwater process still wins, but another engine that creates the same
         name in between is overwritten.
 S2      The kernel's own promise, which network file systems do not make: do not use them.
-S4      `delete` unlinks. Folders are created on demand and never removed, so a folder that
-        vanishes was removed by another engine; a writer then creates it again.
+S4      `delete` unlinks. Folders are created on demand. Those of single instants, which would be
+        more with every commit, are removed with the last object in them (`_STANDING_DEPTH`); a
+        writer whose folder vanishes creates it again.
 S5      One pass over a folder can see a later file and miss an earlier one, so a pass counts only
         if the folder demonstrably stood still, or if the next pass finds the same. A folder that
         writers keep busy is listed while the lock keeps them out.
@@ -80,6 +81,10 @@ _WRITES_AT_ONCE = 4
 
 # How often a writer recreates its folder before it says that somebody keeps removing it.
 _FOLDER_ATTEMPTS_MAX = 100
+
+# Below a hidden folder, as `.hoodie/.attempts` is, deeper folders are made for one purpose and done
+# with. The others are used again at once.
+_STANDING_DEPTH = 2
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY
 
@@ -302,6 +307,17 @@ class LocalStorage:
         except OSError as error:
             if error.errno not in _ABSENT:
                 raise self._error(error, path, "delete") from error
+            return
+        self._remove_if_empty(os.path.dirname(path))
+
+    def _remove_if_empty(self, folder: str) -> None:
+        """Remove a folder for which nobody has use any more, and those above it."""
+        while folder.startswith(".") and folder.count("/") >= _STANDING_DEPTH:
+            try:
+                os.rmdir(f"{self._base}/{folder}")
+            except OSError:
+                return  # It holds something, or somebody was faster.
+            folder = os.path.dirname(folder)
 
     def delete_many(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -400,6 +400,22 @@ class TestFolders:
             storage.replace("folder/lease", b"", version="any")
         assert os.listdir(tmp_path) == []
 
+    def test_the_folders_of_one_instant_go_with_the_last_object_in_them(
+        self, storage: LocalStorage, tmp_path: Path
+    ) -> None:
+        """There would be more of them with every commit."""
+        paths = [".hoodie/.temp/1/a=1/b=2/m", ".hoodie/.temp/1/n", ".hoodie/.attempts/1/1.json"]
+        for path in (*paths, "a=1/b=2/c=3/data"):
+            storage.put(path, b"")
+        storage.delete(paths[0])
+        assert not (tmp_path / ".hoodie/.temp/1/a=1").exists()
+        assert storage.list_names(".hoodie/.temp/1") == ["n"]
+        storage.delete_many([*paths, "a=1/b=2/c=3/data"])
+        # Those that are used again at once stay, and so do folders of rows.
+        assert os.listdir(tmp_path / ".hoodie/.temp") == []
+        assert os.listdir(tmp_path / ".hoodie/.attempts") == []
+        assert (tmp_path / "a=1/b=2/c=3").is_dir()
+
     def test_a_folder_that_is_removed_under_a_writer_is_created_again(
         self, storage: LocalStorage, tmp_path: Path
     ) -> None:

@@ -144,7 +144,7 @@ class CommitReader:
         self._contents = contents or TimelineContents(storage, layout.timeline)
         self._commits: dict[InstantTime, CompletedCommit] = {}
         # Lazy, so that it is looked at after the active timeline was listed.
-        self.history = HistoryTimeline(storage, layout.history)
+        self.history = HistoryTimeline(storage, layout.history, is_kept=True)
 
     def load(self, instants: Iterable[Instant]) -> list[CompletedCommit]:
         """Return the commits of completed instants that the active timeline listed."""

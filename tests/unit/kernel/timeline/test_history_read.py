@@ -228,3 +228,30 @@ def test_damaged_files_are_corrupt_and_named() -> None:
         with pytest.raises(CorruptTableError) as raised:
             ask()
         assert raised.value.context["path"] == f"h/{file.name}"
+
+
+def test_files_that_are_kept_are_read_once_by_a_process() -> None:
+    storage = CountingStorage(MemoryStorage(), keep_trace=True)
+
+    def read(*, is_kept: bool) -> int:
+        storage.reset()
+        assert len(HistoryTimeline(storage, "h", is_kept=is_kept).instants()) == count
+        return sum(path.endswith(".parquet") for _, path in storage.trace)
+
+    for count in (1, 2, 3):
+        put_file(storage, [count])
+        # Of those that are kept the new one only. Who deletes what is archived asks storage.
+        assert [read(is_kept=True), read(is_kept=True), read(is_kept=False)] == [1, 0, count]
+
+
+def test_what_is_kept_is_no_more_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.kernel.timeline.history.read.INSTANTS_KEPT_MAX", 2)
+    storage = CountingStorage(MemoryStorage(), keep_trace=True)
+    for count in (1, 2, 3):
+        put_file(storage, [count])
+        storage.reset()
+        assert len(HistoryTimeline(storage, "h", is_kept=True).instants()) == count
+    assert sum(path.endswith(".parquet") for _, path in storage.trace) == 1
+    storage.reset()
+    HistoryTimeline(storage, "h", is_kept=True).instants()
+    assert sum(path.endswith(".parquet") for _, path in storage.trace) == 3

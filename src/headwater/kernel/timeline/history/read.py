@@ -4,15 +4,18 @@
 2. of the data files that may hold what is asked for, by the times in their names, read the
    columns that are asked for.
 
-Instants are read on first use and then kept, so a `HistoryTimeline` shows one manifest. Cleaning
-leaves the files of a manifest alone until three newer manifests exist; a reader slower than that
-gets a `NotFoundError` and starts over with a new `HistoryTimeline`.
+Instants are read on first use and then kept, so a `HistoryTimeline` shows one manifest. With
+`is_kept` those of a file are kept for the next one as well: a file never changes, and services ask
+again and again. Who deletes what is archived does without: it wants to know what storage holds.
+Cleaning leaves the files of a manifest alone until three newer manifests exist; a reader slower
+than that gets a `NotFoundError` and starts over with a new `HistoryTimeline`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -36,6 +39,13 @@ from headwater.kernel.timeline.history.rows import (
 from headwater.model.instant import Instant, InstantTime
 from headwater.seams.cached import cached_property
 from headwater.seams.storage import Storage
+from headwater.seams.sub_storage import SubStorage
+
+_Instants = dict[InstantTime, Instant]
+
+INSTANTS_KEPT_MAX = 100_000
+"""Of one table; they take some 20 MB."""
+_KEPT: WeakKeyDictionary[Storage, dict[str, dict[HistoryFile, _Instants]]] = WeakKeyDictionary()
 
 
 class HistoryTimeline:
@@ -45,10 +55,10 @@ class HistoryTimeline:
     `CorruptTableError` for damaged files.
     """
 
-    def __init__(self, storage: Storage, folder: str) -> None:
+    def __init__(self, storage: Storage, folder: str, *, is_kept: bool = False) -> None:
         self._storage = storage
         self._folder = folder
-        self._instants_of: dict[HistoryFile, dict[InstantTime, Instant]] = {}
+        self._kept = _kept_of(storage, folder) if is_kept else {}
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -56,6 +66,13 @@ class HistoryTimeline:
 
     def instants(self, after: InstantTime | None = None) -> tuple[Instant, ...]:
         """Return the archived instants requested later than `after`, by requested time."""
+        return self._all if after is None else self._instants(after)
+
+    @cached_property
+    def _all(self) -> tuple[Instant, ...]:
+        return self._instants(None)
+
+    def _instants(self, after: InstantTime | None) -> tuple[Instant, ...]:
         files = [file for file in self.manifest.files if after is None or file.max_time > after]
         found: dict[InstantTime, Instant] = {}
         for instants in self._load_instants(files):
@@ -122,10 +139,30 @@ class HistoryTimeline:
                 files.append(file)
         return files
 
-    def _load_instants(self, files: Sequence[HistoryFile]) -> list[dict[InstantTime, Instant]]:
-        unread = [file for file in files if file not in self._instants_of]
+    def _load_instants(self, files: Sequence[HistoryFile]) -> list[_Instants]:
+        kept = ((file, self._kept.get(file)) for file in files)
+        found = {file: instants for file, instants in kept if instants is not None}
+        unread = [file for file in files if file not in found]
         tables = load_columns(self._storage, self._folder, unread, INSTANT_COLUMNS)
         for file, table in zip(unread, tables, strict=True):
             instants = decode_instants(table, f"{self._folder}/{file.name}")
-            self._instants_of[file] = {instant.requested_time: instant for instant in instants}
-        return [self._instants_of[file] for file in files]
+            found[file] = {instant.requested_time: instant for instant in instants}
+        if unread:
+            self._keep(found)
+        return [found[file] for file in files]
+
+    def _keep(self, found: Mapping[HistoryFile, _Instants]) -> None:
+        """Keep what was read, of the files that there are, as long as it is not too much."""
+        known = {**self._kept, **found}
+        current = {file: known[file] for file in self.manifest.files if file in known}
+        self._kept.clear()
+        if sum(map(len, current.values())) <= INSTANTS_KEPT_MAX:
+            self._kept.update(current)
+
+
+def _kept_of(storage: Storage, folder: str) -> dict[HistoryFile, _Instants]:
+    """Return what this process keeps of a folder, for as long as it has the storage."""
+    whole, below = storage, folder
+    if isinstance(storage, SubStorage):
+        whole, below = storage.whole, f"{storage.folder}/{folder}"
+    return _KEPT.setdefault(whole, {}).setdefault(below, {})
