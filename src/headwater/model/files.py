@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -129,6 +129,8 @@ class FileSlice:
     base_instant: InstantTime
     base: BaseFile | None
     logs: tuple[LogFile, ...] = ()
+    base_completion: InstantTime | None = field(default=None, compare=False)
+    """When the base file came to be there, if the slice is one of a view."""
 
     @property
     def size_bytes(self) -> int:
@@ -142,6 +144,19 @@ class FileSlice:
         return tuple(
             log for log in self.logs if log.instant_time == self.base_instant and log.old is None
         )
+
+    @property
+    def logs_of_other_keys(self) -> tuple[LogFile, ...]:
+        """The logs that may hold keys which the base file has not.
+
+        Beside deletes that were kept these are those of writes that had begun when the base file
+        came. They may have found a key in the base file before it, which had been deleted, so that
+        the compaction has left it out (N-172).
+        """
+        if self.base is None:
+            return self.logs
+        came = self.base_completion or self.base_instant
+        return tuple(log for log in self.logs if log.instant_time <= came)
 
     @property
     def appended_logs(self) -> tuple[LogFile, ...]:

@@ -240,3 +240,23 @@ class TestUnderTheLock:
         rival_at_the_lock.append(Writer(table, rows("yz", 2)))
         mine.commit()
         assert [key for key, _, _ in places(table)] == ["a", "b", "y", "z"]
+
+
+@pytest.mark.parametrize("index", [*GLOBAL, *IN_PARTITION])
+def test_n_172_a_key_that_came_back_while_it_was_compacted_away_is_found(
+    tmp_path: Path, index: str
+) -> None:
+    """It is in a log only: neither in the base file, nor among the deletes that were kept."""
+    table = new_table(tmp_path, index, "MERGE_ON_READ")
+    table.upsert(rows("ab", 1))
+    table.delete(rows("b", 1))
+    plan = table.services.schedule_compaction()
+    assert plan is not None
+    table.upsert(rows("b", 2))
+    table.services.compact(plan)
+    table.upsert(rows("b", 3))
+    found = table.read_arrow().select(["id", "value"]).sort_by("id").to_pylist()
+    assert found == [{"id": "a", "value": 1}, {"id": "b", "value": 3}]
+    table.delete(rows("b", 3))
+    assert table.read_arrow()["id"].to_pylist() == ["a"]
+    assert list(find_problems(table)) == []

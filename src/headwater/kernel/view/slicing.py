@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter
 from types import MappingProxyType
@@ -123,7 +124,8 @@ def build_slices(
         first = min(log.instant_time for log in logs_above[0])
         slices.append(FileSlice(group, first, None, tuple(logs_above[0])))
     for cut, above in zip(cuts, logs_above[1:], strict=True):
-        slices.append(FileSlice(group, cut, base_at[cut], tuple(above)))
+        done = None if base_at[cut] is None else completion_time_of(cut)
+        slices.append(FileSlice(group, cut, base_at[cut], tuple(above), done))
     return tuple(reversed(slices))
 
 
@@ -137,7 +139,7 @@ def merge_latest(slices: Sequence[FileSlice]) -> FileSlice | None:
     for newest in slices:
         logs = newest.logs + logs
         if newest.base is not None:
-            return FileSlice(newest.group, newest.base_instant, newest.base, logs)
+            return replace(newest, logs=logs)
     if not logs:
         return None
     return FileSlice(logs[0].group, min(log.instant_time for log in logs), None, logs)

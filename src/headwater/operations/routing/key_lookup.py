@@ -9,10 +9,11 @@ before left over:
 
 The first two may come from the metadata table, for all files at once (`indexed_summaries`).
 
-In a table with such an index every key is in a base file: inserts go to base files only, and logs
-hold updates of the base file below them. Keys of deletes that were kept beside the base file are
-found, too: a record that comes late must meet them (INV-50). A slice without base file, which
-another writer may have started as a log, is asked for the keys of its log.
+In a table with such an index inserts go to base files only, and logs hold updates of the base file
+below them, or of the one before it: those of writes that had begun when a compaction completed may
+bring a key back that it has left out (N-172), so they are asked as well. Keys of deletes that were
+kept beside the base file are found, too: a record that comes late must meet them (INV-50). A slice
+without base file, which another writer may have started as a log, is asked for the keys of its log.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class KeyLookup:
         """
         self._ask_index(slices.values())
         for number, file_slice in slices.items():
-            logs = file_slice.logs if file_slice.base is None else file_slice.kept_deletes
+            logs = file_slice.logs_of_other_keys
             positions = self._in_logs(keys, logs) if logs else NOWHERE
             if file_slice.base is not None:
                 in_base = self._in_base_file(keys, file_slice.base)
