@@ -272,8 +272,7 @@ def _floor_of(
 ) -> InstantTime | None:
     """Return the floor that readers will compute from the record of this clean."""
     if earliest is not None:
-        instants = (*commits.history.instants(), *timeline.instants)
-        return retained_from(earliest.requested_time, instants)
+        return retained_from(earliest.requested_time, timeline, commits)
     last = max(completed_commits(timeline), default=None)
     return None if last is None else last.completion_time
 

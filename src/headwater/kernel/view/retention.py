@@ -123,24 +123,20 @@ def load_floors(timeline: Timeline, commits: CommitReader) -> dict[InstantTime, 
 
     If it has no clean, the last archived one counts.
     """
-    archived = commits.history.instants()
-    instants = {instant.requested_time: instant for instant in (*archived, *timeline.instants)}
     cleans = [instant for instant in timeline.instants if instant.action is Action.CLEAN]
     if not cleans:
+        archived = commits.history.instants()
         cleans = [instant for instant in archived if instant.action is Action.CLEAN][-1:]
     floors = {}
     for clean in cleans:
         earliest, last_completed = _load_clean(commits, clean)
         if earliest:
             # A clean knows what had completed before it; that alone it takes for superseded.
-            known = (
-                instant
-                for instant in instants.values()
-                if (instant.completion_time or clean.requested_time) < clean.requested_time
+            floors[clean.requested_time] = retained_from(
+                earliest, timeline, commits, known_at=clean.requested_time
             )
-            floors[clean.requested_time] = retained_from(earliest, known)
         elif last_completed is not None:
-            last = instants.get(last_completed)
+            last = timeline.find(last_completed) or commits.history.find(last_completed)
             floor = (last and last.completion_time) or clean.requested_time
             floors[clean.requested_time] = floor
     return floors
@@ -197,17 +193,29 @@ def first_pending_write(timeline: Timeline) -> InstantTime | None:
     return min(writes, default=None)
 
 
-def retained_from(earliest: str, instants: Iterable[Instant]) -> InstantTime:
+def retained_from(
+    earliest: str,
+    timeline: Timeline,
+    commits: CommitReader,
+    *,
+    known_at: InstantTime | None = None,
+) -> InstantTime:
     """Return the completion time from which on views are whole, given what a clean retained.
 
     Cleaning looks at requested times. Of what a group had before `earliest` it keeps only the
     newest base file, even one that completed late: until then readers needed the one before.
+
+    Args:
+        known_at: leave out what completed then or later.
     """
+    # Of an archived table what completed late is little, and the rest is most.
+    archived = commits.history.completed_after(InstantTime(earliest))
     late = (
         instant.completion_time
-        for instant in instants
+        for instant in (*archived, *timeline.completed)
         if instant.completion_time is not None
         and instant.requested_time < earliest
         and instant.action.completed_name in _SUPERSEDING_ACTIONS
+        and (known_at is None or instant.completion_time < known_at)
     )
     return max([InstantTime(earliest), *late])

@@ -375,7 +375,7 @@ class TableView:
         """Return the commits of both timelines with `after` < completion time <= `up_to`."""
         archived = [
             instant.requested_time
-            for instant in self._reader.history.instants()
+            for instant in self._reader.history.completed_after(after)
             if _is_commit(instant)
             and self.timeline.find(instant.requested_time) is None
             and _is_within(instant, after, up_to)

@@ -13,7 +13,7 @@ than that gets a `NotFoundError` and starts over with a new `HistoryTimeline`.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
@@ -81,7 +81,16 @@ class HistoryTimeline:
             found |= instants
         if after is not None:
             found = {time: instant for time, instant in found.items() if time > after}
-        return tuple(found[time] for time in sorted(found))
+        return tuple(map(found.__getitem__, sorted(found)))
+
+    def completed_after(self, time: InstantTime | None) -> Sequence[Instant]:
+        """Return the archived instants that completed later than `time`, in that order."""
+        by_completion = self._by_completion
+        return by_completion[bisect_right(by_completion, time or "", key=_completion) :]
+
+    @cached_property
+    def _by_completion(self) -> tuple[Instant, ...]:
+        return tuple(sorted(self.instants(), key=_completion))
 
     def find(self, time: InstantTime) -> Instant | None:
         """Return the archived instant requested at `time`, or None if there is none."""
@@ -158,6 +167,10 @@ class HistoryTimeline:
         self._kept.clear()
         if sum(map(len, current.values())) <= INSTANTS_KEPT_MAX:
             self._kept.update(current)
+
+
+def _completion(instant: Instant) -> str:
+    return instant.completion_time or ""
 
 
 def _kept_of(storage: Storage, folder: str) -> dict[HistoryFile, _Instants]:
