@@ -178,4 +178,7 @@ def _kept_of(storage: Storage, folder: str) -> dict[HistoryFile, _Instants]:
     whole, below = storage, folder
     if isinstance(storage, SubStorage):
         whole, below = storage.whole, f"{storage.folder}/{folder}"
-    return _KEPT.setdefault(whole, {}).setdefault(below, {})
+    try:
+        return _KEPT.setdefault(whole, {}).setdefault(below, {})
+    except TypeError:
+        return {}  # Nobody can tell how long such a storage lives, as one of the simulator.
