@@ -190,10 +190,13 @@ def _is_left_to_its_maker(upkeep: MetadataServices, own: Timeline) -> bool:
 
     Every writer that commits meanwhile would otherwise ask who has claimed it, only to be refused.
     """
-    recently = upkeep.components.clock.now_ms() - _LEFT_TO_ITS_MAKER_MS
-    since = instant_time_at(recently, is_utc=upkeep.config.is_utc)
+    now_ms, is_utc = upkeep.components.clock.now_ms(), upkeep.config.is_utc
+    since = instant_time_at(now_ms - _LEFT_TO_ITS_MAKER_MS, is_utc=is_utc)
+    # Of a table whose times are ahead of this clock nobody can tell; its plans are not left for so
+    # long as it is.
+    until = instant_time_at(now_ms + _LEFT_TO_ITS_MAKER_MS, is_utc=is_utc)
     pending = (i.requested_time for i in own.pending if i.action is Action.COMPACTION)
-    return any(planned > since for planned in pending)
+    return any(since < planned < until for planned in pending)
 
 
 def _run(upkeep: MetadataServices, *, leaves_new_plans: bool = False) -> Instant | None:

@@ -66,8 +66,11 @@ def parallel_map(
             except BaseException as error:  # noqa: BLE001 (raised below)
                 failed[number] = error
 
-    own = ThreadPoolExecutor(helpers_wanted, thread_name_prefix="headwater")
-    with own if helpers is None else nullcontext(helpers) as threads:
+    with (
+        ThreadPoolExecutor(helpers_wanted, thread_name_prefix="headwater")
+        if helpers is None
+        else nullcontext(helpers)
+    ) as threads:
         asked = [threads.submit(work) for _ in range(helpers_wanted)]
         work()  # A thread costs as much as a small call, so this one takes its part.
         wait([each for each in asked if not each.cancel()])
