@@ -310,8 +310,8 @@ class FarStorage(CountingStorage):
     def requests(self) -> int:
         return self.count() + self._further_pages
 
-    def list_names(self, folder: str) -> list[str]:
-        found = super().list_names(folder)
+    def list_names(self, folder: str, after: str = "") -> list[str]:
+        found = super().list_names(folder, after)
         self._turn_pages(len(found))
         return found
 

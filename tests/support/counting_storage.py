@@ -92,9 +92,9 @@ class CountingStorage:
         self._note("info", path)
         return self._inner.info(path)
 
-    def list_names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str, after: str = "") -> list[str]:
         self._note("list_names", folder)
-        return self._inner.list_names(folder)
+        return self._inner.list_names(folder, after)
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
         self._note("list_tree", folder)

@@ -81,9 +81,9 @@ class MemoryStorage:
         data, modified_ms = found
         return ObjectInfo(path, len(data), modified_ms)
 
-    def list_names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str, after: str = "") -> list[str]:
         below = (path[len(_prefix(folder)) :] for path in self._paths_below(folder))
-        return [name for name in below if "/" not in name]
+        return [name for name in below if "/" not in name and name > after]
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
         prefix = _prefix(folder)

@@ -127,8 +127,8 @@ class RoundTripStorage:
         self._trips.note("info", path)
         return self._inner.info(path)
 
-    def list_names(self, folder: str) -> list[str]:
-        found = self._inner.list_names(folder)
+    def list_names(self, folder: str, after: str = "") -> list[str]:
+        found = self._inner.list_names(folder, after)
         self._note_pages("list_names", folder, len(found))
         return found
 

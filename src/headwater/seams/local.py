@@ -175,8 +175,9 @@ class LocalStorage:
             raise self._absent(path)
         return _info(path, found)
 
-    def list_names(self, folder: str) -> list[str]:
-        return self._list_folder(folder).files
+    def list_names(self, folder: str, after: str = "") -> list[str]:
+        names = self._list_folder(folder).files
+        return [name for name in names if name > after] if after else names
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
         found: list[ObjectInfo] = []

@@ -36,9 +36,9 @@ class MeteredLocalStorage(LocalStorage):
         with storage_request(_STORE, "look up"):
             return super().info(path)
 
-    def list_names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str, after: str = "") -> list[str]:
         with storage_request(_STORE, "list"):
-            return super().list_names(folder)
+            return super().list_names(folder, after)
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
         with storage_request(_STORE, "list"):

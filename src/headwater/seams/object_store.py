@@ -164,13 +164,20 @@ class ObjectStorage:
         check_path(path)
         return self._call("look up", path, lambda: _info(self._store.head(path)))
 
-    def list_names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str, after: str = "") -> list[str]:
         check_folder(folder)
-        found = self._call(
-            "list", folder, lambda: self._store.list_with_delimiter(folder)["objects"]
-        )
-        paths = (listed["path"] for listed in found)
-        return [path.rpartition("/")[2] for path in paths if path != folder]
+
+        def list_all() -> Iterable[ObjectMeta]:
+            return self._store.list_with_delimiter(folder)["objects"]
+
+        def list_behind() -> Iterable[ObjectMeta]:
+            offset = f"{folder}/{after}" if folder else after
+            return self._store.list(folder, offset=offset, chunk_size=PAGE_SIZE).collect()
+
+        found = self._call("list", folder, list_behind if after else list_all)
+        start = len(folder) + 1 if folder else 0
+        names = [listed["path"][start:] for listed in found]
+        return [name for name in names if name and "/" not in name]
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
         check_folder(folder)

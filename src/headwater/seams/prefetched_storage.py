@@ -85,8 +85,8 @@ class PrefetchedStorage:
     def info(self, path: str) -> ObjectInfo:
         return self._storage.info(path)
 
-    def list_names(self, folder: str) -> list[str]:
-        return self._storage.list_names(folder)
+    def list_names(self, folder: str, after: str = "") -> list[str]:
+        return self._storage.list_names(folder, after)
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
         return self._storage.list_tree(folder)

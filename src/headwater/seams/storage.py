@@ -100,8 +100,13 @@ class Storage(Protocol):
 
     def info(self, path: str) -> ObjectInfo: ...
 
-    def list_names(self, folder: str) -> list[str]:
-        """Return the names of the objects directly in `folder`, unordered; [] if it is absent."""
+    def list_names(self, folder: str, after: str = "") -> list[str]:
+        """Return the names of the objects directly in `folder`, unordered; [] if it is absent.
+
+        Args:
+            after: only names that sort behind it are meant, which is less for a store to tell. If
+                the folder has others in it their objects may be listed too, and are left out here.
+        """
         ...
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:

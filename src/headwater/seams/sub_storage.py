@@ -70,8 +70,8 @@ class SubStorage:
     def info(self, path: str) -> ObjectInfo:
         return self._relative(self._storage.info(self._whole(path)))
 
-    def list_names(self, folder: str) -> list[str]:
-        return self._storage.list_names(self._whole_folder(folder))
+    def list_names(self, folder: str, after: str = "") -> list[str]:
+        return self._storage.list_names(self._whole_folder(folder), after)
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
         return [

@@ -69,15 +69,16 @@ class SimStorage:
         found: ObjectInfo = self.call(Op(Kind.INFO, path))
         return found
 
-    def list_names(self, folder: str) -> list[str]:
-        return self._list(Kind.LIST_NAMES, folder)
+    def list_names(self, folder: str, after: str = "") -> list[str]:
+        return self._list(
+            Kind.LIST_NAMES, folder, after and (f"{folder}/{after}" if folder else after)
+        )
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
-        return self._list(Kind.LIST_TREE, folder)
+        return self._list(Kind.LIST_TREE, folder, "")
 
-    def _list(self, kind: Kind, folder: str) -> list[Any]:
+    def _list(self, kind: Kind, folder: str, after: str | None) -> list[Any]:
         entries: list[Any] = []
-        after: str | None = ""
         while after is not None:
             page, after = self.call(Op(kind, folder, text=after, number=self.page_size))
             entries.extend(page)

@@ -353,6 +353,18 @@ class TestListing:
         assert storage.list_names("a/b") == ["3"]
         assert storage.list_names("") == ["5"]
 
+    def test_list_names_gives_those_behind_a_name_that_need_not_be_there(
+        self, storage: Storage
+    ) -> None:
+        for path in ("a/1", "a/12", "a/2.x", "a/3/1", "a/4", "a0", "b/5", "0", "9"):
+            storage.put(path, b"")
+        assert sorted(storage.list_names("a", "1")) == ["12", "2.x", "4"]
+        assert sorted(storage.list_names("a", "2")) == ["2.x", "4"]
+        assert storage.list_names("a", "2.x") == ["4"]
+        assert storage.list_names("a", "4") == []
+        assert sorted(storage.list_names("", "0")) == ["9", "a0"]
+        assert storage.list_names("absent", "1") == []
+
     def test_list_tree_gives_every_object_below_ordered_by_path(self, storage: Storage) -> None:
         paths = ["a/1", "a/2", "a-b/4", "a/b/3", "a/b/c/d", "ab/4", "5"]
         for number, path in enumerate(paths):

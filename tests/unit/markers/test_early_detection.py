@@ -291,9 +291,9 @@ class BrokenMarkers(LocalStorage):
         if path.startswith(".hoodie/.temp/") and not path.startswith(self._mine):
             raise StorageError("The disk is broken", path=path)
 
-    def list_names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str, after: str = "") -> list[str]:
         self._fail(folder)
-        return super().list_names(folder)
+        return super().list_names(folder, after)
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
         self._fail(folder)

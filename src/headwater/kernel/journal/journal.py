@@ -40,6 +40,7 @@ from headwater.kernel.journal.slots import (
     decode_slot,
     digest_of,
     encode_slot,
+    names_from,
     slot_path,
 )
 from headwater.kernel.journal.state import (
@@ -218,7 +219,7 @@ class Journal:
             near = self._read_near(self._ahead + 1) if self._came > 1 else None
             found = near or self._read_on()
             if near is not None or not found.is_proven:
-                floor = self._list().floor
+                floor = self._list(found.since).floor
                 if floor > found.since:
                     continue
                 found = _Read(found.look.without(floor), found.since)
@@ -293,7 +294,7 @@ class Journal:
         """Read what came since."""
         for _ in range(_LOOKS_MAX):
             start = self._start()
-            listing, at_hand = self._list_and_read(start.look.state.number + 1)
+            listing, at_hand = self._list_and_read(start)
             if (found := self._read_behind(start, listing, at_hand)) is not None:
                 return found
         raise _kept_changing()
@@ -340,20 +341,31 @@ class Journal:
         known = self._known.state
         return known.number if known.digest == look.state.digest else None
 
-    def _list_and_read(self, number: int, at_least: int = 0) -> tuple[Listing, Mapping[int, bytes]]:
+    def _list_and_read(
+        self, start: _Read, at_least: int = 0
+    ) -> tuple[Listing, Mapping[int, bytes]]:
         """List the journal; from a distant store read meanwhile the slots that are expected."""
-        storage = self.storage
+        storage, number = self.storage, start.look.state.number + 1
+        list_behind = partial(self._list, start.since)
         ahead = min(max(at_least, self._came), _READ_AHEAD_MAX)
         if not storage.is_distant or number == 1 or not ahead:
-            return self._list(), {}
+            return list_behind(), {}
         read = partial(self._read_if_there, range(number, number + ahead))
-        return both_at_once(storage, self._list, read)
+        return both_at_once(storage, list_behind, read)
 
-    def _list(self) -> Listing:
+    def _list(self, since: int = 0) -> Listing:
+        """List the journal from a slot on, all of it by default.
+
+        Where a checkpoint may have come below that slot, from the newest that is known: it is to
+        be known that nobody needs to write it.
+        """
         if self.storage.is_distant:
             self._listed_ms = self.clock.monotonic_ms()
-        listing = Listing(self.storage.list_names(JOURNAL))
-        self._floor = listing.floor
+        known = self._floor
+        begin = since if since < known + self._every else known
+        names = self.storage.list_names(JOURNAL, names_from(begin) if begin else "")
+        listing = Listing(names, floor=known if begin else 0)
+        self._floor = max(self._floor, listing.floor)
         self.turns = listing.turns
         return listing
 
@@ -448,7 +460,8 @@ class Journal:
         is_lost = seen.get(number, mine) != mine
         if start and is_lost and self._is_near(start) and self._follow(start, seen):
             return seen[number]
-        listing, at_hand = self._list_and_read(number, _TAKEN_READ)
+        behind = start or _Read(look, self._floor)
+        listing, at_hand = self._list_and_read(behind, _TAKEN_READ)
         if start and at_hand.get(number, mine) != mine:
             self._read_behind(start, listing, at_hand)
         return at_hand.get(number)
@@ -476,7 +489,8 @@ class Journal:
         ) from error
 
     def _counts(self, put: Appended) -> bool:
-        number, mine, listing = put.slot.number, digest_of(put.data), self._list()
+        number, mine = put.slot.number, digest_of(put.data)
+        listing = self._list(number)
         if listing.floor < number:
             self._is_alone = listing.tail == number
             self._note(put.look)

@@ -78,11 +78,22 @@ def checkpoint_path(number: int) -> str:
     return f"{JOURNAL}/{number:0{_DIGITS}d}{_CHECKPOINT}"
 
 
-class Listing:
-    """The numbers of the journal's objects. Every look makes one, and most ask it for two."""
+def names_from(number: int) -> str:
+    """Return what the names of a number, those of later ones and those of turns sort behind."""
+    return f"{number:0{_DIGITS}d}"
 
-    def __init__(self, names: Iterable[str]) -> None:
+
+class Listing:
+    """The numbers of the journal's objects. Every look makes one, and most ask it for two.
+
+    Args:
+        names: those from some number on.
+        floor: the newest checkpoint below that number.
+    """
+
+    def __init__(self, names: Iterable[str], floor: int = 0) -> None:
         self._names = tuple(names)
+        self._floor = floor
 
     @cached_property
     def slots(self) -> frozenset[int]:
@@ -99,11 +110,11 @@ class Listing:
     @property
     def floor(self) -> int:
         """The newest checkpoint: a slot at or below it means nothing any more (M5)."""
-        return max(self.checkpoints, default=0)
+        return max(self.checkpoints, default=self._floor)
 
     @property
     def deleted(self) -> int:
-        """The checkpoint before that: slots above it were never deleted."""
+        """The checkpoint before that, if all are listed: slots above it were never deleted."""
         return max(self.checkpoints - {self.floor}, default=0)
 
     @property

@@ -121,20 +121,20 @@ class JournaledStorage:
     def info(self, path: str) -> ObjectInfo:
         return self.stored.info(path)
 
-    def list_names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str, after: str = "") -> list[str]:
         areas = self.journal.known.areas
         if folder not in areas.folders and not folder.startswith(CLAIMS):
-            return self.stored.list_names(folder)
+            return self.stored.list_names(folder, after)
         state = self.state(has_others=folder in areas.timelines)
         if not state.has_begun:
-            names = self.stored.list_names(folder)
+            names = self.stored.list_names(folder, after)
             state = self.state()
             if not state.has_begun:  # Or its first slot came between.
                 return names
         names = state.names(folder)
         if not names and folder.startswith(CLAIMS):
-            return self.stored.list_names(folder)  # What is left of an instant that is gone.
-        return names
+            return self.stored.list_names(folder, after)  # Left of an instant that is gone.
+        return [name for name in names if name > after] if after else names
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
         return self.stored.list_tree(folder)

@@ -135,13 +135,13 @@ class LayoutOneStorage:
     def info(self, path: str) -> ObjectInfo:
         return self.stored.info(self._old_path(path))._replace(path=path)
 
-    def list_names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str, after: str = "") -> list[str]:
         if folder.startswith(f"{self._timeline}/"):
             return []  # At most what an upgrade that is under way has written.
         if folder != self._timeline:
-            return self.stored.list_names(folder)
+            return self.stored.list_names(folder, after)
         names = map(modern_name, self.stored.list_names(HOODIE))
-        found = [name for name in names if name is not None]
+        found = [name for name in names if name is not None and name > after]
         self._check_not_upgraded()
         return found
 

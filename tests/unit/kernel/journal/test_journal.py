@@ -371,10 +371,10 @@ class LastFirst(MemoryStorage):
     def at_once(self, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return super().at_once(call, items[::-1])[::-1]
 
-    def list_names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str, after: str = "") -> list[str]:
         if self.is_broken and folder == TIMELINE:
             raise StorageError("Storage did not answer")
-        return super().list_names(folder)
+        return super().list_names(folder, after)
 
 
 def test_n_167_files_that_fail_say_nothing_about_their_slot() -> None:

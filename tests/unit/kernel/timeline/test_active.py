@@ -272,9 +272,9 @@ class PagedStorage(MemoryStorage):
     def page_size(self) -> int:
         return self._page_size
 
-    def list_names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str, after: str = "") -> list[str]:
         self.listings += 1
-        names = super().list_names(folder)
+        names = super().list_names(folder, after)
         if self._changes:
             self._changes.pop(0)(self)
         return names
@@ -324,8 +324,8 @@ def test_n_59_a_listing_that_missed_an_earlier_commit_is_completed_by_the_second
     """The first listing passes a page, then a commit completes there, then a later one beyond."""
 
     class Torn(PagedStorage):
-        def list_names(self, folder: str) -> list[str]:
-            names = super().list_names(folder)
+        def list_names(self, folder: str, after: str = "") -> list[str]:
+            names = super().list_names(folder, after)
             missed = f"{time(0)}_{time(7)}.commit"
             return [name for name in names if name != missed] if self.listings == 1 else names
 
@@ -341,8 +341,8 @@ def test_n_68_what_is_archived_while_it_is_listed_is_not_taken_for_pending() -> 
     """The second listing has the request of an instant, and is then overtaken by its archival."""
 
     class Overtaken(PagedStorage):
-        def list_names(self, folder: str) -> list[str]:
-            names = super().list_names(folder)
+        def list_names(self, folder: str, after: str = "") -> list[str]:
+            names = super().list_names(folder, after)
             gone = f"{time(0)}_{time(1)}.commit"
             return [name for name in names if name != gone] if self.listings == 2 else names
 

@@ -260,9 +260,9 @@ class InterruptedStorage(MemoryStorage):
         self._enter("info", path)
         return super().info(path)
 
-    def list_names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str, after: str = "") -> list[str]:
         self._enter("list_names", folder)
-        return super().list_names(folder)
+        return super().list_names(folder, after)
 
     def put(self, path: str, data: bytes) -> None:
         self._enter("put", path)

@@ -172,8 +172,8 @@ class MovingStorage(MemoryStorage):
         super().__init__()
         self._change: Callable[[MemoryStorage], None] | None = change
 
-    def list_names(self, folder: str) -> list[str]:
-        names = super().list_names(folder)
+    def list_names(self, folder: str, after: str = "") -> list[str]:
+        names = super().list_names(folder, after)
         if self._change is not None:
             change, self._change = self._change, None
             change(self)

@@ -266,8 +266,8 @@ def test_a_plan_that_ends_between_listing_and_reading_is_no_obstacle(site: PlanS
     content = inner.read(request)
     original = site.storage.list_names
 
-    def vanish(folder: str) -> list[str]:
-        names = original(folder)
+    def vanish(folder: str, after: str = "") -> list[str]:
+        names = original(folder, after)
         inner.delete(request)
         return names
 
