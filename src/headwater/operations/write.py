@@ -36,6 +36,7 @@ from headwater.engine.engine import Rows
 from headwater.engine.inline import InlineRows
 from headwater.errors import CommitUnknownError, ConflictError, ErrorKind, check
 from headwater.format.timeline.records import encode_record
+from headwater.kernel.journal.storage import one_moment
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt
@@ -540,9 +541,10 @@ class RunningWrite:
         )
         if self._table.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER:
             return check
-        others = check.unread(load_active(storage, layout.timeline))
-        done = [instant for instant in others if instant.is_completed]
-        check = self._checked = replace(check, known=load_changes(storage, layout, done))
+        with one_moment(storage, is_for_decision=True):
+            others = check.unread(load_active(storage, layout.timeline))
+            done = [instant for instant in others if instant.is_completed]
+            check = self._checked = replace(check, known=load_changes(storage, layout, done))
         completed = list(check.known.values())
         plans = [instant for instant in others if instant.is_pending]
         check = self._checked = cancel_overlapped(self._inflight, storage, layout, check, plans)

@@ -2,7 +2,9 @@
 
 Files follow the slots, and any process may write them, late and twice. Whoever knows nothing of the
 journal must not notice: at every moment the instants that have ended in files are those after some
-slot, and perhaps some of the next one. Nothing that was shown is taken back but by a slot.
+slot, and perhaps some of the next one. Nothing that was shown is taken back but by a slot. What was
+told to the metadata table for an instant that has not completed says nothing (INV-72), so that
+there may be more of it.
 
 One window is documented (`kernel.journal.materialise`): a process that stalls may put a file that
 was erased meanwhile, or the delta commit to the metadata table of a slot that turns out to have
@@ -15,13 +17,15 @@ its two commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from headwater.kernel.journal.paths import time_of
+from headwater.kernel.journal.state import folder_of
 from headwater.kernel.layout import METADATA_TIMELINE
 from headwater.testing.fenced_world import FILES, FencedWorld, says_end
 from headwater.testing.history import Move, Step
 from headwater.testing.simulation import Invariant, Simulation
+from headwater.testing.table import TIMELINE
 
 _SHOWN = "shown"
 """The fact how far files have come: an index of `FencedWorld.prefixes`."""
@@ -115,12 +119,23 @@ def _has_storage_failed(simulation: Simulation) -> bool:
 def _prefix_in(world: FencedWorld, late: frozenset[str], since: int) -> int | None:
     """Return the first state from `since` on after which files are, or some of the next slot."""
     there = world.ended_files()
+    said = there - late - _early(world, there)
     states = world.prefixes
     for place in range(since, len(states)):
         state, following = states[place], states[min(place + 1, len(states) - 1)]
-        if state & following <= there and there - late <= state | following:
+        if state & following <= there and said <= state | following:
             return place
     return None
+
+
+def _early(world: FencedWorld, there: Iterable[str]) -> frozenset[str]:
+    """Return the commits to the metadata table whose instants have not completed in files yet."""
+    folders: dict[str, list[str]] = {}
+    for path in there:
+        folders.setdefault(folder_of(path), []).append(path)
+    completed = {time_of(path.rpartition("/")[2]) for path in folders.get(TIMELINE, ())}
+    told = (path for path in folders.get(METADATA_TIMELINE, ()) if path in world.state.paths)
+    return frozenset(p for p in told if time_of(p.rpartition("/")[2]) not in completed)
 
 
 def _late_after(step: Step, simulation: Simulation) -> dict[str, str]:

@@ -29,6 +29,7 @@ from headwater.errors import (
     Retry,
     StorageError,
 )
+from headwater.kernel.journal.pace import Pace
 from headwater.kernel.journal.slots import (
     Entry,
     Listing,
@@ -169,12 +170,13 @@ class Journal:
         self._unproven: _Read | None = None
         """What came behind the known state, until the next listing proves it."""
         self._own_number = 0
-        self._came = 0
-        """How many slots of others came lately between two looks, and are expected to come."""
+        self._pace = Pace(clock)
         self._races = 0
         """How many slots more are read while one is put in their place: others were first lately.
         """
         self._is_alone = False
+        self._read_ms = 0, 0
+        """When the last look for a decision began, and when it ended."""
         self.turns: tuple[str, ...] = ()
         """Who asked for a turn when the journal was listed last."""
         self._floor = 0
@@ -192,11 +194,20 @@ class Journal:
 
     @property
     def guess(self) -> Look | None:
-        """What the next look will most likely show, if nobody else decided around the last one.
+        """What the next look will most likely show.
 
-        A decision on it is as good as any other: if it is outdated its slot is taken.
+        That is so if nobody else decided around the last one; or if that was just now, so that
+        what another shows is not newer by much. A decision on it is as good as any other: if it is
+        outdated its slot is taken.
         """
-        return self._known if self._is_alone and self._known.state.has_begun else None
+        newest = self.newest
+        is_good = self._is_alone or (self.storage.is_distant and self._is_just_read)
+        return newest if is_good and newest.state.has_begun else None
+
+    @property
+    def _is_just_read(self) -> bool:
+        began_ms, ended_ms = self._read_ms
+        return self.clock.monotonic_ms() - ended_ms < ended_ms - began_ms
 
     @property
     def newest(self) -> Look:
@@ -216,7 +227,7 @@ class Journal:
         """
         for _ in range(_LOOKS_MAX):
             known = max(self._known.state.number, self._own_number)
-            near = self._read_near(self._ahead + 1) if self._came > 1 else None
+            near = self._read_near(self._ahead) if self._expected > 1 else None
             found = near or self._read_on()
             if near is not None or not found.is_proven:
                 floor = self._list(found.since).floor
@@ -233,8 +244,13 @@ class Journal:
 
         Raises: see `look`.
         """
+        if not self.storage.is_distant:
+            return self._read_on().look
+        began_ms = self.clock.monotonic_ms()
         near = self._read_near(self._ahead) if self._is_listed_lately else None
-        return (near or self._read_on()).look
+        found = near or self._read_on()
+        self._read_ms = began_ms, self.clock.monotonic_ms()
+        return found.look
 
     def _read_near(self, ahead: int) -> _Read | None:
         """Read what came since without a listing, so many slots at once.
@@ -244,12 +260,17 @@ class Journal:
         start = self._start()
         if not self._is_near(start):
             return None
-        while True:
-            number = start.look.state.number
-            found = self._follow(start, self._read_if_there(range(number + 1, number + 1 + ahead)))
-            if found is None or found.look.state.number < number + ahead:
-                return found
-            start = found
+        found: _Read | None = start
+        further = _TAKEN_READ
+        while found is not None:
+            number = found.look.state.number
+            at_hand = self._read_if_there(range(number + 1, number + 1 + ahead))
+            found = self._follow(found, at_hand)
+            if found is not None and found.look.state.number < number + ahead:
+                self._note_came(found.look.state.number - start.look.state.number)
+                break
+            ahead, further = further, min(2 * further, _READ_AHEAD_MAX)
+        return found
 
     def _is_near(self, start: _Read) -> bool:
         """Whether the slots behind a state can be read without a listing, which costs as much.
@@ -267,8 +288,12 @@ class Journal:
 
     @property
     def _ahead(self) -> int:
-        """How many slots are read at once: as many as came lately."""
-        return min(max(1, self._came), _READ_AHEAD_MAX)
+        """How many slots are read at once: one more than are expected, for that shows the end."""
+        return min(1 + self._expected, _READ_AHEAD_MAX)
+
+    @property
+    def _expected(self) -> int:
+        return self._pace.expected if self.storage.is_distant else 0
 
     def read_next(self, number: int) -> Mapping[int, bytes]:
         """Read a slot and those behind it."""
@@ -280,12 +305,10 @@ class Journal:
 
     def _follow(self, start: _Read, at_hand: Mapping[int, bytes]) -> _Read | None:
         """Return the state after slots that were read without a listing; the next one proves it."""
-        number = start.look.state.number
         try:
             look = _followed(start.look, at_hand)
         except CorruptTableError:
             return None  # They may be of names that were used twice.
-        self._note_came(look.state.number - number)
         found = _Read(look, start.since)
         self._keep(found)
         return found
@@ -325,7 +348,10 @@ class Journal:
         return read
 
     def _note_came(self, count: int) -> None:
-        self._came = max(count, (self._came + count) // 2)
+        if count:
+            self._is_alone = False
+        if self.storage.is_distant:
+            self._pace.note(count)
 
     def _keep(self, read: _Read) -> None:
         """Go on from here next time."""
@@ -347,7 +373,7 @@ class Journal:
         """List the journal; from a distant store read meanwhile the slots that are expected."""
         storage, number = self.storage, start.look.state.number + 1
         list_behind = partial(self._list, start.since)
-        ahead = min(max(at_least, self._came), _READ_AHEAD_MAX)
+        ahead = min(max(at_least, self._expected), _READ_AHEAD_MAX)
         if not storage.is_distant or number == 1 or not ahead:
             return list_behind(), {}
         read = partial(self._read_if_there, range(number, number + ahead))
@@ -458,7 +484,8 @@ class Journal:
         start = None if since is None else _Read(look, since)
         seen = {} if race is None else race.take()
         is_lost = seen.get(number, mine) != mine
-        if start and is_lost and self._is_near(start) and self._follow(start, seen):
+        if start and is_lost and self._is_near(start) and (found := self._follow(start, seen)):
+            self._note_came(found.look.state.number - number + 1)
             return seen[number]
         behind = start or _Read(look, self._floor)
         listing, at_hand = self._list_and_read(behind, _TAKEN_READ)

@@ -1,10 +1,12 @@
 """The files of the slots: what Apache Hudi and hudi-rs read, in the order of the journal.
 
 Each slot's files are written before those of the next, so other engines see a prefix of the journal
-at every moment (INV-134). Slots that begin writes are the exception: a pending write says nothing
-about others, so their files go first, all at once, and are proof of nothing. The author of a slot
-writes its files before it answers, and whatever is missing of the slots before its own; a slot that
-begins a write may wait until the write is at work (`catch_up`).
+at every moment (INV-134). Two kinds of files say nothing alone and may come earlier: what is told
+to the metadata table, which counts when its instant completes (INV-72); and what begins a write,
+whose files come at any time before those that end it, and are not proven by later ones.
+
+The author of a slot writes its files before it answers, and whatever is missing of the slots before
+its own; a slot that begins a write may wait until the write is at work (`catch_up`).
 
 All of it may be done twice, by several at once, and late: a path that is created again has the same
 content, so a file that is there is the right one, and what is overwritten is compared with what the
@@ -23,17 +25,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from itertools import chain, compress
+from operator import not_
 
 from headwater.errors import CommitUnknownError, ConflictError, NotFoundError, StorageError
 from headwater.kernel.journal.journal import Appended, Journal, Look
 from headwater.kernel.journal.lasting import force_files, is_from_before_start, unforced
+from headwater.kernel.journal.paths import time_of
 from headwater.kernel.journal.slots import Entry, Slot, Verb, Wave, slot_path
 from headwater.kernel.journal.state import Areas, JournalState, folder_of
 from headwater.kernel.layout import JOURNAL, METADATA_TIMELINE
 from headwater.kernel.write_once import put_if_missing, put_surely
 from headwater.model.instant import Action, State
 from headwater.seams.clock import Clock
-from headwater.seams.storage import Storage, StoredObject
+from headwater.seams.storage import Storage, StoredObject, both_at_once
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +103,7 @@ class Materialiser:
 
         def list_timeline() -> None:
             nonlocal there
-            there = frozenset(self._storage.list_names(self._areas.timeline))
+            there = self._list_files_of(s for s in put.look.slots if s.number > self._done)
 
         def quietly(call: Callable[[], None]) -> Callable[[], None]:
             """Only what confirms the slot may say that it does not count."""
@@ -179,10 +184,15 @@ class Materialiser:
     def finish(self, put: Appended) -> None:
         """Make good what this process did too late; write a checkpoint now and then.
 
+        That there is nothing to do a state tells that no listing has proven. If it should be wrong,
+        for this process stood still again, that is left which one leaves that dies here.
+
         Raises:
             StorageError, CommitUnknownError: the next decision does it.
         """
-        self._make_good()
+        if any(self._wrong(self._written, self._journal.peek().state)):
+            self._make_good()
+        self._written = []
         if self._done >= put.slot.number and self._journal.is_checkpoint_due(put.look.state):
             self._force(put.look.state)
             self._journal.checkpoint(put.look.state)
@@ -260,33 +270,66 @@ class Materialiser:
     def _write_slots(
         self, look: Look, early: Wave = (), there: Collection[str] | None = None
     ) -> None:
-        has = self._areas.has
+        state, has = look.state, self._areas.has
         unsure = [slot for slot in look.slots if slot.number > self._done]
         if there is None:
             is_one = len(unsure) < 2  # A listing would cost more than to put it once more.
-            there = () if is_one else frozenset(self._storage.list_names(self._areas.timeline))
+            there = () if is_one else self._list_files_of(unsure)
         shown, missing = self._split(unsure, there)
         for slot in shown:
             # Others write only what is journaled of it.
             if slot.number in self._own and slot.number not in self._begun:
                 rest = tuple(entry for entry in slot.entries() if not has(entry.path))
-                self._write_wave(rest, look.state)
-        begun = [slot for slot in missing if self._begins_write(slot)]
+                self._write_wave(rest, state)
+        is_begun = [self._begins_write(slot) for slot in missing]
+        begun = [*compress(missing, is_begun)]
+        ended = [*compress(missing, map(not_, is_begun))]
         others = (slot for slot in begun if slot.number not in self._own)
         self._begun |= {slot.number for slot in others if self._shows(slot, there)}
-        self._write_begun(begun, look.state)
-        for slot in missing:
-            if slot.number in self._begun:
-                continue
-            self._written += slot.entries()
-            for wave in slot.waves:
-                if slot.number not in self._own:
-                    wave = tuple(entry for entry in wave if has(entry.path))
-                if wave is not early:
-                    self._write_wave(wave, look.state)
-        self._done = max(self._done, look.state.number)
+        first, beside = self._of_ended(begun, ended)
+        self._write_begun(first, state)
+
+        both_at_once(
+            self._storage,
+            partial(self._write_ended, ended, early, state),
+            partial(self._write_begun, beside, state),
+        )
+        self._done = max(self._done, state.number)
         self._own = {number for number in self._own if number > self._done}
         self._begun = {number for number in self._begun if number > self._done}
+
+    def _write_ended(self, slots: Sequence[Slot], early: Wave, state: JournalState) -> None:
+        """Put slots into files one after the other: what means nothing alone first, of all."""
+        self._written += (entry for slot in slots for entry in slot.entries())
+        waves = [[self._mine(slot, wave) for wave in slot.waves] for slot in slots]
+        ahead = [own.pop(0) for own in waves if own and self._means_nothing_alone(own[0])]
+        self._write_wave(tuple(chain.from_iterable(w for w in ahead if w is not early)), state)
+        for wave in chain.from_iterable(waves):
+            self._write_wave(wave, state)
+
+    def _mine(self, slot: Slot, wave: Wave) -> Wave:
+        """Return what of a wave this process writes: of others' slots what is journaled."""
+        if slot.number in self._own:
+            return wave
+        return tuple(entry for entry in wave if self._areas.has(entry.path))
+
+    def _of_ended(
+        self, begun: Sequence[Slot], ended: Iterable[Slot]
+    ) -> tuple[Sequence[Slot], Sequence[Slot]]:
+        """Return which of the writes that were begun are ended here as well, and which are not."""
+        times = self._times_of(ended)
+        is_ended = [not times.isdisjoint(self._times_of([slot])) for slot in begun]
+        return [*compress(begun, is_ended)], [*compress(begun, map(not_, is_ended))]
+
+    def _list_files_of(self, slots: Iterable[Slot]) -> frozenset[str]:
+        """Return the names on the timeline, from those of the first of these instants on."""
+        first = min(self._times_of(slots), default="")
+        return frozenset(self._storage.list_names(self._areas.timeline, first))
+
+    def _times_of(self, slots: Iterable[Slot]) -> set[str]:
+        paths = (entry.path for slot in slots for entry in slot.entries())
+        own = (path for path in paths if folder_of(path) == self._areas.timeline)
+        return {time_of(path.rpartition("/")[2]) for path in own}
 
     def _begins_write(self, slot: Slot) -> bool:
         """Whether a slot does nothing but to begin a write."""
@@ -347,12 +390,16 @@ class Materialiser:
     ) -> tuple[Sequence[Slot], Sequence[Slot]]:
         """Return the slots whose files are there, and the others.
 
-        The file that a slot creates last shows that all before it are there.
+        The file that a slot creates last shows that all before it are there, but for those that
+        begin writes: they may be written at the same time.
         """
         for place in reversed(range(len(unsure))):
             name = self._last_name(unsure[place])
             if name is not None and name in there:
-                return unsure[: place + 1], unsure[place + 1 :]
+                before = unsure[: place + 1]
+                is_late = [self._begins_write(s) and not self._shows(s, there) for s in before]
+                shown = [*compress(before, map(not_, is_late))]
+                return shown, [*compress(before, is_late), *unsure[place + 1 :]]
         return [], unsure
 
     def _last_name(self, slot: Slot) -> str | None:
@@ -417,17 +464,27 @@ class Materialiser:
         for _ in range(_TRIES_MAX):
             state = self._journal.look().state
             written, self._written = self._written, []
-            # Claims are left to their owners, who may have deleted theirs.
-            files = [entry for entry in written if folder_of(entry.path) in self._areas.folders]
-            created = (entry.path for entry in files if entry.verb is Verb.CREATE)
-            if late := [path for path in created if self._is_late(path, state)]:
+            late, lost = self._wrong(written, state)
+            if late:
                 self._storage.delete_many(late)
-            erased = (entry.path for entry in files if entry.verb is Verb.ERASE)
-            for path in erased:
-                if path in state.paths and self._areas.is_used_again(path):
-                    self._put_again(path, state)
+            for path in lost:
+                self._put_again(path, state)
             if not self._written:
                 return  # Nothing was put that could have been erased meanwhile.
+
+    def _wrong(
+        self, written: Iterable[Entry], state: JournalState
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        """Return what was put too late, and what was deleted too late."""
+        # Claims are left to their owners, who may have deleted theirs.
+        files = [entry for entry in written if folder_of(entry.path) in self._areas.folders]
+        created = (entry.path for entry in files if entry.verb is Verb.CREATE)
+        erased = (entry.path for entry in files if entry.verb is Verb.ERASE)
+        is_used_again = self._areas.is_used_again
+        return (
+            [path for path in created if self._is_late(path, state)],
+            [path for path in erased if path in state.paths and is_used_again(path)],
+        )
 
     def _is_late(self, path: str, state: JournalState) -> bool:
         """Whether a file was erased before it was put."""

@@ -63,6 +63,15 @@ class JournaledStorage:
         finally:
             self._pin.value = before
 
+    def on(self, look: Look, block: Callable[[], T]) -> Callable[[], T]:
+        """Return the block as one that sees this state, in whichever thread it runs."""
+
+        def run() -> T:
+            with self.pinned(look):
+                return block()
+
+        return run
+
     @property
     def uri(self) -> str:
         return self.stored.uri
@@ -231,8 +240,12 @@ def find_journal(storage: Storage) -> tuple[JournaledStorage | None, str]:
 
 
 @contextmanager
-def one_moment(storage: Storage) -> Iterator[None]:
+def one_moment(storage: Storage, *, is_for_decision: bool = False) -> Iterator[None]:
     """Show all that is journaled as of now, for the whole block; it is looked for once.
+
+    Args:
+        is_for_decision: what comes of it is decided on again, by a slot. Then it is not proven, and
+            what other engines have put is not looked for: that decision does both.
 
     Raises:
         CorruptTableError: kind CORRUPT_JOURNAL.
@@ -242,7 +255,7 @@ def one_moment(storage: Storage) -> Iterator[None]:
     if journaled is None or journaled.pin is not None:
         yield
         return
-    with journaled.pinned(journaled.look()):
+    with journaled.pinned(journaled.journal.peek() if is_for_decision else journaled.look()):
         yield
 
 

@@ -95,6 +95,8 @@ _TURN_OF_BLOCK_AFTER = 5
 All others pay for it. Who decides in a moment loses nothing by another try; a block that reads much
 on each one has no other chance.
 """
+_LISTED_AGAIN_MS = LISTED_LATELY_MS // 2
+"""After how long the timeline is listed beside a look, rather than behind it a moment later."""
 _PAUSE_MS = 4  # At random up to this, doubled with every loss, so many times.
 _PAUSES_DOUBLED_MAX = 4
 
@@ -261,7 +263,7 @@ class FencedTransaction:
             return journal.newest
         if may_guess and journal.guess is not None:
             return journal.guess
-        if not stored.is_distant or self._is_lately(self._listed_ahead):
+        if not stored.is_distant or self._is_lately(self._listed_ahead, _LISTED_AGAIN_MS):
             return journal.peek()
         look, _ = both_at_once(stored, journal.peek, self._list_ahead)
         return look
@@ -315,11 +317,13 @@ class FencedTransaction:
                 "files that were deleted late are missing table=%s error=%s", self._table, error
             )
 
-    def _is_lately(self, listed: _Listed | None) -> TypeGuard[_Listed]:
+    def _is_lately(
+        self, listed: _Listed | None, within_ms: int = LISTED_LATELY_MS
+    ) -> TypeGuard[_Listed]:
         """Whether a listing is as good as new; that of a long write, when it began, is not."""
         if listed is None or listed.at_ms is None:
             return False
-        return self._components.clock.monotonic_ms() - listed.at_ms <= LISTED_LATELY_MS
+        return self._components.clock.monotonic_ms() - listed.at_ms <= within_ms
 
     def _decide_pinned(self, step: Step[R]) -> _Put[R]:
         pin = self._journaled.pin
@@ -389,6 +393,8 @@ class FencedTransaction:
             go_on()
             return True
         if beside is not None and not any(isinstance(e, Completed) for e in decision.events):
+            # On the very state that it was begun on: if that does not count, this neither.
+            go_on = self._journaled.on(put.look, go_on)
             counts, _ = both_at_once(storage, partial(files.begin, put), go_on)
             return counts
         if not files.write(put, self._listed.value):
