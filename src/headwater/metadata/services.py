@@ -32,6 +32,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
@@ -97,6 +98,7 @@ ARCHIVED_AT_ONCE_MIN = 10
 METADATA_LAYOUT = TableLayout(timeline=METADATA_TABLE_TIMELINE, history=METADATA_TABLE_HISTORY)
 
 _LEFT_TO_ITS_MAKER_MS = 30_000
+_OVERDUE_TIMES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +158,7 @@ def run_metadata_services(upkeep: MetadataServices, seen: Timeline | None = None
     ):
         return None
     try:
-        return _run(upkeep, leaves_new_plans=seen is not None)
+        return _run(upkeep, is_after_commit=seen is not None)
     except HeadwaterError as error:
         # Who had planned it may have archived it by now.
         is_left = isinstance(error, ConflictError) or error.kind is ErrorKind.INSTANT_NOT_FOUND
@@ -180,7 +182,7 @@ def compact_metadata_table(upkeep: MetadataServices) -> Instant | None:
 
 
 def _is_due(upkeep: MetadataServices, own: Timeline, commits_since: int) -> bool:
-    if any(instant.action is Action.COMPACTION for instant in own.pending):
+    if _pending_compactions(own):
         return True
     return commits_since_compaction(own) + commits_since >= max(upkeep.commits, 1)
 
@@ -195,24 +197,25 @@ def _is_left_to_its_maker(upkeep: MetadataServices, own: Timeline) -> bool:
     # Of a table whose times are ahead of this clock nobody can tell; its plans are not left for so
     # long as it is.
     until = instant_time_at(now_ms + _LEFT_TO_ITS_MAKER_MS, is_utc=is_utc)
-    pending = (i.requested_time for i in own.pending if i.action is Action.COMPACTION)
-    return any(since < planned < until for planned in pending)
+    return any(since < i.requested_time < until for i in _pending_compactions(own))
 
 
-def _run(upkeep: MetadataServices, *, leaves_new_plans: bool = False) -> Instant | None:
-    own = load_active(upkeep.own.storage, upkeep.layout.timeline)
-    if leaves_new_plans and _is_left_to_its_maker(upkeep, own):
+def _run(upkeep: MetadataServices, *, is_after_commit: bool = False) -> Instant | None:
+    with one_moment(upkeep.components.storage, is_for_decision=True):
+        own = load_active(upkeep.own.storage, upkeep.layout.timeline)
+    if is_after_commit and _is_left_to_its_maker(upkeep, own):
         return None
     txn = upkeep.transaction()
-    pending = next((i for i in own.pending if i.action is Action.COMPACTION), None)
     plan: Started | InstantTime | None = None
-    if pending is not None:
-        plan = pending.requested_time
+    if pending := _pending_compactions(own):
+        plan = pending[0].requested_time
     elif commits_since_compaction(own) >= max(upkeep.commits, 1):
-        plan = _schedule(upkeep, txn)
-    if plan is None:
-        return None
-    return execute_plan(upkeep, txn, plan)
+        plan = _schedule(upkeep, txn, yields=is_after_commit)
+    return None if plan is None else execute_plan(upkeep, txn, plan)
+
+
+def _pending_compactions(own: Timeline) -> Sequence[Instant]:
+    return [instant for instant in own.pending if instant.action is Action.COMPACTION]
 
 
 def execute_plan(
@@ -261,18 +264,30 @@ class RequestAt:
         )
 
 
-def _schedule(upkeep: MetadataServices, txn: Transaction) -> Started | None:
-    """Plan a compaction; None if it has to wait, or there is nothing to do."""
+def _schedule(
+    upkeep: MetadataServices, txn: Transaction, *, yields: bool = False
+) -> Started | None:
+    """Plan a compaction; None if it has to wait, or there is nothing to do.
+
+    Args:
+        yields: whether to leave it to who decides something else meanwhile, unless it is overdue:
+            they come to their own upkeep, and the last of them is alone.
+    """
     storage = upkeep.components.storage
+    tries = count()
 
     def plan_it() -> Started | None:
+        is_disturbed = next(tries) > 0
         config = load_table_config(storage, upkeep.components.clock)
         layout = table_layout(config)
         timeline = load_active(storage, layout.timeline)
         table = load_metadata_table(storage, config, timeline)
-        if any(i.action is Action.COMPACTION for i in table.timeline.pending):
+        if _pending_compactions(table.timeline):
             return None
-        if commits_since_compaction(table.timeline) < max(upkeep.commits, 1):
+        behind = commits_since_compaction(table.timeline)
+        if behind < max(upkeep.commits, 1):
+            return None
+        if yields and is_disturbed and behind < _OVERDUE_TIMES * upkeep.commits:
             return None
         time = compaction_time(timeline, table.timeline)
         if time is None:

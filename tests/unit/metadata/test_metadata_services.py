@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,23 +16,26 @@ from tests.support.counting_storage import CountingStorage
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
 
+import headwater as hw
 from headwater.errors import ConflictError, ErrorKind
 from headwater.format.timeline.records import decode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.names import file_name
 from headwater.kernel.txn.index_plan import PlannedIndex, encode_index_plan
+from headwater.metadata.compaction import plan_metadata_compaction
 from headwater.metadata.rollback_metadata import load_partitions_holding
 from headwater.metadata.services import (
     COMMITS_KEPT,
     compact_metadata_table,
     execute_plan,
     load_held_back,
+    metadata_services,
     plan_metadata_archive,
     run_metadata_services,
     unfolded_since,
 )
-from headwater.metadata.table import SLICES_KEPT
+from headwater.metadata.table import SLICES_KEPT, load_own_timeline
 from headwater.model.commit_metadata import CommitMetadata
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_at
@@ -101,6 +107,34 @@ def test_who_sees_the_new_plan_of_another_only_now_leaves_it_as_well(
     upkeep = metadata.process(storage=storage).upkeep(commits=3)
     assert run_metadata_services(upkeep, seen) is None
     assert storage.counts == {"list_names": 1}
+
+
+def test_a_plan_that_others_disturb_is_left_to_them_unless_it_is_overdue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"id": ["a"], "value": [1]})
+    later = {"hoodie.metadata.compact.max.delta.commits": "100"}
+    table = hw.create_table(tmp_path / "t", schema=rows.schema, record_key="id", options=later)
+    other = hw.open_table(tmp_path / "t", later)
+    for _ in range(5):
+        table.upsert(rows)
+    planned = 0
+
+    def plan_disturbed(slices: Any) -> Any:
+        nonlocal planned
+        planned += 1
+        if planned == 1:
+            other.upsert(rows)
+        return plan_metadata_compaction(slices)
+
+    monkeypatch.setattr("headwater.metadata.services.plan_metadata_compaction", plan_disturbed)
+    seen = load_own_timeline(table.context.storage)
+    upkeep = metadata_services(table.context)
+    assert run_metadata_services(replace(upkeep, commits=4), seen) is None
+    assert planned == 1
+    planned = 0
+    assert run_metadata_services(replace(upkeep, commits=2), seen) is not None
+    assert planned == 2
 
 
 def test_a_check_costs_one_listing(metadata: MetadataBench) -> None:

@@ -151,6 +151,38 @@ def test_slots_of_a_distant_store_are_read_before_the_listing_where_some_came_la
     assert read[4:] == [(1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 0, 1)]
 
 
+class NotingNames(MemoryStorage):
+    """Notes how many names of the journal each listing tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[int] = []
+
+    def list_names(self, folder: str, after: str = "") -> list[str]:
+        names = super().list_names(folder, after)
+        if folder == JOURNAL:
+            self.told.append(len(names))
+        return names
+
+
+def test_a_look_lists_what_came_and_notices_every_checkpoint() -> None:
+    storage = NotingNames()
+    mine, other = a_journal(storage, every=8), a_journal(storage, every=8)
+    files = JournaledStorage(other).files
+    told = []
+    for number in range(40):
+        put = other.append(other.look(), creates(str(number)))
+        assert put is not None
+        assert files.write(put)
+        files.finish(put)
+        storage.told.clear()
+        assert mine.look().state.digest == put.look.state.digest
+        told.append(max(storage.told))
+        assert not mine.is_checkpoint_due(mine.known) or (number + 1) % 8 == 0
+    # Up to 16 slots and two checkpoints are there. Only who waits for a checkpoint lists them all.
+    assert sorted(told)[: len(told) * 3 // 4][-1] <= 3, told
+
+
 def test_a_slot_that_was_deleted_before_it_was_read_is_not_taken_for_one_that_never_came() -> None:
     """A process that knows of many decisions, and stood still, reads before it lists."""
     storage = MemoryStorage()
@@ -364,6 +396,74 @@ def test_files_follow_in_order_and_others_write_what_is_missing() -> None:
     journaled.files.write(done)
     journaled.files.finish(done)
     assert sorted(storage.list_names(TIMELINE)) == ["1", "2", "3"]
+
+
+def test_what_begins_a_write_is_put_into_files_also_if_later_ones_are_there() -> None:
+    """Both may be written at the same time by one who dies over it."""
+    storage = MemoryStorage()
+    dead, other = a_journal(storage), a_journal(storage)
+    begun = [f"{T1}.deltacommit.requested", f"{T1}.deltacommit.inflight"]
+    assert dead.append(dead.look(), creates(*begun)) is not None
+    assert other.append(other.look(), creates(f"{T2}_{T2}.commit")) is not None
+    storage.put(f"{TIMELINE}/{T2}_{T2}.commit", f"{T2}_{T2}.commit".encode())
+    next_one = a_journal(storage)
+    put = next_one.append(next_one.look(), creates("3_4.commit"))
+    assert put is not None
+    assert JournaledStorage(next_one).files.write(put)
+    assert set(storage.list_names(TIMELINE)) == {*begun, f"{T2}_{T2}.commit", "3_4.commit"}
+
+
+def test_a_write_that_is_ended_at_once_is_begun_in_files_before() -> None:
+    order: list[str] = []
+
+    class Noting(MemoryStorage):
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            super().put_if_absent(path, data)
+            order.append(path.rpartition("/")[2])
+
+    storage = Noting()
+    dead, last = a_journal(storage), a_journal(storage)
+    names = [
+        (f"{T1}.deltacommit.requested", f"{T1}.deltacommit.inflight"),
+        (f"{T2}.deltacommit.requested", f"{T2}.deltacommit.inflight"),
+        (f"{T1}_{T2}.deltacommit",),
+    ]
+    for each in names:
+        assert dead.append(dead.look(), creates(*each)) is not None
+    put = last.append(last.look(), creates("9_9.commit"))
+    assert put is not None
+    order.clear()
+    assert JournaledStorage(last).files.write(put)
+    ends = order.index(f"{T1}_{T2}.deltacommit")
+    assert {*names[0]} <= {*order[:ends]}
+    assert {*names[1]} <= {*order}
+    assert order.index("9_9.commit") > ends
+
+
+def test_what_is_told_to_the_metadata_table_is_written_before_the_commits_of_all() -> None:
+    order: list[str] = []
+
+    class Noting(MemoryStorage):
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            super().put_if_absent(path, data)
+            order.append(path)
+
+    storage = Noting()
+    dead, last = a_journal(storage), a_journal(storage)
+
+    def commits(name: str) -> tuple[Wave, ...]:
+        told = Entry(Verb.CREATE, f"{METADATA_TIMELINE}/{name}.deltacommit", b"told")
+        return ((told,), *creates(f"{name}.deltacommit"))
+
+    names = ["1_2", "3_4", "5_6"]
+    for name in names[:2]:
+        assert dead.append(dead.look(), commits(name)) is not None
+    put = last.append(last.look(), commits(names[2]))
+    assert put is not None
+    order.clear()
+    assert JournaledStorage(last).files.write(put)
+    assert {*order[:3]} == {f"{METADATA_TIMELINE}/{name}.deltacommit" for name in names}
+    assert order[3:] == [f"{TIMELINE}/{name}.deltacommit" for name in names]
 
 
 class LastFirst(MemoryStorage):
