@@ -18,6 +18,7 @@ from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, Un
 from headwater.files import hfiles
 from headwater.files.hfiles import open_hfile
 from headwater.format.hfile import reader as hfile_module
+from headwater.format.hfile import reader as hfile_reader
 from headwater.format.hfile.blocks import (
     BYTES_PER_CHECKSUM,
     HEADER,
@@ -384,9 +385,37 @@ def test_what_is_made_by_hand_is_read() -> None:
         (by_hand(b"", count=0), "is empty"),
     ],
 )
-def test_entries_that_break_the_format_are_named(data: bytes, problem: str) -> None:
+@pytest.mark.parametrize("few", [64, -1])
+def test_entries_that_break_the_format_are_named(
+    data: bytes, problem: str, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hfile_reader, "_FEW", few)
     with pytest.raises(CorruptTableError, match=problem):
         read(data)
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=4), st.binary(max_size=4)), min_size=1, max_size=4),
+    st.integers(0, 2**10),
+    st.binary(max_size=6),
+)
+@settings(max_examples=300, deadline=None)
+def test_few_entries_are_read_one_by_one_as_many_are_together(
+    entries: list[tuple[bytes, bytes]], at: int, by: bytes
+) -> None:
+    """Also if they are damaged: the same rows, or an error."""
+    block = bytearray(entries_block(sorted(dict(entries).items())))
+    at %= len(block)
+    block[at : at + len(by)] = by
+    data = by_hand(bytes(block), count=len(dict(entries)), index_row=b"")
+
+    def outcome(few: int) -> dict[str, bytes] | None:
+        with pytest.MonkeyPatch.context() as patch, suppress(CorruptTableError):
+            patch.setattr(hfile_reader, "_FEW", few)
+            return read(data)
+        return None
+
+    assert outcome(64) == outcome(-1)
 
 
 PAIR = entries_block([(b"a", b"1"), (b"b", b"2")])

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, unique
-from functools import partial
+from functools import lru_cache, partial
+from itertools import pairwise
 from struct import Struct
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
@@ -36,6 +37,7 @@ from headwater.format.hfile.blocks import (
 )
 from headwater.format.hfile.protobuf import (
     MalformedProtobufError,
+    Value,
     parse_message,
     read_varint,
     read_with_length,
@@ -59,7 +61,12 @@ at a time: enough to walk them all at once."""
 LOCK_STEP_BLOCKS_MIN = 192
 """From so many blocks on, walking all at once beats a loop over entries, measured."""
 
+_FEW = 64
+"""Up to so many entries of one block a loop over them beats Arrow's kernels, measured."""
+_PAIRS_REMEMBERED = 256
+
 _TWO_INTS = Struct(">ii")
+_OFFSET_AND_SIZE = Struct(">qi")
 _INDEX_HEAD = np.dtype([("offset", ">i8"), ("size", ">i4")])
 _ROW_LENGTH = np.dtype(">u2")
 _SUFFIX = np.dtype((np.void, len(KEY_SUFFIX)))
@@ -196,7 +203,10 @@ class HFile:
             CorruptTableError: the file is damaged.
             UnsupportedError: it has more than 2 GiB of entries.
         """
-        entries = self._read_blocks(np.arange(len(self._index.offsets)))
+        is_small = len(self._index.offsets) == 1 and self.entry_count <= _FEW
+        entries = (
+            self._read_few() if is_small else self._read_blocks(np.arange(len(self._index.offsets)))
+        )
         if len(entries.keys) != self.entry_count:
             raise corrupt(
                 self.path,
@@ -280,6 +290,25 @@ class HFile:
         self._check_order(parsed.keys, parsed.firsts, blocks)
         return HFileEntries(parsed.keys, parsed.values())
 
+    def _read_few(self) -> HFileEntries:
+        """Load the entries of the only block: few of them are faster looked at one by one.
+
+        Every commit leaves such a file in the metadata table, and every other writer reads it.
+        """
+        start, size = int(self._index.offsets[0]), int(self._index.sizes[0])
+        data = bytes(self._data_of(self._read(start, start + size), start, 0))
+        found = list(_iter_entries(data, self.path))
+        keys = [key for key, _ in found]
+        if any(key >= following for key, following in pairwise(keys)):
+            raise self._unordered()
+        if not keys or self._index.first_keys[0].as_py() > keys[0]:
+            raise self._unfit()
+        try:
+            rows = pa.array([key.decode() for key in keys], pa.string())
+        except UnicodeDecodeError as error:
+            raise corrupt(self.path, "a key is no UTF-8") from error
+        return HFileEntries(rows, pa.array([value for _, value in found], pa.binary()))
+
     def _read_some(
         self, blocks: Longs, is_meant: Callable[[pa.StringArray], pa.BooleanArray]
     ) -> HFileEntries:
@@ -333,7 +362,7 @@ class HFile:
         """Check that keys ascend, and that each block has the keys that the index says."""
         rows = keys.cast(pa.binary())
         if not _all(pc.less(rows[:-1], rows[1:])):
-            raise corrupt(self.path, "its keys are out of order")
+            raise self._unordered()
         index_keys = self._index.first_keys
         is_right = pc.less_equal(index_keys.take(blocks), rows.take(firsts))
         has_next = blocks + 1 < len(index_keys)
@@ -342,7 +371,13 @@ class HFile:
             rows.take(lasts[has_next]), index_keys.take((blocks + 1)[has_next])
         )
         if not (_all(is_right) and _all(is_before_next)):
-            raise corrupt(self.path, "its index does not fit its blocks")
+            raise self._unfit()
+
+    def _unordered(self) -> Exception:
+        return corrupt(self.path, "its keys are out of order")
+
+    def _unfit(self) -> Exception:
+        return corrupt(self.path, "its index does not fit its blocks")
 
 
 def _all(claims: pa.BooleanArray) -> bool:
@@ -390,12 +425,35 @@ def _parse_entries(raw: Sequence[bytes | memoryview], path: str) -> _Parsed:
     ends = np.cumsum(sizes)
     begins = ends - sizes
     if (sizes == 0).any():
-        raise corrupt(path, "a data block is empty")
+        raise _empty_block(path)
     if len(raw) >= LOCK_STEP_BLOCKS_MIN:
         starts = _walk_in_step(bytes_of(data), begins, ends, path)
     else:
         starts = _walk(data, begins, ends, path)
     return _entries_at(data, starts, np.searchsorted(starts, begins), path)
+
+
+def _iter_entries(data: bytes, path: str) -> Iterator[tuple[bytes, bytes]]:
+    """Give the key and the value of each entry of a block."""
+    unpack, width = _TWO_INTS.unpack_from, _TWO_INTS.size
+    at, size = 0, len(data)
+    if not size:
+        raise _empty_block(path)
+    while at < size:
+        if at > size - width:
+            raise _cut_entry(path)
+        key_length, value_length = unpack(data, at)
+        row_at = at + width + _ROW_LENGTH.itemsize
+        value_at = at + width + key_length
+        at = value_at + value_length + 1
+        if key_length < 0 or value_length < 0 or at > size:
+            raise _cut_entry(path)
+        row_end = row_at + int.from_bytes(data[row_at - _ROW_LENGTH.itemsize : row_at])
+        if row_end + len(KEY_SUFFIX) != value_at:
+            raise _impossible_length(path)
+        if data[row_end:value_at] != KEY_SUFFIX or data[at - 1]:
+            raise _strange_entry(path)
+        yield data[row_at:row_end], data[value_at : at - 1]
 
 
 def _walk(data: bytes | memoryview, begins: Longs, ends: Longs, path: str) -> Longs:
@@ -446,11 +504,11 @@ def _entries_at(data: bytes | memoryview, starts: Longs, firsts: Longs, path: st
     row_lengths = heads["row"].astype(np.int64)
     value_lengths = heads["value"].astype(np.int64)
     if (key_lengths != row_lengths + _ROW_LENGTH.itemsize + len(KEY_SUFFIX)).any():
-        raise corrupt(path, "a key has an impossible length")
+        raise _impossible_length(path)
     rows_at = starts + _ENTRY_HEAD.itemsize
     suffixes = _read_at(view, rows_at + row_lengths, _SUFFIX, path)
     if (suffixes != np.void(KEY_SUFFIX)).any() or view[ends - 1].any():
-        raise corrupt(path, "an entry is of another kind than the metadata table has")
+        raise _strange_entry(path)
     every = np.ones(len(starts), np.bool_)
     values_at = starts + _TWO_INTS.size + key_lengths
     try:
@@ -472,6 +530,18 @@ def _read_at(data: Bytes, at: Longs, kind: np.dtype[Any], path: str) -> npt.NDAr
 
 def _cut_entry(path: str) -> Exception:
     return corrupt(path, "an entry goes beyond the end of its block")
+
+
+def _empty_block(path: str) -> Exception:
+    return corrupt(path, "a data block is empty")
+
+
+def _impossible_length(path: str) -> Exception:
+    return corrupt(path, "a key has an impossible length")
+
+
+def _strange_entry(path: str) -> Exception:
+    return corrupt(path, "an entry is of another kind than the metadata table has")
 
 
 def _parse_trailer(data: memoryview, path: str) -> _Trailer:
@@ -508,6 +578,8 @@ def _parse_index(data: bytes | memoryview, count: int, path: str) -> _Index:
     keys_at, ends = _walk_index(bytes(data), path)
     if len(ends) != count:
         raise corrupt(path, f"its index has {len(ends)} blocks, its trailer says {count}")
+    if count == 1:
+        return _index_of_one(bytes(data), int(keys_at[0]), path)
     view = bytes_of(data)
     heads = _read_at(view, np.append(0, ends)[:-1], _INDEX_HEAD, path)
     row_lengths = _read_at(view, keys_at, _ROW_LENGTH, path).astype(np.int64)
@@ -519,6 +591,18 @@ def _parse_index(data: bytes | memoryview, count: int, path: str) -> _Index:
     if not _all(pc.less(first_keys[:-1], first_keys[1:])):
         raise corrupt(path, "its index is out of order")
     return _Index(first_keys, heads["offset"].astype(np.int64), heads["size"].astype(np.int64))
+
+
+def _index_of_one(data: bytes, key_at: int, path: str) -> _Index:
+    offset, size = _OFFSET_AND_SIZE.unpack_from(data)
+    row_at = key_at + _ROW_LENGTH.itemsize
+    if row_at > len(data):
+        raise _cut_entry(path)
+    end = row_at + int.from_bytes(data[key_at:row_at])
+    if len(data) - end not in (0, len(KEY_SUFFIX)):
+        raise _impossible_key(path)
+    first_keys = pa.array([data[row_at:end]], pa.binary())
+    return _Index(first_keys, np.array([offset], np.int64), np.array([size], np.int64))
 
 
 def _walk_index(data: bytes, path: str) -> tuple[Longs, Longs]:
@@ -568,10 +652,15 @@ def _parse_info(data: bytes, path: str) -> dict[str, bytes]:
     try:
         message, _ = read_with_length(data, len(INFO_MAGIC))
         for _, entry in parse_message(message):
-            pair = dict(parse_message(entry if isinstance(entry, bytes) else b""))
+            pair = _parse_pair(entry if isinstance(entry, bytes) else b"")
             name, value = pair.get(1), pair.get(2)
             if isinstance(name, bytes) and isinstance(value, bytes):
                 info[name.decode()] = value
     except (MalformedProtobufError, UnicodeDecodeError) as error:
         raise corrupt(path, f"its file info is not understood ({error})") from error
     return info
+
+
+@lru_cache(_PAIRS_REMEMBERED)
+def _parse_pair(entry: bytes) -> Mapping[int, Value]:
+    return dict(parse_message(entry))  # Most are the same in every file, the schema above all.
