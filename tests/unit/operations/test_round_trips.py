@@ -16,6 +16,7 @@ from tests.support.tables import FENCED, LOCKED
 
 import headwater as hw
 from headwater.kernel.journal import journal
+from headwater.kernel.journal.pace import Pace
 from headwater.kernel.txn import fenced
 
 
@@ -63,6 +64,7 @@ class Most(NamedTuple):
 
 class Costs(NamedTuple):
     one_row: Most
+    where_others_came: Most
     many_groups: Most
     read_with_logs: Most
     compaction: Most
@@ -77,6 +79,7 @@ MODES = {
         LOCKED,
         Costs(
             one_row=Most(13, 29),
+            where_others_came=Most(18, 34),
             many_groups=Most(19, 218),
             read_with_logs=Most(10, 133),
             compaction=Most(39, 364),
@@ -89,13 +92,14 @@ MODES = {
     "journal": (
         FENCED,
         Costs(
-            one_row=Most(9, 24),
-            many_groups=Most(15, 213),
+            one_row=Most(9, 22),
+            where_others_came=Most(14, 31),
+            many_groups=Most(15, 211),
             read_with_logs=Most(10, 133),
-            compaction=Most(37, 360),
+            compaction=Most(37, 359),
             read=Most(6, 69),
             look_up=Most(5, 16),
-            clean=Most(26, 150),
+            clean=Most(26, 149),
             rollback=Most(40, 108),
         ),
     ),
@@ -123,6 +127,29 @@ def test_one_row(mode: tuple[dict[str, str], Costs], tmp_path: Path, trips: Roun
     check(trips, most.one_row, lambda: table.upsert(one_row))
     assert trips.under_lock <= 3, str(trips)
     check(trips, Most(3, 9), table.read_arrow)
+
+
+def test_one_row_where_others_came(
+    mode: tuple[dict[str, str], Costs],
+    tmp_path: Path,
+    trips: RoundTrips,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options, most = mode
+    create(tmp_path, buckets=1, **options)
+    opened = {
+        "hoodie.write.lock.provider": "storage",
+        "hoodie.write.concurrency.mode": "non_blocking_concurrency_control",
+    }
+    mine, other = (hw.open_table(tmp_path / "t", opened | options) for _ in range(2))
+    for value in range(2):
+        mine.upsert(rows(value, partitions=1, per_partition=1))
+        other.upsert(rows(value, partitions=1, per_partition=1))
+    one_row = rows(3, partitions=1, per_partition=1)
+    # However fast this machine is: nothing is expected, and nothing was read just now.
+    monkeypatch.setattr(Pace, "expected", 0)
+    monkeypatch.setattr(journal.Journal, "_is_just_read", False)
+    check(trips, most.where_others_came, lambda: mine.upsert(one_row))
 
 
 def test_many_groups(mode: tuple[dict[str, str], Costs], tmp_path: Path, trips: RoundTrips) -> None:

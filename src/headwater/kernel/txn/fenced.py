@@ -95,8 +95,6 @@ _TURN_OF_BLOCK_AFTER = 5
 All others pay for it. Who decides in a moment loses nothing by another try; a block that reads much
 on each one has no other chance.
 """
-_LISTED_AGAIN_MS = LISTED_LATELY_MS // 2
-"""After how long the timeline is listed beside a look, rather than behind it a moment later."""
 _PAUSE_MS = 4  # At random up to this, doubled with every loss, so many times.
 _PAUSES_DOUBLED_MAX = 4
 
@@ -263,7 +261,7 @@ class FencedTransaction:
             return journal.newest
         if may_guess and journal.guess is not None:
             return journal.guess
-        if not stored.is_distant or self._is_lately(self._listed_ahead, _LISTED_AGAIN_MS):
+        if not stored.is_distant or self._is_lately(self._listed_ahead, is_for_later=True):
             return journal.peek()
         look, _ = both_at_once(stored, journal.peek, self._list_ahead)
         return look
@@ -318,12 +316,17 @@ class FencedTransaction:
             )
 
     def _is_lately(
-        self, listed: _Listed | None, within_ms: int = LISTED_LATELY_MS
+        self, listed: _Listed | None, *, is_for_later: bool = False
     ) -> TypeGuard[_Listed]:
-        """Whether a listing is as good as new; that of a long write, when it began, is not."""
+        """Whether a listing is as good as new; that of a long write, when it began, is not.
+
+        Args:
+            is_for_later: whether it still is so after a look, beside which it would cost nothing.
+        """
         if listed is None or listed.at_ms is None:
             return False
-        return self._components.clock.monotonic_ms() - listed.at_ms <= within_ms
+        age_ms = self._components.clock.monotonic_ms() - listed.at_ms
+        return age_ms <= LISTED_LATELY_MS * (3 if is_for_later else 4) // 4
 
     def _decide_pinned(self, step: Step[R]) -> _Put[R]:
         pin = self._journaled.pin
