@@ -58,7 +58,7 @@ _PENDING_WRITES = frozenset(
 
 
 class Materialiser:
-    """Writes files for one process, which knows up to where they are there."""
+    """Writes files for one process, which knows up to where they are there; for all its threads."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -190,9 +190,10 @@ class Materialiser:
         Raises:
             StorageError, CommitUnknownError: the next decision does it.
         """
-        if any(self._wrong(self._written, self._journal.peek().state)):
+        written, state = self._written_before(self._journal.peek)
+        if any(self._wrong(written, state)):
+            self._written += written
             self._make_good()
-        self._written = []
         if self._done >= put.slot.number and self._journal.is_checkpoint_due(put.look.state):
             self._force(put.look.state)
             self._journal.checkpoint(put.look.state)
@@ -288,15 +289,15 @@ class Materialiser:
         self._begun |= {slot.number for slot in others if self._shows(slot, there)}
         first, beside = self._of_ended(begun, ended)
         self._write_begun(first, state)
-
         both_at_once(
             self._storage,
             partial(self._write_ended, ended, early, state),
             partial(self._write_begun, beside, state),
         )
         self._done = max(self._done, state.number)
-        self._own = {number for number in self._own if number > self._done}
-        self._begun = {number for number in self._begun if number > self._done}
+        for numbers in (self._own, self._begun):
+            # In place, and from a copy: other threads add to them.
+            numbers.difference_update([each for each in tuple(numbers) if each <= self._done])
 
     def _write_ended(self, slots: Sequence[Slot], early: Wave, state: JournalState) -> None:
         """Put slots into files one after the other: what means nothing alone first, of all."""
@@ -462,8 +463,7 @@ class Materialiser:
 
     def _make_good(self) -> None:
         for _ in range(_TRIES_MAX):
-            state = self._journal.look().state
-            written, self._written = self._written, []
+            written, state = self._written_before(self._journal.look)
             late, lost = self._wrong(written, state)
             if late:
                 self._storage.delete_many(late)
@@ -471,6 +471,18 @@ class Materialiser:
                 self._put_again(path, state)
             if not self._written:
                 return  # Nothing was put that could have been erased meanwhile.
+
+    def _written_before(self, look: Callable[[], Look]) -> tuple[list[Entry], JournalState]:
+        """Return what was written, and a state of afterwards: it has all of that which stands.
+
+        What another thread decides meanwhile, and writes, such a state may lack.
+        """
+        written, self._written = self._written, []
+        try:
+            return written, look().state
+        except BaseException:
+            self._written += written
+            raise
 
     def _wrong(
         self, written: Iterable[Entry], state: JournalState

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -11,7 +12,7 @@ from tests.support.memory_storage import MemoryStorage
 from tests.support.round_trips import RoundTrips, RoundTripStorage
 
 from headwater.errors import CommitUnknownError, CorruptTableError, ErrorKind, StorageError
-from headwater.kernel.journal.journal import Journal
+from headwater.kernel.journal.journal import Appended, Journal
 from headwater.kernel.journal.slots import (
     Entry,
     Listing,
@@ -523,6 +524,32 @@ def test_a_file_that_is_put_late_is_taken_back() -> None:
     stalled.files.write(done)
     stalled.files.finish(done)
     assert storage.list_names(TIMELINE) == []
+
+
+def test_n_173_what_another_thread_writes_meanwhile_is_not_late() -> None:
+    """The look behind the files of one may end before the other has decided."""
+    between: list[Callable[[], object]] = []
+
+    class Between(MemoryStorage):
+        def list_names(self, folder: str, after: str = "") -> list[str]:
+            names = super().list_names(folder, after)
+            if folder == JOURNAL and between:
+                between.pop()()
+            return names
+
+    storage = Between()
+    mine = JournaledStorage(a_journal(storage))
+
+    def decide(name: str) -> Appended:
+        put = mine.journal.append(mine.journal.look(), creates(name))
+        assert put is not None
+        assert mine.files.write(put)
+        return put
+
+    first = decide("1_2.commit")
+    between.append(partial(decide, "3_4.commit"))
+    mine.files.finish(first)
+    assert set(storage.list_names(TIMELINE)) == {"1_2.commit", "3_4.commit"}
 
 
 def test_a_file_that_no_slot_has_means_nothing() -> None:
