@@ -177,7 +177,8 @@ class ObjectStorage:
         found = self._call("list", folder, list_behind if after else list_all)
         start = len(folder) + 1 if folder else 0
         names = [listed["path"][start:] for listed in found]
-        return [name for name in names if name and "/" not in name]
+        # Some servers of Azure's API list from the beginning all the same.
+        return [name for name in names if name > after and "/" not in name]
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
         check_folder(folder)
