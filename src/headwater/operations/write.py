@@ -36,7 +36,7 @@ from headwater.engine.engine import Rows
 from headwater.engine.inline import InlineRows
 from headwater.errors import CommitUnknownError, ConflictError, ErrorKind, check
 from headwater.format.timeline.records import encode_record
-from headwater.kernel.journal.storage import find_journal, one_moment
+from headwater.kernel.journal.storage import one_moment
 from headwater.kernel.table_config import table_layout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.txn.attempts import Attempt
@@ -520,6 +520,7 @@ class RunningWrite:
         Where there should be no others, it is not worth a look.
         """
         storage, config = self._table.components.storage, self._table.config
+        layout = table_layout(config)
         instant = Instant(
             self.plan.instant_time,
             action_of(config, self.plan.operation),
@@ -540,22 +541,7 @@ class RunningWrite:
         )
         if self._table.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER:
             return check
-        try:
-            return self._compared(check, is_for_decision=True)
-        except ConflictError:
-            if find_journal(storage)[0] is None:
-                raise
-            # No decision follows a loss, so it is found on a state that is proven.
-            return self._compared(check)
-
-    def _compared(self, check: ConflictCheck, *, is_for_decision: bool = False) -> ConflictCheck:
-        """Return the check with what others did as of now.
-
-        Raises:
-            ConflictError: the write has lost to one of them.
-        """
-        storage, layout = self._table.components.storage, table_layout(self._table.config)
-        with one_moment(storage, is_for_decision=is_for_decision):
+        with one_moment(storage, is_for_decision=True):
             others = check.unread(load_active(storage, layout.timeline))
             done = [instant for instant in others if instant.is_completed]
             check = self._checked = replace(check, known=load_changes(storage, layout, done))
