@@ -42,8 +42,12 @@ from headwater.errors import CorruptTableError, check
 CHANGED_BYTES = 32 * 1024 * 1024
 """How much of changed rows is kept before it is given out: a few at a time would be slow."""
 MERGE_BATCH_ROWS = 262_144
-"""Rows per batch of a base file: large enough that looking up the keys of the logs, whose hash
-table is built per batch, costs little, and small enough for a task's memory."""
+"""Rows per batch of a base file: large enough for kernels, small enough for a task's memory."""
+ROWS_PER_KEY = 8
+"""Base rows that are looked up together, for each key of the logs. The hash table of these keys is
+built for each look-up, which takes as long as to look three rows up for each of them."""
+GATHERED_BYTES = 64 * 1024 * 1024
+"""How much of a base file is held for that at the most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +150,8 @@ class _Merge:
         self._changed: list[pa.Table] = []
 
     def run(self, base_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in base_batches:
-            merged = self._merge_batch(batch)
+        for batch, found in self._looked_up(base_batches):
+            merged = self._merge_batch(batch, found)
             if merged.num_rows:
                 yield merged
             if sum(rows.nbytes for rows in self._changed) >= CHANGED_BYTES:
@@ -156,6 +160,21 @@ class _Merge:
         new = align_table(self._folded.rows_of(~self._is_met), self._plain)
         yield from self._pieces([*self._changed, new])
         self._changed.clear()
+
+    def _looked_up(
+        self, base_batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+        """Give each batch with the survivors of its keys, null where there are none."""
+        survivors = self._folded.record_keys
+        for group in _gathered(base_batches, len(survivors) * ROWS_PER_KEY):
+            for batch in group:
+                check_merge_columns(batch.schema, self._rule)
+            keys = [batch.column(RECORD_KEY).cast(survivors.type) for batch in group]
+            found = pc.index_in(pa.chunked_array(keys), value_set=survivors).combine_chunks()
+            start = 0
+            for batch in group:
+                yield batch, found.slice(start, batch.num_rows)
+                start += batch.num_rows
 
     def _pieces(self, parts: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
         rows = pa.concat_tables(parts)
@@ -174,30 +193,32 @@ class _Merge:
     def _is_new(self) -> Mask:
         return ~self._folded.is_tombstone & ~self._is_met
 
-    def _merge_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        matches = self._match(batch)
-        base = align_batch(batch, self._schema)
+    def _merge_batch(self, batch: pa.RecordBatch, found: pa.Array) -> pa.RecordBatch:
+        matches = self._match(batch, found)
         if not len(matches.base_rows):
-            return base
+            return align_batch(batch, self._schema)
         self._is_met[matches.survivors] = True
-        outcome = self._outcome(base, matches)
+        outcome = self._outcome(batch, matches)
         self._is_beaten[matches.survivors[~outcome.is_deleted]] = True
         changed_rows, changed = matches.base_rows[outcome.is_changed], outcome.rows
         self._deleted += int(np.count_nonzero(outcome.is_deleted))
         self._updated += len(changed_rows)
-        is_kept = np.ones(base.num_rows, np.bool_)
+        is_kept = np.ones(batch.num_rows, np.bool_)
         is_kept[matches.base_rows[outcome.is_deleted]] = False
         if self._keep_order:
+            base = align_batch(batch, self._schema)
             return _with_changes(base, is_kept, changed_rows, changed)
         is_kept[changed_rows] = False
         self._changed.append(changed)
-        return base if is_kept.all() else base.filter(pa.array(is_kept))
+        return align_batch(self._kept_rows(batch, is_kept), self._schema)
 
-    def _match(self, batch: pa.RecordBatch) -> _Matches:
-        check_merge_columns(batch.schema, self._rule)
-        folded = self._folded
-        keys = batch.column(RECORD_KEY).cast(folded.record_keys.type)
-        found = pc.index_in(keys, value_set=folded.record_keys)
+    def _kept_rows(self, batch: pa.RecordBatch, is_kept: Mask) -> pa.RecordBatch:
+        """Return the rows that nothing changed, as they are stored: fewer rows, and dictionaries,
+        are aligned in less time. Columns that only the merge needed are not copied."""
+        names = [name for name in self._schema.names if name in batch.schema.names]
+        return batch if is_kept.all() else batch.select(names).filter(pa.array(is_kept))
+
+    def _match(self, batch: pa.RecordBatch, found: pa.Array) -> _Matches:
         base_rows = np.nonzero(to_numpy(found.is_valid()))[0]
         survivors = to_numpy(found.drop_null()).astype(np.int64)
         return _Matches(base_rows, survivors, self._ordering(batch, base_rows))
@@ -216,10 +237,10 @@ class _Merge:
                 ) from error
         return values
 
-    def _outcome(self, base: pa.RecordBatch, matches: _Matches) -> FoldedOnto:
+    def _outcome(self, batch: pa.RecordBatch, matches: _Matches) -> FoldedOnto:
         folded, survivors = self._folded, matches.survivors
         if folded.combined is not None:
-            old = align_table(pa.Table.from_batches([base.take(matches.base_rows)]), self._plain)
+            old = align_table(pa.Table.from_batches([batch.take(matches.base_rows)]), self._plain)
             return folded.combined.fold_onto(survivors, old, matches.ordering)
         new = [column.take(survivors) for column in folded.ordering]
         is_winning = is_not_less(new, matches.ordering, len(survivors)) | folded.is_reset[survivors]
@@ -227,6 +248,21 @@ class _Merge:
         is_changed = is_winning & ~is_deleted
         rows = take_rows(self._rows, folded.row_numbers[survivors[is_changed]])
         return FoldedOnto(is_deleted, is_changed, rows)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], row_count: int) -> Iterator[list[pa.RecordBatch]]:
+    """Give batches that follow each other: so many rows together, unless they are large."""
+    gathered: list[pa.RecordBatch] = []
+    for batch in batches:
+        gathered.append(batch)
+        if (
+            sum(each.num_rows for each in gathered) >= row_count
+            or sum(each.nbytes for each in gathered) >= GATHERED_BYTES
+        ):
+            yield gathered
+            gathered = []
+    if gathered:
+        yield gathered
 
 
 def _with_changes(

@@ -95,8 +95,18 @@ def find_survivors(
         is_delete: the event is a delete.
         is_commit_time: the event is a delete that removes whatever it meets.
     """
-    arrivals = np.argsort(keys, kind="stable")
     places = np.arange(len(keys), dtype=np.int64)
+    if len(keys) and keys[-1] == places[-1]:
+        # As many keys as events: nobody met anybody.
+        return Survivors(
+            winners=places,
+            run_starts=places,
+            run_ends=places,
+            arrivals=places,
+            is_advancing=np.ones(len(keys), np.bool_),
+            is_record=~is_delete,
+        )
+    arrivals = np.argsort(keys, kind="stable")
     sorted_keys = keys[arrivals]
     is_first = np.ones(len(keys), np.bool_)
     is_first[1:] = sorted_keys[1:] != sorted_keys[:-1]

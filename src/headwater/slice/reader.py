@@ -22,6 +22,7 @@ from typing import Self, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.align import project_to_merge
 from headwater.arrow.fold import Tombstones, fold_logs
 from headwater.arrow.keys import KeyGenerator
 from headwater.arrow.log_parts import LogPart
@@ -184,11 +185,17 @@ class SliceReader:
         folded = fold_logs(parts, self.rule, needed)
         del parts  # They may be large, and what counts of them is copied.
         stored_keys = keys if maker is None else None
-        with closing(self._base_rows(file_slice, needed, stored_keys, row_groups)) as stored:
+        project = project_to_merge if maker is None else project_batch
+        with closing(
+            self._base_rows(file_slice, needed, stored_keys, row_groups, project)
+        ) as stored:
             base: Iterable[pa.RecordBatch] = stored
             if maker is not None:
                 base = (rows_of_keys(with_made_keys(rows, maker), keys) for rows in stored)
-            for batch in merge_batches(base, folded, self.rule, schema=needed):
+            # Rows that are made of several records need all columns that have a say in them, and
+            # rows without any column could not be counted.
+            made = self._fields(columns) if columns and folded.combined is None else needed
+            for batch in merge_batches(base, folded, self.rule, schema=made):
                 answer = batch.select(columns)
                 yield answer if maker is None else without_record_keys(answer)
 
@@ -198,20 +205,19 @@ class SliceReader:
         schema: pa.Schema,
         keys: Keys | None,
         row_groups: RowGroups | None,
+        project: Callable[[pa.RecordBatch, pa.Schema], pa.RecordBatch] = project_batch,
     ) -> Batches:
         if file_slice.base is None:
             return
         with open_base_file(self.storage, file_slice.base, verifies=self.verifies) as file:
+            names = schema.names
             groups = None if row_groups is None else row_groups(file)
-            if keys is None:
-                for batch in file.iter_batches(schema.names, row_groups=groups):
-                    yield project_batch(batch, schema)
-                return
-            near = _row_groups_near(file, keys)
-            if groups is not None:
-                near = [group for group in near if group in groups]
-            for batch in file.iter_batches({*schema.names, RECORD_KEY}, row_groups=near):
-                yield project_batch(rows_of_keys(batch, keys), schema)
+            if keys is not None:
+                names = [*names, RECORD_KEY]
+                near = _row_groups_near(file, keys)
+                groups = [group for group in near if groups is None or group in groups]
+            for batch in file.iter_batches(names, row_groups=groups, keeps_dictionaries=True):
+                yield project(rows_of_keys(batch, keys), schema)
 
     def _fields(self, names: Iterable[str]) -> pa.Schema:
         return pa.schema([self.schema.field(name) for name in names])

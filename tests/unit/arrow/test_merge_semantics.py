@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -587,6 +587,29 @@ def test_an_ordering_value_that_does_not_fit_is_a_damaged_table() -> None:
     broken = DeletePart(T0, pa.array(["k"]), pa.array(["p"]), (pa.array(["no number"]),))
     with pytest.raises(CorruptTableError, match="ts"):
         fold_logs([broken], EVENT_TIME, SCHEMA)
+
+
+@pytest.mark.parametrize(("held_bytes", "batch_count"), [(64 * 1024 * 1024, 8), (1, 1)])
+def test_as_many_base_rows_are_held_as_the_logs_have_keys_for_but_not_more_than_fit(
+    monkeypatch: pytest.MonkeyPatch, held_bytes: int, batch_count: int
+) -> None:
+    monkeypatch.setattr("headwater.arrow.merge.GATHERED_BYTES", held_bytes)
+    base = [a_row(f"k{number}", 1, a=number) for number in range(30)]
+    folded = fold_logs([data(a_row("k1", 2, a=99), a_row("k29", 2, a=98))], EVENT_TIME, SCHEMA)
+    taken = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in batches_of(base, 2):
+            taken.append(batch)
+            yield batch
+
+    merged = merge_batches(batches(), folded, EVENT_TIME, schema=SCHEMA)
+    first = next(merged)
+    assert len(taken) == batch_count
+    rows = [*first.to_pylist(), *(row for batch in merged for row in batch.to_pylist())]
+    assert {row[KEY]: row["a"] for row in rows} == {
+        f"k{number}": {1: 99, 29: 98}.get(number, number) for number in range(30)
+    }
 
 
 def test_counts_are_known_only_at_the_end() -> None:

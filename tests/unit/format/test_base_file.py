@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from io import BytesIO
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -66,6 +67,12 @@ def write(
 
 def footer_of(storage: Storage) -> pq.FileMetaData:
     return pq.read_metadata(pa.BufferReader(storage.read(FILE.path)))
+
+
+def encoded_columns(storage: Storage) -> set[str]:
+    group = footer_of(storage).row_group(0)
+    chunks = [group.column(at) for at in range(group.num_columns)]
+    return {chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page}
 
 
 def group_sizes(storage: Storage) -> list[int]:
@@ -180,13 +187,25 @@ class TestWriting:
     def test_only_text_that_repeats_is_dictionary_encoded(self) -> None:
         storage = MemoryStorage()
         write(storage, [rows(0, 100)])
-        group = footer_of(storage).row_group(0)
-        encoded = {
-            group.column(at).path_in_schema
-            for at in range(group.num_columns)
-            if group.column(at).has_dictionary_page
-        }
-        assert encoded == {"_hoodie_commit_time", "city"}
+        assert encoded_columns(storage) == {"_hoodie_commit_time", "city"}
+
+    def test_wide_numbers_that_repeat_are_too_and_keep_every_bit(self) -> None:
+        storage = MemoryStorage()
+        table = pa.table(
+            {
+                "seen": pa.array([10**15, None] * 50, pa.timestamp("us", "UTC")),
+                "number": pa.array([0, -(2**63)] * 50),
+                "real": pa.array([0.0, -0.0] * 50),
+                "unique": pa.array(range(100)),
+                "narrow": pa.array([1] * 100, pa.int32()),
+            }
+        )
+        write(storage, [table], schema=table.schema)
+        assert encoded_columns(storage) == {"seen", "number", "real"}
+        with open_base_file(storage, FILE) as reader:
+            found = reader.read()
+        assert found.equals(table)
+        assert np.signbit(found["real"].to_numpy()).tolist() == [False, True] * 50
 
     def test_dictionaries_and_plain_text_may_be_mixed(self) -> None:
         storage = MemoryStorage()

@@ -1,7 +1,9 @@
 """Which Parquet columns to encode and decode through a dictionary, and how hard to compress.
 
-Dictionaries pay for text that repeats. On unique text they cost 1.8 times the writing, because
-Parquet gives them up only when they are full.
+Dictionaries pay for text and for numbers of eight bytes that repeat: an ordering column of few
+values takes half the time to write and an eighth to read, because zstd works hard at bytes of which
+most are zero. Narrower numbers are as good without. On unique values dictionaries cost 1.8 times
+the writing, because Parquet gives them up only when they are full.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def compression_level(compression: Compression) -> int | None:
 
 
 def low_cardinality_columns(rows: pa.Table | pa.RecordBatch) -> list[str]:
-    """Return the text columns, top level ones only, whose first rows repeat each other."""
+    """Return the columns, top level ones only, whose first rows repeat each other."""
     sample = rows.slice(0, SAMPLE_ROWS)
     return [
         name
@@ -105,11 +107,20 @@ def encoded_as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def _repeats(column: pa.Array | pa.ChunkedArray) -> bool:
     if pa.types.is_dictionary(column.type):
         return True
-    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    if not is_text or len(column) == 0:
+    if not (_is_text(column.type) or _is_wide_number(column.type)) or len(column) == 0:
         return False
     distinct: int = pc.count_distinct(column).as_py()
     return distinct <= max(1, len(column) * _DISTINCT_SHARE_MAX)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_wide_number(kind: pa.DataType) -> bool:
+    """Whether each value takes eight bytes."""
+    is_number = pa.types.is_int64(kind) or pa.types.is_float64(kind)
+    return bool(is_number or pa.types.is_timestamp(kind))
 
 
 def _column_as(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
