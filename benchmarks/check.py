@@ -21,15 +21,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 import writers
 from index_builds import build_in_process
 from index_tables import create_rows_table
 from targets import Target
-from tests.support.counting_storage import CountingStorage
+from tests.support.counting_storage import opened_counting
 
 import headwater as hw
-from headwater.seams.open_storage import open_storage
 
 HERE = Path(__file__).parent
 PYTHON = sys.executable
@@ -141,14 +139,11 @@ def calls_of_one_row(folder: str) -> int:
     table = a_table(folder)
     for number in range(3):
         table.upsert(rows(number))
-    counting = CountingStorage(open_storage(table.uri, {}))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headwater.opening.open_storage", lambda *_: counting)
-        again = hw.open_table(table.uri)
+    with opened_counting(table.uri) as (again, storage):
         again.upsert(rows(4, 1))
-        before = counting.count()
+        before = storage.count()
         again.upsert(rows(5, 1))
-        return counting.count() - before
+        return storage.count() - before
 
 
 def many_writers(given: argparse.Namespace) -> Iterator[Target]:

@@ -14,14 +14,13 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
 
 from pyspark.sql import DataFrame
 from spark_bench import Figure, best_of, bytes_below, new_session, rows_of, show
-from tests.support.counting_storage import CountingStorage
+from tests.support.counting_storage import opened_counting
 
 import headwater as hw
 from headwater.metadata.view import load_view
@@ -163,11 +162,13 @@ def measure_small_commits(bench: Bench, table: hw.Table) -> None:
         seconds = best_of(10, {name: partial(inline.upsert, rows)})[name]
         what = f"commit of {SMALL_ROWS:,} rows, ms"
         bench.figures.append(Figure(what, name, seconds * 1_000, 1.0, SMALL_ROWS, 0))
-    counting = CountingStorage(table.storage)
-    counted = hw.Table(replace(inline.context, storage=counting))
-    counted.upsert(arrow)
+    with opened_counting(table.uri) as (counted, storage):
+        counted.upsert(arrow)
+        before = storage.count()
+        counted.upsert(arrow)
+        calls = storage.count() - before
     what = f"commit of {SMALL_ROWS:,} rows, calls"
-    bench.figures.append(Figure(what, "storage calls", counting.count(), 1.0, SMALL_ROWS, 0))
+    bench.figures.append(Figure(what, "storage calls", calls, 1.0, SMALL_ROWS, 0))
 
 
 if __name__ == "__main__":

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import BinaryIO, TypeVar
 
+import pytest
+
+from headwater import opening
+from headwater.seams.open_storage import open_storage
 from headwater.seams.storage import ObjectInfo, Storage, StoredObject
+from headwater.table import Table, open_table
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -137,3 +142,14 @@ class CountingStorage:
             self._calls[method] += len(paths)
             if self._keep_trace:
                 self._trace += [(method, path) for path in paths]
+
+
+@contextmanager
+def opened_counting(
+    uri: str, options: Mapping[str, str] | None = None
+) -> Iterator[tuple[Table, CountingStorage]]:
+    """Open a table whose calls of storage are counted, those below its journal, from the first."""
+    storage = CountingStorage(open_storage(uri, options or {}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "open_storage", lambda *_: storage)
+        yield open_table(uri, options), storage

@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.support.counting_storage import CountingStorage
+from tests.support.counting_storage import opened_counting
 from tests.support.tables import FENCED, MOR, a_table, trips
 
-import headwater as hw
 from headwater import opening
 from headwater.kernel.journal import state
 from headwater.kernel.journal.journal import CHECKPOINT_EVERY, Journal
 from headwater.kernel.journal.state import ERASED_KEPT
 from headwater.kernel.layout import JOURNAL
-from headwater.seams.open_storage import open_storage
 from headwater.table import Table
 
 OPTIONS = {
@@ -46,13 +44,11 @@ class Size(NamedTuple):
     reads: int
 
 
-def measure(table: Table, monkeypatch: pytest.MonkeyPatch) -> Size:
+def measure(table: Table) -> Size:
     infos = table.storage.list_tree(JOURNAL)
     checkpoints = [info.size_bytes for info in infos if info.path.endswith(".checkpoint")]
-    storage = CountingStorage(open_storage(table.uri, table.context.options))
-    with monkeypatch.context() as patch:
-        patch.setattr(opening, "open_storage", lambda *_: storage)
-        hw.open_table(table.uri, table.context.options).context.load_timeline()
+    with opened_counting(table.uri, table.context.options) as (again, storage):
+        again.context.load_timeline()
     reads = storage.count("read", "read_many", "read_range", "read_versioned", "open_input")
     return Size(len(infos), max(checkpoints, default=0), storage.count(), reads)
 
@@ -68,7 +64,7 @@ def sizes(
     for number in range(commits):
         table.upsert(trips((f"k{number % 8}", "sf", number)))
         if number % 7 == 0:
-            yield measure(table, monkeypatch)
+            yield measure(table)
     values = {row["id"]: row["value"] for row in table.read_arrow().to_pylist()}
     last = range(commits - 8, commits)
     assert values == {f"k{number % 8}": number for number in last}
