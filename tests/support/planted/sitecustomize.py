@@ -26,7 +26,7 @@ def plant_in_rollback() -> None:
     from headwater.kernel.txn import rollback
 
     plant(rollback, "listed_paths", lambda plan: [])
-    plant(rollback, "parse_data_file", lambda path: None)
+    plant(rollback, "own_files", lambda markers, time: [])
 
 
 def plant_in_merge() -> None:
