@@ -71,6 +71,11 @@ class GroupBuffer(Generic[K]):
         if self._held_bytes > self._memory_bytes:
             self._move_to_disk()
 
+    @property
+    def groups(self) -> list[K]:
+        """The groups that rows were added to, in the order in which they are drained."""
+        return sorted(self._group_bytes)
+
     def drain(self) -> Iterator[tuple[K, pa.Table]]:
         """Give the groups in ascending order, each with its rows as they arrived; forget them."""
         for held in self.drain_batches():
@@ -78,7 +83,7 @@ class GroupBuffer(Generic[K]):
 
     def drain_batches(self) -> Iterator[HeldGroup[K]]:
         """Give the same, of groups of which not all is to be looked at together."""
-        for group in sorted(self._group_bytes):
+        for group in self.groups:
             yield HeldGroup(group, self._group_bytes.pop(group), self._take_batches(group))
 
     def _take_batches(self, group: K) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ decimals, bytes for text. They compare as the values do, and a footer has them w
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -125,9 +125,9 @@ def column_type(schema: pa.Schema, column: str) -> pa.DataType | None:
 
 
 def load_ranges(
-    storage: Storage, files: Iterable[DataFile], columns: Sequence[str], schema: pa.Schema
-) -> Iterator[tuple[DataFile, list[ColumnRange]]]:
-    """Give files with the ranges of some columns in each, in the order of the columns.
+    storage: Storage, files: Sequence[DataFile], columns: Sequence[str], schema: pa.Schema
+) -> list[tuple[DataFile, Sequence[ColumnRange]]]:
+    """Return files with the ranges of some columns in each, in the order of the columns.
 
     Args:
         schema: the table's data columns, whose types the rows of logs take on.
@@ -136,13 +136,15 @@ def load_ranges(
         CorruptTableError: a file is missing or damaged.
     """
     leaves = _Leaves(columns)
-    for file in files:
+    names = {column.split(".")[0] for column in columns}
+
+    def ranges_of(file: DataFile) -> tuple[DataFile, Sequence[ColumnRange]]:
         if isinstance(file, BaseFile):
             with open_base_file(storage, file) as reader:
-                yield file, ranges_of_base_file(reader, leaves)
-            continue
-        parts = read_data_parts(storage, file, {column.split(".")[0] for column in columns})
-        yield file, ranges_of_log(parts, columns, schema)
+                return file, ranges_of_base_file(reader, leaves)
+        return file, ranges_of_log(read_data_parts(storage, file, names), columns, schema)
+
+    return storage.at_once(ranges_of, files)
 
 
 class _Leaf(NamedTuple):
@@ -159,22 +161,24 @@ class _Leaves:
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns
-        self._schema: pa.Schema | None = None
-        self._found: list[_Leaf] = []
+        # In one piece, for several threads look for columns.
+        self._last: tuple[pa.Schema, list[_Leaf]] | None = None
 
     def of_file(self, reader: BaseFileReader) -> list[_Leaf]:
         """Return those of the columns that a file has."""
-        if self._schema is None or not reader.schema.equals(self._schema):
-            names = reader.footer.schema
-            places = {names.column(at).path: at for at in range(len(names))}
-            typed = [(column, leaf_type(reader.schema, column)) for column in self._columns]
-            self._schema = reader.schema
-            self._found = [
-                _Leaf(column, places[column], kind)
-                for column, kind in typed
-                if kind is not None and column in places
-            ]
-        return self._found
+        last = self._last
+        if last is not None and reader.schema.equals(last[0]):
+            return last[1]
+        names = reader.footer.schema
+        places = {names.column(at).path: at for at in range(len(names))}
+        typed = [(column, leaf_type(reader.schema, column)) for column in self._columns]
+        found = [
+            _Leaf(column, places[column], kind)
+            for column, kind in typed
+            if kind is not None and column in places
+        ]
+        self._last = reader.schema, found
+        return found
 
 
 def ranges_of_base_file(

@@ -136,15 +136,17 @@ def no_progress(files: int, rows: int) -> None:
     """Tell nobody."""
 
 
-def with_logs_prefetched(storage: Storage, changes: Iterable[TableChange]) -> Storage:
-    """Return a storage that reads the logs of changes together and once, unless they are large.
+def with_files_prefetched(storage: Storage, changes: Iterable[TableChange]) -> Storage:
+    """Return a storage that reads new files of changes together and once, unless they are large.
 
-    Statistics, records and secondary values all come from them.
+    Statistics, records and secondary values all come from them. On a disk those are the logs:
+    there a base file is mapped faster than read.
     """
-    logs = [file for one in changes for file in one.added if isinstance(file, LogFile)]
-    if not logs or sum(file.size_bytes for file in logs) > _FETCHED_BYTES_MAX:
+    kinds = DataFile if storage.is_distant else LogFile
+    files = [file for one in changes for file in one.added if isinstance(file, kinds)]
+    if not files or sum(file.size_bytes for file in files) > _FETCHED_BYTES_MAX:
         return storage
-    return PrefetchedStorage(storage, [file.path for file in logs])
+    return PrefetchedStorage(storage, [file.path for file in files])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -525,7 +527,10 @@ class Deriver:
         """Give the results of a function on each of some items, in their order."""
         engine = self.table.engine_for(sum(sizes))
         if engine.is_in_process:
-            yield from _results(function, self.storage, job, items)
+            # Together, where an answer is waited for; what is large by itself, for its memory.
+            find = partial(_result, function, self.storage, job)
+            for window in _cut(items, sizes, min(task_bytes, _FETCHED_BYTES_MAX)):
+                yield from self.storage.at_once(find, window)
             return
         tasks = list(_cut(items, sizes, task_bytes))
         for start in range(0, len(tasks), tasks_at_once):
@@ -575,17 +580,15 @@ def _run_task(
     function: Callable[[Storage, _Job, T], R], job: _Job, context: TaskContext, items: Sequence[T]
 ) -> list[R]:
     storage = open_storage(job.storage_uri, job.storage_options)
-    return list(_results(function, storage, job, items))
+    return [_result(function, storage, job, item) for item in items]
 
 
-def _results(
-    function: Callable[[Storage, _Job, T], R], storage: Storage, job: _Job, items: Iterable[T]
-) -> Iterator[R]:
-    for item in items:
-        yield function(storage, job, item)
-        # Arrow's footers refer to themselves, 0.7 MB each with a bloom filter, and a loop that
-        # works on columns makes too few objects for the collector to come by itself.
-        gc.collect(0)
+def _result(function: Callable[[Storage, _Job, T], R], storage: Storage, job: _Job, item: T) -> R:
+    found = function(storage, job, item)
+    # Arrow's footers refer to themselves, 0.7 MB each with a bloom filter, and a loop that works on
+    # columns makes too few objects for the collector to come by itself.
+    gc.collect(0)
+    return found
 
 
 def _cut(items: Sequence[T], sizes: Sequence[int], task_bytes_max: int) -> Iterator[list[T]]:
@@ -603,7 +606,7 @@ def _cut(items: Sequence[T], sizes: Sequence[int], task_bytes_max: int) -> Itera
 
 
 def _ranges_of_files(storage: Storage, job: _Job, files: Sequence[DataFile]) -> list[FileRanges]:
-    return list(load_ranges(storage, files, job.columns, job.schema))
+    return load_ranges(storage, files, job.columns, job.schema)
 
 
 def _stats_bytes(file: DataFile) -> int:

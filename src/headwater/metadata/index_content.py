@@ -36,7 +36,7 @@ from headwater.metadata.bootstrap import (
     initialise_partition,
     write_base_files,
 )
-from headwater.metadata.derive import Deriver, with_logs_prefetched
+from headwater.metadata.derive import Deriver, with_files_prefetched
 from headwater.metadata.files_partition import files_records, records_of_files
 from headwater.metadata.indexing import IndexProgress, Report, Stage
 from headwater.metadata.log_files import encode_metadata_log
@@ -166,7 +166,7 @@ class TableIndexes:
         """Write one log for each file group that a run of instants concerns."""
         changes = [change for _, change in run]
         time = run_time([instant for instant, _ in run])
-        at_hand = replace(deriver, storage=with_logs_prefetched(self.storage, changes))
+        at_hand = replace(deriver, storage=with_files_prefetched(self.storage, changes))
         puts = BatchedPuts(self.storage)
         stats: list[WriteStat] = []
         for partition, file_ids in groups.items():

@@ -16,7 +16,7 @@ from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.metadata_commit import index_partitions_of, load_planned
 from headwater.kernel.view.commits import CompletedCommit
-from headwater.metadata.derive import Deriver, with_logs_prefetched
+from headwater.metadata.derive import Deriver, with_files_prefetched
 from headwater.metadata.partition_kinds import PartitionKind, kind_of
 from headwater.metadata.table_change import Inputs, TableChange
 from headwater.metadata.update import MetadataUpdate, change_of_clean, change_of_commit
@@ -90,7 +90,7 @@ class MetadataWriter:
 
     def _deriver(self, change: TableChange, schema: str | None) -> Deriver:
         """Derive by the definitions of now: an index may have come since the last time."""
-        storage = with_logs_prefetched(self.table.storage, [change])
+        storage = with_files_prefetched(self.table.storage, [change])
         table = self.table.reload()
         return Deriver(
             table=table,

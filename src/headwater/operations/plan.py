@@ -112,6 +112,10 @@ class OpenGroups:
     generations: Mapping[str, Mapping[int, InstantTime]] = field(default_factory=dict)
     """Partition -> bucket -> the last instant that replaced the bucket's file group."""
 
+    def slice_of(self, partition: str, number: int) -> FileSlice | None:
+        """Return the slice that rows of a bucket, or of a running number, are written to."""
+        return self.slices.get(partition, {}).get(number)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcing:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from headwater.arrow.keys import KeyGenerator
 from headwater.engine.engine import TaskContext
 from headwater.engine.group_buffer import GroupBuffer
+from headwater.files.ahead import with_files_at_hand
 from headwater.kernel.txn.markers import DirectMarkers, Markers
 from headwater.markers.abort_signal import AbortSignal
 from headwater.markers.client import MarkerClient
@@ -56,11 +57,13 @@ def execute_write(
     with ExitStack() as stack:
         markers = stack.enter_context(_markers_of(plan, context, storage))
         buffer = stack.enter_context(GroupBuffer[GroupKey](plan.files.task_memory_bytes))
-        writer = GroupWriter(plan, context, storage, markers, keys, stop)
         for batch in batches:
             buffer.add(*_written_now(plan, *assign_groups(plan, keys, batch)))
         if plan.settles_partitions:
             buffer = stack.enter_context(_settled(plan, storage, keys, buffer))
+        slices = filter(None, (plan.groups.slice_of(*group) for group in buffer.groups))
+        near = {one.group: at_hand for at_hand, one in with_files_at_hand(storage, [*slices])}
+        writer = GroupWriter(plan, context, storage, markers, keys, stop, near)
         for partition, groups in groupby(buffer.drain(), key=lambda item: item[0].partition):
             numbered = ((group.number, rows) for group, rows in groups)
             stats += writer.write_partition(partition, numbered)

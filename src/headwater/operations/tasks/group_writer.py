@@ -17,8 +17,9 @@ nothing to complete it is read as garbage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, count
 from typing import cast
 
@@ -60,6 +61,7 @@ from headwater.operations.tasks.leaving import split_leaving
 from headwater.operations.tasks.reduced import reduced
 from headwater.seams.storage import Storage
 from headwater.slice.merged_slice import open_merged
+from headwater.slice.reader import SliceReader
 
 NO_PREVIOUS_COMMIT = "null"
 """What Hudi writes, as text, where a file group has no slice before this one."""
@@ -76,13 +78,16 @@ class GroupWriter:
         markers: Markers,
         keys: KeyGenerator,
         stop: AbortSignal | None = None,
+        near: Mapping[FileGroupId, Storage] | None = None,
     ) -> None:
+        """`near` has storages to read slices from, which have files of several at hand."""
         self._plan = plan
         self._context = context
         self._storage = storage
         self._markers = markers
         self._keys = keys
         self._stop = stop
+        self._near = dict(near or {})
         self._reader = plan.slice_reader(storage)
         self._rule = self._reader.rule
         self._token = plan.write_token(context)
@@ -116,8 +121,21 @@ class GroupWriter:
             else:
                 self._check_mine(number)
                 yield from self._write_group(partition, number, rows, filling.pop(number, None))
+                self._release(partition, number)
         for number, rows in filling.items():
             yield self._change(self._plan.groups.slices[partition][number], None, more=rows)
+
+    def _release(self, partition: str, number: int) -> None:
+        """Hold nothing of a slice any more that was read to write it."""
+        file_slice = self._plan.groups.slice_of(partition, number)
+        if file_slice is not None:
+            self._near.pop(file_slice.group, None)
+
+    def _reader_of(self, file_slice: FileSlice) -> SliceReader:
+        return replace(self._reader, storage=self._storage_of(file_slice))
+
+    def _storage_of(self, file_slice: FileSlice) -> Storage:
+        return self._near.get(file_slice.group, self._storage)
 
     def _check_mine(self, number: int) -> None:
         """Two tasks that wrote one slice would each lose what the other wrote."""
@@ -133,7 +151,7 @@ class GroupWriter:
     def _write_group(
         self, partition: str, number: int, rows: pa.Table, more: pa.Table | None
     ) -> Iterator[WriteStat]:
-        file_slice = self._plan.groups.slices.get(partition, {}).get(number)
+        file_slice = self._plan.groups.slice_of(partition, number)
         if self._plan.operation is Operation.DELETE:
             if file_slice is not None:
                 yield from self._delete(file_slice, rows)
@@ -141,7 +159,9 @@ class GroupWriter:
         rows, leaving = split_leaving(rows)
         rows = self._sorted(reduced(rows, self._keys, self._rule))
         if file_slice is not None:
-            rows = without_existing(self._plan, self._reader, self._keys, file_slice, rows)
+            rows = without_existing(
+                self._plan, self._reader_of(file_slice), self._keys, file_slice, rows
+            )
             has_leaving = leaving is not None and leaving.num_rows > 0
             if rows.num_rows or has_leaving or more is not None:
                 yield self._change(file_slice, rows, more=more, leaving=leaving)
@@ -277,8 +297,9 @@ class GroupWriter:
         deleted = len(record_keys)
         if self._plan.looks_up and file_slice.logs:
             # A key that was looked up is in some file, but its record may be gone.
-            live = self._reader.live_keys(file_slice, record_keys)
-            standing = self._reader.tombstones(file_slice, record_keys).record_keys
+            reader = self._reader_of(file_slice)
+            live = reader.live_keys(file_slice, record_keys)
+            standing = reader.tombstones(file_slice, record_keys).record_keys
             known = pa.chunked_array([*live.chunks, standing], pa.string())
             deleted = len(live)
             record_keys = record_keys.filter(pc.is_in(record_keys, value_set=known))
@@ -332,7 +353,8 @@ class GroupWriter:
         if file_slice is None:
             return rows.slice(0, 0), self._complete(rows)
         keys = self._keys.record_keys(rows)
-        is_update = pc.is_in(keys, value_set=self._reader.live_keys(file_slice, keys))
+        live = self._reader_of(file_slice).live_keys(file_slice, keys)
+        is_update = pc.is_in(keys, value_set=live)
         new = rows.filter(pc.invert(is_update))
         return rows.filter(is_update), self._complete(new)
 
@@ -423,7 +445,7 @@ class GroupWriter:
 
     def _fill(self, file_slice: FileSlice, rows: pa.Table) -> WriteStat:
         base = self._new_base_file(file_slice.group)
-        with _open(self._storage, file_slice) as old:
+        with _open(self._storage_of(file_slice), file_slice) as old:
             batches = (self._moved(batch, base) for batch in old.iter_batches())
             more = self._with_meta_columns(rows, base.partition, base.name)
             written = self._write_base_file(
@@ -436,7 +458,7 @@ class GroupWriter:
         return _base_file_stat(base, written, counts, before=file_slice)
 
     def _merge(self, file_slice: FileSlice, base: BaseFile, parts: Sequence[LogPart]) -> WriteStat:
-        with open_merged(self._reader, file_slice, written=parts) as found:
+        with open_merged(self._reader_of(file_slice), file_slice, written=parts) as found:
             written = self._write_base_file(
                 base,
                 MarkerKind.MERGE,
