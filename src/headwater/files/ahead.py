@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
-from headwater.model.files import FileSlice
+from headwater.model.files import DataFile, FileSlice
 from headwater.seams.prefetched_storage import PrefetchedStorage
 from headwater.seams.storage import Storage
 
 SMALL_BYTES_MAX = 4 * 1024 * 1024
 """About what a store sends in the time of another request. A larger file is read in parts."""
+AHEAD_BYTES_MAX = 64 * 1024 * 1024
 
-_AHEAD_BYTES_MAX = 64 * 1024 * 1024
+T = TypeVar("T")
 
 
 def with_files_at_hand(
@@ -24,26 +26,31 @@ def with_files_at_hand(
     if not storage.is_distant:
         yield from ((storage, one) for one in slices)
         return
-    for some in _windows(slices):
-        small = [
-            file.path
-            for one in some
-            for file in one.files()
-            if 0 < file.size_bytes <= SMALL_BYTES_MAX
-        ]
+    sizes = [sum(file.size_bytes for file in _small_files(one)) for one in slices]
+    for window in windows(slices, sizes, AHEAD_BYTES_MAX):
+        small = [file.path for one in window for file in _small_files(one)]
         ahead = PrefetchedStorage(storage, small)
-        yield from ((ahead, one) for one in some)
+        yield from ((ahead, one) for one in window)
 
 
-def _windows(slices: Sequence[FileSlice]) -> Iterator[list[FileSlice]]:
-    """Cut slices into runs whose small files fit into memory together."""
-    window: list[FileSlice] = []
-    gathered = 0
-    for one in slices:
-        window.append(one)
-        gathered += sum(f.size_bytes for f in one.files() if f.size_bytes <= SMALL_BYTES_MAX)
-        if gathered >= _AHEAD_BYTES_MAX:
+def windows(
+    items: Sequence[T], sizes: Sequence[int], bytes_max: int, *, items_max: int | None = None
+) -> Iterator[list[T]]:
+    """Cut items, in their order, into lots of so many bytes and items together at most.
+
+    One that is larger by itself is alone.
+    """
+    window: list[T] = []
+    window_bytes = 0
+    for item, size in zip(items, sizes, strict=True):
+        if window and (window_bytes + size > bytes_max or len(window) == items_max):
             yield window
-            window, gathered = [], 0
+            window, window_bytes = [], 0
+        window.append(item)
+        window_bytes += size
     if window:
         yield window
+
+
+def _small_files(one: FileSlice) -> list[DataFile]:
+    return [file for file in one.files() if 0 < file.size_bytes <= SMALL_BYTES_MAX]

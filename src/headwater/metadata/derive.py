@@ -38,6 +38,7 @@ from headwater.arrow.merge_rule import merge_rule_of
 from headwater.context import TableContext
 from headwater.engine.engine import TaskContext
 from headwater.errors import CorruptTableError, InvalidInputError, NotFoundError, UnsupportedError
+from headwater.files.ahead import windows
 from headwater.format.avro.binary import MalformedAvroError
 from headwater.format.metadata.index_definitions import IndexDefinition
 from headwater.kernel.table_config import table_layout
@@ -529,10 +530,10 @@ class Deriver:
         if engine.is_in_process:
             # Together, where an answer is waited for; what is large by itself, for its memory.
             find = partial(_result, function, self.storage, job)
-            for window in _cut(items, sizes, min(task_bytes, _FETCHED_BYTES_MAX)):
+            for window in windows(items, sizes, min(task_bytes, _FETCHED_BYTES_MAX)):
                 yield from self.storage.at_once(find, window)
             return
-        tasks = list(_cut(items, sizes, task_bytes))
+        tasks = list(windows(items, sizes, task_bytes, items_max=_TASK_ITEMS))
         for start in range(0, len(tasks), tasks_at_once):
             some = tasks[start : start + tasks_at_once]
             for results in engine.run(partial(_run_task, function, job), some):
@@ -589,20 +590,6 @@ def _result(function: Callable[[Storage, _Job, T], R], storage: Storage, job: _J
     # columns makes too few objects for the collector to come by itself.
     gc.collect(0)
     return found
-
-
-def _cut(items: Sequence[T], sizes: Sequence[int], task_bytes_max: int) -> Iterator[list[T]]:
-    """Cut items into tasks by how much each of them reads."""
-    task: list[T] = []
-    task_bytes = 0
-    for item, size in zip(items, sizes, strict=True):
-        if task and (task_bytes + size > task_bytes_max or len(task) == _TASK_ITEMS):
-            yield task
-            task, task_bytes = [], 0
-        task.append(item)
-        task_bytes += size
-    if task:
-        yield task
 
 
 def _ranges_of_files(storage: Storage, job: _Job, files: Sequence[DataFile]) -> list[FileRanges]:

@@ -16,7 +16,7 @@ from headwater.files.base_files import open_base_file
 from headwater.metadata.view import load_view
 from headwater.model.files import FileSlice
 from headwater.operations.routing.byte_cache import ByteCache
-from headwater.operations.routing.key_lookup import KeyLookup
+from headwater.operations.routing.key_lookup import KeyLookup, Search
 from headwater.table import Table
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("value", pa.int64())])
@@ -46,7 +46,7 @@ def numbered_slices(table: Table, files: list[list[str]]) -> dict[int, FileSlice
 def found(lookup: KeyLookup, keys: list[str], slices: dict[int, FileSlice]) -> dict[int, list[str]]:
     return {
         number: [keys[at] for at in positions.tolist()]
-        for number, positions in lookup.find(pa.array(keys), slices)
+        for number, positions in lookup.find([Search(pa.array(keys), slices)])[0]
     }
 
 

@@ -14,7 +14,7 @@ from headwater.context import TableContext
 from headwater.operations.plan import Operation, WritePlan
 from headwater.operations.request import WriteRequest
 from headwater.operations.routing.indexed_summaries import IndexedSummaries
-from headwater.operations.routing.key_lookup import KeyLookup
+from headwater.operations.routing.key_lookup import KeyLookup, Search
 from headwater.operations.write import start_write
 from headwater.table import Table
 
@@ -66,7 +66,7 @@ def test_files_that_cannot_hold_a_key_are_not_opened(
         cache_bytes=1 << 20,
         indexed=IndexedSummaries(table.storage, plan),
     )
-    ((number, positions),) = lookup.find(pa.array(["c", "n"]), plan.groups.slices[""])
+    ((number, positions),) = lookup.find([Search(pa.array(["c", "n"]), plan.groups.slices[""])])[0]
     assert list(positions) == [1]
     assert plan.groups.slices[""][number].base is not None
     assert storage.counts == {"open_input": 1}
@@ -102,5 +102,5 @@ def test_a_damaged_index_is_told_and_footers_are_read(
         cache_bytes=1 << 20,
         indexed=IndexedSummaries(table.storage, plan),
     )
-    assert len(list(lookup.find(pa.array(["n"]), plan.groups.slices[""]))) == 1
+    assert len(lookup.find([Search(pa.array(["n"]), plan.groups.slices[""])])[0]) == 1
     assert "bloom filters not used" in caplog.text

@@ -18,7 +18,8 @@ without base file, which another writer may have started as a log, is asked for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ import pyarrow.compute as pc
 
 from headwater.arrow.log_parts import DataPart
 from headwater.arrow.meta_columns import RECORD_KEY
+from headwater.files.ahead import AHEAD_BYTES_MAX, windows
 from headwater.files.base_files import open_base_file
 from headwater.files.log_files import read_log_parts
 from headwater.model.files import BaseFile, FileSlice, LogFile
@@ -38,6 +40,19 @@ from headwater.operations.routing.key_summary import (
     summary_of_footer,
 )
 from headwater.seams.storage import Storage
+
+Found: TypeAlias = tuple[int, Positions]
+"""The number of a slice that holds some keys, and their positions."""
+
+
+class Search(NamedTuple):
+    """Record keys of one partition or of the whole table, each once, and where they may be.
+
+    A key that was inserted more than once may be in several slices.
+    """
+
+    keys: pa.StringArray
+    slices: Mapping[int, FileSlice]
 
 
 class KeyLookup:
@@ -66,27 +81,39 @@ class KeyLookup:
     def storage(self) -> Storage:
         return self._storage
 
-    def find(
-        self, keys: pa.StringArray, slices: Mapping[int, FileSlice]
-    ) -> Iterator[tuple[int, Positions]]:
-        """Give the number of each slice that holds some of the keys, and their positions.
-
-        Args:
-            keys: record keys of one partition, each once. A key that was inserted more than once
-                may be in several slices.
+    def find(self, searches: Sequence[Search]) -> list[list[Found]]:
+        """Return, for each search, the slices that hold some of its keys.
 
         Raises:
             CorruptTableError: a file is missing or damaged.
         """
-        self._ask_index(slices.values())
-        for number, file_slice in slices.items():
-            logs = file_slice.logs_of_other_keys
-            positions = self._in_logs(keys, logs) if logs else NOWHERE
-            if file_slice.base is not None:
-                in_base = self._in_base_file(keys, file_slice.base)
-                positions = np.union1d(positions, in_base) if len(positions) else in_base
-            if len(positions):
-                yield number, positions
+        self._ask_index([one for search in searches for one in search.slices.values()])
+        asked = [
+            (at, number, one)
+            for at, search in enumerate(searches)
+            for number, one in search.slices.items()
+        ]
+
+        def positions_of(question: tuple[int, int, FileSlice]) -> Positions:
+            at, _, one = question
+            return self._in_slice(searches[at].keys, one)
+
+        found: list[list[Found]] = [[] for _ in searches]
+        # Together, where an answer is waited for; files that are large by themselves, for memory.
+        for window in windows(asked, [one.size_bytes for _, _, one in asked], AHEAD_BYTES_MAX):
+            answers = self._storage.at_once(positions_of, window)
+            for (at, number, _), positions in zip(window, answers, strict=True):
+                if len(positions):
+                    found[at].append((number, positions))
+        return found
+
+    def _in_slice(self, keys: pa.StringArray, file_slice: FileSlice) -> Positions:
+        logs = file_slice.logs_of_other_keys
+        positions = self._in_logs(keys, logs) if logs else NOWHERE
+        if file_slice.base is None:
+            return positions
+        in_base = self._in_base_file(keys, file_slice.base)
+        return np.union1d(positions, in_base) if len(positions) else in_base
 
     def _ask_index(self, slices: Iterable[FileSlice]) -> None:
         if self._indexed is None:

@@ -15,7 +15,7 @@ would be several afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -30,7 +30,7 @@ from headwater.model.files import FileSlice
 from headwater.operations.plan import Operation, WritePlan
 from headwater.operations.routing.deleted_keys import without_deleted_keys
 from headwater.operations.routing.indexed_summaries import IndexedSummaries
-from headwater.operations.routing.key_lookup import KeyLookup
+from headwater.operations.routing.key_lookup import Found, KeyLookup, Search
 from headwater.operations.routing.partition_rows import rows_by_partition
 from headwater.operations.routing.record_index_lookup import RecordIndexLookup
 from headwater.operations.tasks.fit import fit_rows
@@ -93,15 +93,17 @@ def tag_batch(
     record_keys, paths = keys.record_keys(carrying), keys.partition_dictionary(carrying)
     numbers = _numbers_of_new(record_keys)
     repeated: list[tuple[_Numbers, int]] = []
-    for rows, slices in _searched(plan, paths):
-        encoded = record_keys.take(pa.array(rows)).dictionary_encode()
+    searched = [
+        (rows, record_keys.take(pa.array(rows)).dictionary_encode(), slices)
+        for rows, slices in _searched(plan, paths)
+    ]
+    all_found = lookup.find([Search(encoded.dictionary, slices) for _, encoded, slices in searched])
+    for (rows, encoded, slices), holders in zip(searched, all_found, strict=True):
         codes = encoded.indices.to_numpy().astype(np.int64)
         owners = np.full(len(encoded.dictionary), -1, np.int64)
-        found: Iterable[tuple[int, _Numbers]] = lookup.find(encoded.dictionary, slices)
+        found: Sequence[Found] = holders
         if plan.is_merge_on_read:
-            found = without_deleted_keys(
-                lookup.storage, plan, encoded.dictionary, slices, list(found)
-            )
+            found = without_deleted_keys(lookup.storage, plan, encoded.dictionary, slices, holders)
         for number, positions in found:
             is_owned = owners[positions] >= 0
             owners[positions[~is_owned]] = number
