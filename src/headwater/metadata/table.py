@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -353,15 +354,17 @@ class MetadataTable:
         """
         wanted = keys if isinstance(keys, pa.Array) else pa.array(keys, pa.string())
         wanted = wanted.cast(pa.string()).drop_null().unique()
-        found = []
+        asked = []
         for apart, slices in self._partition(partition).groups.items():
             if data_partition is not None and apart not in (None, data_partition):
                 continue
             groups = groups_of_keys(partition, wanted, len(slices), self._version(partition))
-            for number in sorted(set(groups.tolist())):
-                asked = wanted.filter(pa.array(groups == number))
-                found.append(self._look_up_in(partition, slices[number], asked))
-        return _joined(found)
+            asked += [
+                (slices[number], wanted.filter(pa.array(groups == number)))
+                for number in sorted(set(groups.tolist()))
+            ]
+        look_up = partial(self._look_up_in, partition)
+        return _joined(self._storage.at_once(lambda each: look_up(*each), asked))
 
     def told(self, partition: str, keys: Sequence[str] | None = None) -> list[MetadataRecords]:
         """Return what was said about some keys, by default about all, the oldest first, unmerged.
@@ -379,17 +382,8 @@ class MetadataTable:
     def scan(self, partition: str, prefix: str | Sequence[str]) -> MetadataRecords:
         """Return the entries whose keys begin with the prefix, or with one of several."""
         prefixes = [prefix] if isinstance(prefix, str) else list(prefix)
-        found = []
-        for one in self._partition(partition).slices:
-            with _as_metadata_damage(self._storage):
-                said = self._load_logged(partition, one)
-                parts = [_with_prefixes(part, prefixes) for part in said]
-                base = self._open_base(one)
-                held = (
-                    None if base is None else records_of_hfile(base, base.scan_prefixes(prefixes))
-                )
-                found.append(merge_records(partition, parts, base=held))
-        return _joined(found)
+        scan = partial(self._scan_in, partition, prefixes)
+        return _joined(self._storage.at_once(scan, self._partition(partition).slices))
 
     def read(
         self, partition: str, *, data_partition: str | None = None
@@ -614,6 +608,15 @@ class MetadataTable:
         said = [_with_keys(part, keys) for part in self._load_logged(partition, one)]
         with _as_metadata_damage(self._storage):
             return merge_records(partition, said, base=self._held_in_base(one, keys))
+
+    def _scan_in(
+        self, partition: str, prefixes: Sequence[str], one: MetadataSlice
+    ) -> MetadataRecords:
+        said = [_with_prefixes(part, prefixes) for part in self._load_logged(partition, one)]
+        with _as_metadata_damage(self._storage):
+            base = self._open_base(one)
+            held = None if base is None else records_of_hfile(base, base.scan_prefixes(prefixes))
+            return merge_records(partition, said, base=held)
 
     def _held_in_base(self, one: MetadataSlice, keys: pa.StringArray | None) -> MetadataRecords:
         with _as_metadata_damage(self._storage):

@@ -41,7 +41,7 @@ def rows(value: int, *, partitions: int, per_partition: int) -> pa.Table:
 
 
 def create(
-    path: Path, *, buckets: int, table_type: str = "MERGE_ON_READ", **options: str
+    path: Path, *, buckets: int | None, table_type: str = "MERGE_ON_READ", **options: str
 ) -> hw.Table:
     return hw.create_table(
         path / "t",
@@ -53,6 +53,9 @@ def create(
         buckets=buckets,
         options={"hoodie.write.lock.provider": "storage", **options},
     )
+
+
+INDEXES = ("column_stats", "bloom_filters", "record_index")
 
 
 class Most(NamedTuple):
@@ -164,6 +167,34 @@ def test_many_groups(mode: tuple[dict[str, str], Costs], tmp_path: Path, trips: 
     found = table.read_arrow(["id", "v"])
     assert set(found["v"].to_pylist()) == {1}
     assert found.num_rows == 640
+
+
+REWRITTEN = {
+    "buckets": (4, "BUCKET", [], Most(19, 275)),
+    "buckets, three indexes": (4, "BUCKET", [*INDEXES], Most(30, 413)),
+    "simple": (None, "SIMPLE", [], Most(11, 99)),
+    "bloom of the whole table": (None, "GLOBAL_BLOOM", [], Most(11, 99)),
+    "record index": (None, "RECORD_INDEX", [], Most(20, 143)),
+}
+
+
+@pytest.mark.parametrize(("buckets", "index", "indexes", "most"), REWRITTEN.values(), ids=REWRITTEN)
+def test_many_base_files_are_written_anew_in_the_time_of_a_few(
+    tmp_path: Path,
+    trips: RoundTrips,
+    buckets: int | None,
+    index: str,
+    indexes: list[str],
+    most: Most,
+) -> None:
+    options = {"hoodie.index.type": index, **FENCED}
+    table = create(tmp_path, buckets=buckets, table_type="COPY_ON_WRITE", **options)
+    table.upsert(rows(0, partitions=16, per_partition=40))
+    if indexes:
+        table.indexes.create(indexes)
+    table.upsert(rows(1, partitions=16, per_partition=40))
+    check(trips, most, lambda: table.upsert(rows(2, partitions=16, per_partition=40)))
+    assert set(table.read_arrow(["v"])["v"].to_pylist()) == {2}
 
 
 def test_a_look_up_by_the_record_index(
