@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.support.round_trips import RoundTrips, counted_round_trips
 from tests.support.tables import FENCED, LOCKED
@@ -195,6 +196,19 @@ def test_many_base_files_are_written_anew_in_the_time_of_a_few(
     table.upsert(rows(1, partitions=16, per_partition=40))
     check(trips, most, lambda: table.upsert(rows(2, partitions=16, per_partition=40)))
     assert set(table.read_arrow(["v"])["v"].to_pylist()) == {2}
+
+
+def test_small_files_of_many_partitions_are_filled_up_in_the_time_of_one(
+    tmp_path: Path, trips: RoundTrips
+) -> None:
+    options = {"hoodie.index.type": "SIMPLE", **FENCED}
+    table = create(tmp_path, buckets=None, table_type="COPY_ON_WRITE", **options)
+    for value in range(2):
+        table.upsert(rows(value, partitions=16, per_partition=40))
+    new = rows(2, partitions=16, per_partition=80)
+    new = new.filter(pc.invert(pc.is_in(new["id"], value_set=table.read_arrow(["id"])["id"])))
+    check(trips, Most(10, 83), lambda: table.insert(new))
+    assert table.read_arrow(["id"]).num_rows == 16 * 80
 
 
 def test_a_look_up_by_the_record_index(

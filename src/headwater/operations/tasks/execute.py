@@ -7,9 +7,9 @@ stat, so no reader ever takes it for data, and the commit removes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import groupby
+from itertools import groupby, islice
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +23,10 @@ from headwater.markers.abort_signal import AbortSignal
 from headwater.markers.client import MarkerClient
 from headwater.markers.detection import detecting_markers
 from headwater.model.commit_metadata import WriteStat
-from headwater.operations.plan import WritePlan
+from headwater.model.files import FileSlice
+from headwater.operations.plan import INSERTS, WritePlan
 from headwater.operations.routing.route import GroupKey, Numbers, assign_groups
-from headwater.operations.tasks.group_writer import GroupWriter
+from headwater.operations.tasks.group_writer import GroupWriter, slices_to_fill
 from headwater.operations.tasks.partition_update import PartitionUpdate
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import SystemIds
@@ -61,14 +62,28 @@ def execute_write(
             buffer.add(*_written_now(plan, *assign_groups(plan, keys, batch)))
         if plan.settles_partitions:
             buffer = stack.enter_context(_settled(plan, storage, keys, buffer))
-        slices = filter(None, (plan.groups.slice_of(*group) for group in buffer.groups))
-        near = {one.group: at_hand for at_hand, one in with_files_at_hand(storage, [*slices])}
+        read = list(_slices_read(plan, context, buffer.groups))
+        near = {one.group: at_hand for at_hand, one in with_files_at_hand(storage, read)}
         writer = GroupWriter(plan, context, storage, markers, keys, stop, near)
         for partition, groups in groupby(buffer.drain(), key=lambda item: item[0].partition):
             numbered = ((group.number, rows) for group, rows in groups)
             stats += writer.write_partition(partition, numbered)
         writer.flush()
     return stats
+
+
+def _slices_read(
+    plan: WritePlan, context: TaskContext, groups: Iterable[GroupKey]
+) -> Iterator[FileSlice]:
+    """Give the slices that rows of some groups are merged with, and those that new rows fill first.
+
+    Whether they are read is seen later: where rows go to logs, most are not.
+    """
+    for partition, number in groups:
+        if number == INSERTS:
+            yield from islice(slices_to_fill(plan, context, partition).values(), 1)
+        elif (one := plan.groups.slice_of(partition, number)) is not None:
+            yield one
 
 
 def _written_now(

@@ -67,6 +67,18 @@ NO_PREVIOUS_COMMIT = "null"
 """What Hudi writes, as text, where a file group has no slice before this one."""
 
 
+def slices_to_fill(plan: WritePlan, context: TaskContext, partition: str) -> dict[int, FileSlice]:
+    """Return the slices that new rows of a partition go to in a task, the first before others."""
+    if plan.is_merge_on_read:
+        return {}
+    return {
+        number: one
+        for number, one in plan.groups.slices.get(partition, {}).items()
+        if number % context.task_count == context.task
+        and has_room(one, small_file_limit=plan.files.small_file_limit)
+    }
+
+
 class GroupWriter:
     """Writes the file groups of one task."""
 
@@ -217,15 +229,9 @@ class GroupWriter:
 
     def _free_bytes(self, partition: str) -> dict[int, int]:
         """Return what the small files may grow by that are this task's to fill."""
-        if self._plan.is_merge_on_read:
-            return {}
-        files, here = self._plan.files, self._context
-        return {
-            number: files.file_size_max - file_slice.size_bytes
-            for number, file_slice in self._plan.groups.slices.get(partition, {}).items()
-            if number % here.task_count == here.task
-            and has_room(file_slice, small_file_limit=files.small_file_limit)
-        }
+        size_max = self._plan.files.file_size_max
+        filled = slices_to_fill(self._plan, self._context, partition)
+        return {number: size_max - one.size_bytes for number, one in filled.items()}
 
     def _insert(
         self,
