@@ -25,7 +25,7 @@ import writers
 from index_builds import build_in_process
 from index_tables import create_rows_table
 from targets import Target
-from tests.support.counting_storage import opened_counting
+from tests.support.counting_storage import CountingStorage, open_counting
 
 import headwater as hw
 
@@ -139,11 +139,11 @@ def calls_of_one_row(folder: str) -> int:
     table = a_table(folder)
     for number in range(3):
         table.upsert(rows(number))
-    with opened_counting(table.uri) as (again, storage):
-        again.upsert(rows(4, 1))
-        before = storage.count()
-        again.upsert(rows(5, 1))
-        return storage.count() - before
+    again, storage = open_counting(CountingStorage, table.uri)
+    again.upsert(rows(4, 1))
+    before = storage.count()
+    again.upsert(rows(5, 1))
+    return storage.count() - before
 
 
 def many_writers(given: argparse.Namespace) -> Iterator[Target]:

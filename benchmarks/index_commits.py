@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -24,7 +23,7 @@ from index_tables import (
     small_rows,
     timed,
 )
-from tests.support.counting_storage import CountingStorage
+from tests.support.counting_storage import CountingStorage, open_counting
 
 import headwater as hw
 from headwater.metadata.view import load_view
@@ -88,9 +87,10 @@ def _small_table(path: str, options: dict[str, str]) -> hw.Table:
 
 
 def _calls_of_a_commit(table: hw.Table) -> int:
-    storage = CountingStorage(table.storage)
-    hw.Table(replace(table.context, storage=storage)).upsert(small_rows(0, 0))
-    return storage.count()
+    counted, storage = open_counting(CountingStorage, table.uri, table.context.options)
+    before = storage.count()
+    counted.upsert(small_rows(0, 0))
+    return storage.count() - before
 
 
 def measure_size(sizes: Sizes) -> list[Figure]:

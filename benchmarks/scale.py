@@ -39,7 +39,7 @@ from index_tables import (
     timed,
 )
 from targets import Target
-from tests.support.counting_storage import CountingStorage
+from tests.support.counting_storage import CountingStorage, open_counting
 
 import headwater as hw
 from headwater.config.clean import CleanConfig
@@ -210,10 +210,9 @@ def measure(path: str, name: str, files: int, turns: int) -> Figure:
         ask(table.context)
         taken.append((time.perf_counter() - began) * 1000)
         of_processor.append((time.process_time() - began_cpu) * 1000)
-    storage = WeighingStorage(table.storage)
-    # A context of its own: what this process knows of the metadata table by now is not counted on.
-    counted = hw.open_table(path, OPTIONS).context
-    ask(replace(counted, storage=storage))
+    # Opened anew: what this process knows of the metadata table by now is not counted on.
+    counted, storage = open_counting(WeighingStorage, path, OPTIONS)
+    ask(counted.context)
     return Figure(
         name,
         files,
@@ -228,9 +227,7 @@ def measure(path: str, name: str, files: int, turns: int) -> Figure:
 
 def measure_once(path: str, name: str, files: int) -> Figure:
     """Do what changes the table, in a process that has done nothing else."""
-    table = hw.open_table(path, OPTIONS)
-    storage = WeighingStorage(table.storage)
-    counted = hw.Table(replace(table.context, storage=storage))
+    counted, storage = open_counting(WeighingStorage, path, OPTIONS)
     began, began_cpu = time.perf_counter(), time.process_time()
     DEEDS[name](counted)
     ms = (time.perf_counter() - began) * 1000

@@ -28,7 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 from spark_bench import Figure, bytes_below, new_session, rows_of, show
-from tests.support.counting_storage import CountingStorage
+from tests.support.counting_storage import CountingStorage, open_counting
 
 import headwater as hw
 from headwater.config.compaction import DELTA_COMMITS
@@ -285,8 +285,7 @@ def _counted_table(bench: Bench, poll_ms: int) -> tuple[hw.Table, CountingStorag
         buckets=4,
         options=options,
     )
-    storage = CountingStorage(made.storage)
-    table = hw.Table(replace(made.context, storage=storage))
+    table, storage = open_counting(CountingStorage, made.uri, options)
     for number in range(5):
         table.upsert(_small_batch(number))
     return table, storage

@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from spark_bench import Figure, best_of, bytes_below, new_session, rows_of, show
-from tests.support.counting_storage import opened_counting
+from tests.support.counting_storage import CountingStorage, open_counting
 
 import headwater as hw
 from headwater.metadata.view import load_view
@@ -162,11 +162,11 @@ def measure_small_commits(bench: Bench, table: hw.Table) -> None:
         seconds = best_of(10, {name: partial(inline.upsert, rows)})[name]
         what = f"commit of {SMALL_ROWS:,} rows, ms"
         bench.figures.append(Figure(what, name, seconds * 1_000, 1.0, SMALL_ROWS, 0))
-    with opened_counting(table.uri) as (counted, storage):
-        counted.upsert(arrow)
-        before = storage.count()
-        counted.upsert(arrow)
-        calls = storage.count() - before
+    counted, storage = open_counting(CountingStorage, table.uri)
+    counted.upsert(arrow)
+    before = storage.count()
+    counted.upsert(arrow)
+    calls = storage.count() - before
     what = f"commit of {SMALL_ROWS:,} rows, calls"
     bench.figures.append(Figure(what, "storage calls", calls, 1.0, SMALL_ROWS, 0))
 

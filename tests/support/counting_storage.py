@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import BinaryIO, TypeVar
 
 import pytest
@@ -144,12 +144,14 @@ class CountingStorage:
                 self._trace += [(method, path) for path in paths]
 
 
-@contextmanager
-def opened_counting(
-    uri: str, options: Mapping[str, str] | None = None
-) -> Iterator[tuple[Table, CountingStorage]]:
+C = TypeVar("C", bound=CountingStorage)
+
+
+def open_counting(
+    kind: type[C], uri: str, options: Mapping[str, str] | None = None
+) -> tuple[Table, C]:
     """Open a table whose calls of storage are counted, those below its journal, from the first."""
-    storage = CountingStorage(open_storage(uri, options or {}))
+    storage = kind(open_storage(uri, options or {}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "open_storage", lambda *_: storage)
-        yield open_table(uri, options), storage
+        return open_table(uri, options), storage

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.support.counting_storage import opened_counting
+from tests.support.counting_storage import CountingStorage, open_counting
 from tests.support.tables import FENCED, MOR, a_table, trips
 
 from headwater import opening
@@ -47,8 +47,8 @@ class Size(NamedTuple):
 def measure(table: Table) -> Size:
     infos = table.storage.list_tree(JOURNAL)
     checkpoints = [info.size_bytes for info in infos if info.path.endswith(".checkpoint")]
-    with opened_counting(table.uri, table.context.options) as (again, storage):
-        again.context.load_timeline()
+    again, storage = open_counting(CountingStorage, table.uri, table.context.options)
+    again.context.load_timeline()
     reads = storage.count("read", "read_many", "read_range", "read_versioned", "open_input")
     return Size(len(infos), max(checkpoints, default=0), storage.count(), reads)
 
