@@ -51,8 +51,9 @@ lint: install ## formatting and lint
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 
+# In one process: workers of mypy's must be up within three seconds, which a busy machine may not manage.
 types: install ## mypy, strict
-	@$(BIN)/mypy --num-workers 2
+	@$(BIN)/mypy
 
 layers: install ## imports point down only
 	@$(BIN)/lint-imports
