@@ -7,12 +7,13 @@ that it tells the index itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
+from headwater.files.ahead import windows
 from headwater.format.metadata.index_definitions import (
     IndexDefinition,
     IndexVersion,
@@ -152,8 +153,9 @@ class TableIndexes:
         is_fenced = find_journal(self.storage)[0] is not None
         token = partial(catchup_token, attempt=attempt if is_fenced else None)
         for at in range(0, len(run), _INSTANTS_AT_ONCE):
-            changes = self._changes_of(run[at : at + _INSTANTS_AT_ONCE], reader, view)
-            for piece in _cut_by_size(changes):
+            changes = list(self._changes_of(run[at : at + _INSTANTS_AT_ONCE], reader, view))
+            sizes = [sum(file.size_bytes for file in change.added) for _, change in changes]
+            for piece in windows(changes, sizes, _BYTES_AT_ONCE):
                 yield len(piece), self._write_run(deriver, groups, piece, token)
 
     def _write_run(
@@ -327,23 +329,6 @@ def _inputs_of(commit: CompletedCommit, view: TableView) -> Inputs:
     else:
         slices = view.slices_before(commit.completion_time, partitions)
     return {one.group: tuple(one.files()) for one in slices if one.group in groups}
-
-
-def _cut_by_size(
-    changes: Iterable[tuple[Instant, TableChange]],
-) -> Iterator[list[tuple[Instant, TableChange]]]:
-    """Cut a run where what it brought would be too much at once."""
-    piece: list[tuple[Instant, TableChange]] = []
-    piece_bytes = 0
-    for instant, change in changes:
-        added_bytes = sum(file.size_bytes for file in change.added)
-        if piece and piece_bytes + added_bytes > _BYTES_AT_ONCE:
-            yield piece
-            piece, piece_bytes = [], 0
-        piece.append((instant, change))
-        piece_bytes += added_bytes
-    if piece:
-        yield piece
 
 
 def _put_log(

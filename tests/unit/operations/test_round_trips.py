@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakSet
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +17,11 @@ from tests.support.round_trips import RoundTrips, counted_round_trips
 from tests.support.tables import FENCED, LOCKED
 
 import headwater as hw
+from headwater.files import ahead
 from headwater.kernel.journal import journal
 from headwater.kernel.journal.pace import Pace
 from headwater.kernel.txn import fenced
+from headwater.seams.prefetched_storage import PrefetchedStorage
 
 
 @pytest.fixture
@@ -209,6 +212,34 @@ def test_small_files_of_many_partitions_are_filled_up_in_the_time_of_one(
     new = new.filter(pc.invert(pc.is_in(new["id"], value_set=table.read_arrow(["id"])["id"])))
     check(trips, Most(10, 83), lambda: table.insert(new))
     assert table.read_arrow(["id"]).num_rows == 16 * 80
+
+
+@pytest.mark.parametrize(("buckets", "index"), [(2, "BUCKET"), (None, "SIMPLE")])
+def test_what_was_fetched_for_a_file_is_not_held_when_it_is_written(
+    tmp_path: Path,
+    trips: RoundTrips,
+    monkeypatch: pytest.MonkeyPatch,
+    buckets: int | None,
+    index: str,
+) -> None:
+    held: WeakSet[PrefetchedStorage] = WeakSet()
+    most = 0
+
+    class Watched(PrefetchedStorage):
+        def _at_hand(self, path: str) -> bytes | None:
+            nonlocal most
+            held.add(self)
+            most = max(most, len(held))
+            return super()._at_hand(path)
+
+    options = {"hoodie.index.type": index, **FENCED}
+    table = create(tmp_path, buckets=buckets, table_type="COPY_ON_WRITE", **options)
+    table.insert(rows(0, partitions=8, per_partition=40))
+    monkeypatch.setattr(ahead, "PrefetchedStorage", Watched)
+    monkeypatch.setattr(ahead, "AHEAD_BYTES_MAX", 1)  # Every file is a window of its own.
+    table.upsert(rows(1, partitions=8, per_partition=80))
+    assert table.read_arrow(["v"])["v"].to_pylist() == [1] * 640
+    assert 1 <= most <= 2
 
 
 def test_a_look_up_by_the_record_index(

@@ -17,7 +17,7 @@ nothing to complete it is read as garbage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, count
@@ -90,16 +90,17 @@ class GroupWriter:
         markers: Markers,
         keys: KeyGenerator,
         stop: AbortSignal | None = None,
-        near: Mapping[FileGroupId, Storage] | None = None,
+        near: dict[FileGroupId, Storage] | None = None,
     ) -> None:
-        """`near` has storages to read slices from, which have files of several at hand."""
+        """`near` has storages to read slices from, which hold files of several at hand; each slice
+        is taken out when it is written, so that no more is held than has to be."""
         self._plan = plan
         self._context = context
         self._storage = storage
         self._markers = markers
         self._keys = keys
         self._stop = stop
-        self._near = dict(near or {})
+        self._near = {} if near is None else near
         self._reader = plan.slice_reader(storage)
         self._rule = self._reader.rule
         self._token = plan.write_token(context)
@@ -133,13 +134,14 @@ class GroupWriter:
             else:
                 self._check_mine(number)
                 yield from self._write_group(partition, number, rows, filling.pop(number, None))
-                self._release(partition, number)
+                self._release(self._plan.groups.slice_of(partition, number))
         for number, rows in filling.items():
-            yield self._change(self._plan.groups.slices[partition][number], None, more=rows)
+            file_slice = self._plan.groups.slices[partition][number]
+            yield self._change(file_slice, None, more=rows)
+            self._release(file_slice)
 
-    def _release(self, partition: str, number: int) -> None:
+    def _release(self, file_slice: FileSlice | None) -> None:
         """Hold nothing of a slice any more that was read to write it."""
-        file_slice = self._plan.groups.slice_of(partition, number)
         if file_slice is not None:
             self._near.pop(file_slice.group, None)
 
@@ -254,7 +256,9 @@ class GroupWriter:
                 yield from self._keep_deletes(group, deletes)
                 deletes = deletes.slice(0, 0)
             else:
-                yield self._fill(self._plan.groups.slices[partition][number], rows)
+                file_slice = self._plan.groups.slices[partition][number]
+                yield self._fill(file_slice, rows)
+                self._release(file_slice)
 
     def _sorted(self, rows: pa.Table) -> pa.Table:
         columns = self._plan.files.sort_columns
