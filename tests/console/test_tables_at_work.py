@@ -12,7 +12,7 @@ import pytest
 from tests.support.chromium import WAIT_S_MAX, Browser
 from tests.support.console_client import ConsoleClient, served
 from tests.support.console_page import IN_CHROMIUM, IS_LIVE, TOTAL, open_console, picture_of
-from tests.support.tables import MOR, a_table, trips
+from tests.support.tables import FENCED, LOCKED, MOR, a_table, trips
 
 from headwater.services import Services
 from headwater.table import Table
@@ -116,22 +116,37 @@ def test_another_table_is_chosen(browser: Browser, table: Table, tmp_path: Path)
         assert page.run("document.querySelectorAll('#instants .line').length") == 1
 
 
-def test_who_holds_the_lock_and_what_cannot_be_read_is_said(
-    browser: Browser, table: Table, client: ConsoleClient
+@pytest.mark.parametrize(
+    ("mode", "nobody"),
+    [(LOCKED, "Nobody holds the lock."), (FENCED, "This table needs no lock, it has a journal.")],
+    ids=["lock", "journal"],
+)
+def test_who_holds_the_lock_is_said(
+    browser: Browser, tmp_path: Path, mode: dict[str, str], nobody: str
 ) -> None:
-    page = open_console(browser, client)
-    assert "Nobody holds the lock." in page.text("#work")
-    held = table.context.components.locks.acquire(timeout_ms=60_000)
-    page.wait_for("document.querySelector('#locks').innerText.includes('Owner')")
-    assert str(table.context.ids.owner.pid) in page.text("#locks")
-    held.release()
-    page.wait_for("document.querySelector('#locks').innerText.includes('Nobody')")
-    plan = Path(table.uri.removeprefix("file://"), table.context.layout.timeline)
-    table.services.schedule_compaction()
-    (requested,) = plan.glob("*.compaction.requested")
-    requested.write_bytes(b"broken")
-    page.wait_for("!document.querySelector('#troubles').hidden")
-    assert requested.name in page.text("#troubles")
+    table = a_table(tmp_path, options={**LOCK, **mode}).create()
+    with served(table) as client:
+        page = open_console(browser, client)
+        assert page.text("#locks").startswith(nobody)
+        held = table.context.components.locks.acquire(timeout_ms=60_000)
+        page.wait_for("document.querySelector('#locks').innerText.includes('Owner')")
+        assert str(table.context.ids.owner.pid) in page.text("#locks")
+        held.release()
+        page.wait_for(f"document.querySelector('#locks').innerText.startsWith('{nobody}')")
+
+
+def test_what_cannot_be_read_is_said(browser: Browser, tmp_path: Path) -> None:
+    # Of one with a journal the plan would still be known.
+    made = a_table(tmp_path, table_type=MOR, buckets=2, options={**LOCK, **LOCKED})
+    table = made.with_commits(2).create()
+    with served(table) as client:
+        page = open_console(browser, client)
+        plan = Path(table.uri.removeprefix("file://"), table.context.layout.timeline)
+        table.services.schedule_compaction()
+        (requested,) = plan.glob("*.compaction.requested")
+        requested.write_bytes(b"broken")
+        page.wait_for("!document.querySelector('#troubles').hidden")
+        assert requested.name in page.text("#troubles")
 
 
 @dataclass

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.chromium import Browser
 from tests.support.console_client import served
 from tests.support.console_page import IN_CHROMIUM, TOTAL, open_console, picture_of
-from tests.support.tables import a_table, trips
+from tests.support.tables import LOCKED, a_table, trips
 
 import headwater as hw
 from headwater.model.instant import instant_time_at
@@ -19,6 +19,8 @@ pytestmark = IN_CHROMIUM
 
 
 MANY = 10_000
+# Those that are added by hand are in no journal.
+KEEP = {"hoodie.clean.commits.retained": "1", **LOCKED}
 NODES_MAX = 1_500
 """How many elements the page may have, however many instants there are."""
 
@@ -35,8 +37,7 @@ def make_many(table: Table) -> None:
 
 
 def test_ten_thousand_instants_are_drawn_and_scrolled(browser: Browser, tmp_path: Path) -> None:
-    keep = {"hoodie.clean.commits.retained": "1"}
-    table = a_table(tmp_path, options=keep).with_commits(4).create()
+    table = a_table(tmp_path, options=KEEP).with_commits(4).create()
     assert table.services.clean()
     make_many(table)
     with served(table) as client:
@@ -68,8 +69,7 @@ def test_ten_thousand_instants_are_drawn_and_scrolled(browser: Browser, tmp_path
 
 
 def test_one_new_instant_among_ten_thousand_is_one_row_on_the_wire(tmp_path: Path) -> None:
-    keep = {"hoodie.clean.commits.retained": "1"}
-    table = a_table(tmp_path, options=keep).with_commits(4).create()
+    table = a_table(tmp_path, options=KEEP).with_commits(4).create()
     table.services.clean()
     make_many(table)
     with served(table) as client, client.stream() as stream:

@@ -114,6 +114,7 @@ class ConsoleApp:
                 "uri": watch.table.uri,
                 "type": watch.table.config.table_type.value,
                 "is_utc": watch.table.config.is_utc,
+                "is_fenced": watch.table.config.is_fenced,
             }
             for number, watch in enumerate(self._watches)
         ]

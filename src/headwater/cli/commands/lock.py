@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from headwater.cli.arguments import OutputFormat, TableOptions, TablePath, open_given_table
 from headwater.cli.output import Format, output_of
+
+if TYPE_CHECKING:
+    from headwater.table import Table
 
 app = typer.Typer(no_args_is_help=True, help="The lock of a table.")
 
@@ -14,8 +19,8 @@ app = typer.Typer(no_args_is_help=True, help="The lock of a table.")
 def show(path: TablePath, options: TableOptions = None, output: OutputFormat = Format.TEXT) -> None:
     """Show who holds the table lock, since when and until when."""
     with open_given_table(path, options) as table:
-        rows = table.inspect.locks()
-    output_of(output).show_rows(rows, nothing="Nobody holds the lock.")
+        rows, nobody = table.inspect.locks(), _nobody(table)
+    output_of(output).show_rows(rows, nothing=nobody)
 
 
 @app.command("break")
@@ -26,6 +31,12 @@ def break_lock(
     import pyarrow as pa
 
     with open_given_table(path, options) as table:
-        broken = table.context.components.locks.break_expired()
+        broken, nobody = table.context.components.locks.break_expired(), _nobody(table)
     rows = pa.table({"removed": pa.array([] if broken is None else [broken.owner], pa.string())})
-    output_of(output).show_rows(rows, nothing="Nobody holds the lock.")
+    output_of(output).show_rows(rows, nothing=nobody)
+
+
+def _nobody(table: Table) -> str:
+    """Say that the lock is free; where there is a journal, it would be a queue and no more."""
+    free = "Nobody holds the lock."
+    return f"This table needs no lock, it has a journal. {free}" if table.config.is_fenced else free

@@ -102,7 +102,7 @@ async function watch(which) {
         if (isFirst) {
           // It tells everything, so that nothing of before is left.
           model = new Model();
-          panels = new Panels(model, { act, choose: chooseTime, offers });
+          panels = new Panels(model, { act, choose: chooseTime, offers, about: about.tables[which] });
         }
         const changed = model.take(event);
         show(isFirst ? SECTIONS : changed);

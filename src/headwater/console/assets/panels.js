@@ -7,12 +7,13 @@ const at = (ms) => (ms === undefined ? "" : clockTime(ms));
 const list = (values) => (values ?? []).join(", ");
 
 export class Panels {
-  /** `act(name, instant)` asks and then does; `choose(instant)` shows an instant. */
-  constructor(model, { act, choose, offers }) {
+  /** `act(name, instant)` asks and then does; `choose(instant)` shows an instant; `about` says which table. */
+  constructor(model, { act, choose, offers, about }) {
     this.model = model;
     this.act = act;
     this.choose = choose;
     this.offers = offers;
+    this.about = about;
   }
 
   show(changed) {
@@ -88,7 +89,9 @@ export class Panels {
       ["Provider", (row) => row.provider],
       ["Since", (row) => at(row.acquired)],
       ["Expires", (row) => (row.is_expired ? "expired" : at(row.expires))],
-    ], locks, "Nobody holds the lock.");
+    ], locks, this.about.is_fenced
+      ? "This table needs no lock, it has a journal. Nobody holds the lock."
+      : "Nobody holds the lock.");
     const others = this.model.rows("heartbeats")
       .filter((row) => !locks.some((lock) => row.writer_id && lock.owner.includes(row.writer_id)));
     byId("waiters").textContent = locks.length && others.length

@@ -6,6 +6,7 @@ INFLIGHT, else REQUESTED, else absent. Contents are not read here; see `contents
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache, cached_property, partial
 from itertools import repeat
@@ -42,6 +43,25 @@ _COMPLETED_ENDINGS = {
 _PENDING_SUFFIXES = REQUESTED_SUFFIXES | INFLIGHT_SUFFIXES
 _BY_COMPLETION = attrgetter("completion_time", "requested_time")
 _PRECEDENCE = (State.ABORTED, State.INFLIGHT, State.REQUESTED)
+
+
+def completed_at(instant: Instant) -> InstantTime:
+    """Return when an instant completed, by which instants are ordered."""
+    return instant.completion_time or InstantTime("")
+
+
+def completed_within_open_closed(
+    completed: Sequence[Instant], after: InstantTime | None, up_to: InstantTime | None
+) -> tuple[Instant, ...]:
+    """Return those with `after` < completion time <= `up_to`; None leaves an end open.
+
+    Args:
+        completed: instants by completion time. Not all are looked at, for each of ten thousand
+            cleans may ask.
+    """
+    first = 0 if after is None else bisect_right(completed, after, key=completed_at)
+    last = None if up_to is None else bisect_right(completed, up_to, first, key=completed_at)
+    return tuple(completed[first:last])
 
 
 class Timeline:
@@ -105,13 +125,7 @@ class Timeline:
         self, after: InstantTime | None, up_to: InstantTime | None
     ) -> tuple[Instant, ...]:
         """Completed instants with `after` < completion time <= `up_to`; None leaves an end open."""
-        return tuple(
-            instant
-            for instant in self.completed
-            if instant.completion_time is not None
-            and (after is None or instant.completion_time > after)
-            and (up_to is None or instant.completion_time <= up_to)
-        )
+        return completed_within_open_closed(self.completed, after, up_to)
 
     def replaced(self, times: Collection[str], by: Timeline) -> Timeline:
         """Return it with what another says about some requested times, and only that one does."""

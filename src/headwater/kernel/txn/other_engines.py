@@ -124,7 +124,7 @@ class OtherEngines:
         self._journal = journal
         self._layout = layout
         self._elsewhere = elsewhere
-        self._foreseen: tuple[tuple[str, frozenset[str]], Look] | None = None
+        self._foreseen: tuple[tuple[str, frozenset[str]], Look | None] | None = None
         """What a reader was shown last, and by what state and names."""
 
     def adopt(self, found: Findings, seen: Seen) -> Appended | None:
@@ -186,14 +186,16 @@ class OtherEngines:
             return look
         asked = (state.digest, names)
         if self._foreseen is not None and self._foreseen[0] == asked:
-            return self._foreseen[1]
+            return self._foreseen[1] or look
         newest = self._journal.look()
         if newest.state.digest != state.digest:
             return newest  # The listing may show more than the look: what is in the journal by now.
         try:
             _, entries = self._adoption(found, state, names)
         except ConflictError as refusal:
+            # Once: who watches a table asks every second.
             log.warning("reads leave out what another engine wrote: %s", refusal)
+            self._foreseen = (asked, None)
             return look
         slot = Slot(
             number=state.number + 1,

@@ -11,7 +11,7 @@ it that readers ask, and deletes nothing that a view above it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from headwater.config.clean import CleanConfig, CleanPolicy
 from headwater.errors import ErrorKind, NotFoundError
@@ -128,8 +128,7 @@ def load_floors(timeline: Timeline, commits: CommitReader) -> dict[InstantTime, 
         archived = commits.history.instants()
         cleans = [instant for instant in archived if instant.action is Action.CLEAN][-1:]
     floors = {}
-    for clean in cleans:
-        earliest, last_completed = _load_clean(commits, clean)
+    for clean, (earliest, last_completed) in _load_cleans(commits, cleans):
         if earliest:
             # A clean knows what had completed before it; that alone it takes for superseded.
             floors[clean.requested_time] = retained_from(
@@ -142,17 +141,30 @@ def load_floors(timeline: Timeline, commits: CommitReader) -> dict[InstantTime, 
     return floors
 
 
-def _load_clean(commits: CommitReader, clean: Instant) -> tuple[str, InstantTime | None]:
+def _load_cleans(
+    commits: CommitReader, cleans: Sequence[Instant]
+) -> Iterator[tuple[Instant, tuple[str, InstantTime | None]]]:
+    """Give each clean with what `_retained` and `_planned` say of it, those that are done first."""
+    done = [clean for clean in cleans if clean.is_completed]
+    pending = [clean for clean in cleans if not clean.is_completed]
+    for clean, data in zip(done, commits.load_contents(done), strict=True):
+        yield clean, _retained(clean, data)
+    for clean, data in zip(pending, commits.load_contents(pending, State.REQUESTED), strict=True):
+        yield clean, _planned(clean, data)
+
+
+def _retained(clean: Instant, data: bytes) -> tuple[str, InstantTime | None]:
     """Return the earliest instant to retain, "" for none, and the last that a clean knew of.
 
     The latter is None for a clean that deleted nothing.
     """
-    if clean.is_completed:
-        (data,) = commits.load_contents([clean])
-        done = decode_record(CleanMetadata, data, path=str(clean))
-        last = InstantTime(done.last_completed_commit_timestamp)
-        return done.earliest_commit_to_retain, last if done.total_files_deleted else None
-    (data,) = commits.load_contents([clean], State.REQUESTED)
+    done = decode_record(CleanMetadata, data, path=str(clean))
+    last = InstantTime(done.last_completed_commit_timestamp)
+    return done.earliest_commit_to_retain, last if done.total_files_deleted else None
+
+
+def _planned(clean: Instant, data: bytes) -> tuple[str, InstantTime | None]:
+    """Return the same of a plan."""
     plan = decode_record(CleanerPlan, data, path=str(clean))
     earliest = plan.earliest_instant_to_retain
     return earliest.timestamp if earliest else "", InstantTime(plan.last_completed_commit_timestamp)
@@ -208,14 +220,15 @@ def retained_from(
     Args:
         known_at: leave out what completed then or later.
     """
-    # Of an archived table what completed late is little, and the rest is most.
-    archived = commits.history.completed_after(InstantTime(earliest))
+    # Of a long timeline what completed late is little, and the rest is most.
+    after = InstantTime(earliest)
+    archived = commits.history.completed_within_open_closed(after, known_at)
     late = (
         instant.completion_time
-        for instant in (*archived, *timeline.completed)
+        for instant in (*archived, *timeline.completed_within_open_closed(after, known_at))
         if instant.completion_time is not None
         and instant.requested_time < earliest
         and instant.action.completed_name in _SUPERSEDING_ACTIONS
-        and (known_at is None or instant.completion_time < known_at)
+        and instant.completion_time != known_at
     )
-    return max([InstantTime(earliest), *late])
+    return max([after, *late])

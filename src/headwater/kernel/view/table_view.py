@@ -375,10 +375,8 @@ class TableView:
         """Return the commits of both timelines with `after` < completion time <= `up_to`."""
         archived = [
             instant.requested_time
-            for instant in self._reader.history.completed_after(after)
-            if _is_commit(instant)
-            and self.timeline.find(instant.requested_time) is None
-            and _is_within(instant, after, up_to)
+            for instant in self._reader.history.completed_within_open_closed(after, up_to)
+            if _is_commit(instant) and self.timeline.find(instant.requested_time) is None
         ]
         active = self._reader.load(
             instant for instant in self._start.commit_instants if _is_within(instant, after, up_to)

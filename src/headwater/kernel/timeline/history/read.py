@@ -13,12 +13,13 @@ than that gets a `NotFoundError` and starts over with a new `HistoryTimeline`.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
+from headwater.kernel.timeline.active import completed_at, completed_within_open_closed
 from headwater.kernel.timeline.history.archived_files import (
     HistoryFile,
     Manifest,
@@ -83,14 +84,15 @@ class HistoryTimeline:
             found = {time: instant for time, instant in found.items() if time > after}
         return tuple(map(found.__getitem__, sorted(found)))
 
-    def completed_after(self, time: InstantTime | None) -> Sequence[Instant]:
-        """Return the archived instants that completed later than `time`, in that order."""
-        by_completion = self._by_completion
-        return by_completion[bisect_right(by_completion, time or "", key=_completion) :]
+    def completed_within_open_closed(
+        self, after: InstantTime | None, up_to: InstantTime | None
+    ) -> tuple[Instant, ...]:
+        """Archived instants with `after` < completion time <= `up_to`, in that order."""
+        return completed_within_open_closed(self._by_completion, after, up_to)
 
     @cached_property
     def _by_completion(self) -> tuple[Instant, ...]:
-        return tuple(sorted(self.instants(), key=_completion))
+        return tuple(sorted(self.instants(), key=completed_at))
 
     def find(self, time: InstantTime) -> Instant | None:
         """Return the archived instant requested at `time`, or None if there is none."""
@@ -167,10 +169,6 @@ class HistoryTimeline:
         self._kept.clear()
         if sum(map(len, current.values())) <= INSTANTS_KEPT_MAX:
             self._kept.update(current)
-
-
-def _completion(instant: Instant) -> str:
-    return instant.completion_time or ""
 
 
 def _kept_of(storage: Storage, folder: str) -> dict[HistoryFile, _Instants]:
