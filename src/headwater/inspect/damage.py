@@ -13,15 +13,19 @@ A check that cannot go on says so and is no reason for the others to stop: nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum, unique
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.context import TableContext
 from headwater.errors import HeadwaterError, NotFoundError
+from headwater.files.ahead import AHEAD_BYTES_MAX, windows
 from headwater.files.base_files import open_base_file
 from headwater.files.log_files import read_log_parts
 from headwater.inspect.cleaned import load_cleaned
@@ -31,7 +35,7 @@ from headwater.kernel.journal.state import folder_of
 from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.layout import ATTEMPTS, MARKERS, METADATA, METADATA_TIMELINE
 from headwater.kernel.timeline.active import Timeline, load_active
-from headwater.kernel.timeline.history.archived_files import load_newest_manifest
+from headwater.kernel.timeline.history.archived_files import HistoryFile, load_newest_manifest
 from headwater.kernel.timeline.history.rows import CONTENT_COLUMNS, INSTANT_COLUMNS, decode_table
 from headwater.kernel.timeline.names import TIME_LENGTH, parse_file_name
 from headwater.kernel.txn.attempts import decode_attempt, list_attempts
@@ -42,7 +46,13 @@ from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.markers.batches import is_batch_file, parse_markers
 from headwater.model.files import BaseFile, DataFile, FileSlice, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.seams.storage import ObjectInfo, Storage
 
+T = TypeVar("T")
+
+_AT_ONCE = 256
+_ENDS_BYTES = 64 * 1024
+"""What the first and last bytes of a file count for."""
 _TOLD_MAX = 3
 """How many keys are named of those that are there twice."""
 
@@ -125,6 +135,17 @@ def _guarded(
         yield _unreadable(check, table, error)
 
 
+def _each(
+    storage: Storage,
+    problem_of: Callable[[T], str | None],
+    items: Sequence[T],
+    sizes: Sequence[int],
+) -> Iterator[tuple[T, str | None]]:
+    """Give each item with what is wrong with it; several are looked at at a time."""
+    for window in windows(items, sizes, AHEAD_BYTES_MAX, items_max=_AT_ONCE):
+        yield from zip(window, storage.at_once(problem_of, window), strict=True)
+
+
 def _unreadable(check: str, table: TableContext, error: HeadwaterError) -> Problem:
     is_index = check == "indexes"
     return Problem(
@@ -145,19 +166,25 @@ _BUILD_AGAIN = "drop the index and build it again; reads and writes do without i
 def _of_timeline(table: TableContext) -> Iterator[Problem]:
     timeline = table.load_timeline()
     reader = table.commit_reader()
-    for instant in timeline.completed:
-        if instant.action.completed_name in _WRITES - {Action.ROLLBACK, Action.RESTORE}:
-            try:
-                reader.load([instant])[0].files  # noqa: B018  The names in it are parsed, too.
-            except HeadwaterError as error:
-                yield Problem(
-                    check="timeline",
-                    subject=str(error.context.get("path", instant.requested_time)),
-                    problem=str(error),
-                    instant=instant.requested_time,
-                    at_stake="all rows: without this commit nobody knows which files count",
-                    advice=_FROM_COPY,
-                )
+    commits = [
+        instant
+        for instant in timeline.completed
+        if instant.action.completed_name in _WRITES - {Action.ROLLBACK, Action.RESTORE}
+    ]
+    with suppress(HeadwaterError):
+        reader.load(commits)  # Together; the reader keeps them, and one by one each is judged.
+    for instant in commits:
+        try:
+            reader.load([instant])[0].files  # noqa: B018  The names in it are parsed, too.
+        except HeadwaterError as error:
+            yield Problem(
+                check="timeline",
+                subject=str(error.context.get("path", instant.requested_time)),
+                problem=str(error),
+                instant=instant.requested_time,
+                at_stake="all rows: without this commit nobody knows which files count",
+                advice=_FROM_COPY,
+            )
     told = _told_to_indexes(table)
     # What the indexes were told was as good as completed, whoever wrote it.
     alive = _alive(table) | (_alive_elsewhere(table, timeline) - told)
@@ -230,18 +257,18 @@ def _left_behind(instant: Instant, *, is_told: bool) -> Problem:
 def _alive(table: TableContext) -> set[str]:
     """Return the instants that somebody may be at work on; one that cannot be read counts."""
     now_ms = table.clock.now_ms()
-    found = set()
-    for info in list_attempts(table.storage):
+
+    def alive(info: ObjectInfo) -> str | None:
         try:
             attempt = decode_attempt(table.storage.read(info.path), path=info.path)
         except NotFoundError:
-            continue
+            return None
         except HeadwaterError:
-            found.add(info.path.split("/")[-2])
-            continue
-        if not attempt.is_released and now_ms - info.modified_ms <= attempt.expiry_ms:
-            found.add(attempt.instant)
-    return found
+            return info.path.split("/")[-2]
+        is_live = not attempt.is_released and now_ms - info.modified_ms <= attempt.expiry_ms
+        return attempt.instant if is_live else None
+
+    return {one for one in table.storage.at_once(alive, list_attempts(table.storage)) if one}
 
 
 def _alive_elsewhere(table: TableContext, timeline: Timeline) -> set[str]:
@@ -263,23 +290,27 @@ def _told_to_indexes(table: TableContext) -> set[str]:
 
 def _of_archive(table: TableContext) -> Iterator[Problem]:
     folder = table.layout.history
-    for file in load_newest_manifest(table.storage, folder).files:
+    files = load_newest_manifest(table.storage, folder).files
+
+    def problem_of(file: HistoryFile) -> str | None:
         path = f"{folder}/{file.name}"
-        problem = None
         try:
             data = table.storage.read(path)
             if len(data) != file.size_bytes:
-                problem = f"it has {len(data)} bytes, and its manifest says {file.size_bytes}"
-            else:
-                decode_table(data, path, [*INSTANT_COLUMNS, *CONTENT_COLUMNS[1:]])
+                return f"it has {len(data)} bytes, and its manifest says {file.size_bytes}"
+            decode_table(data, path, [*INSTANT_COLUMNS, *CONTENT_COLUMNS[1:]])
         except NotFoundError:
-            problem = "a manifest lists it, and it is not in storage"
+            return "a manifest lists it, and it is not in storage"
         except HeadwaterError as error:
-            problem = str(error)
+            return str(error)
+        return None
+
+    sizes = [file.size_bytes for file in files]
+    for file, problem in _each(table.storage, problem_of, files, sizes):
         if problem is not None:
             yield Problem(
                 check="archive",
-                subject=path,
+                subject=f"{folder}/{file.name}",
                 problem=problem,
                 instant=file.min_time,
                 at_stake=f"what was written from {file.min_time} to {file.max_time} and not since",
@@ -313,24 +344,31 @@ def _of_files(
     since = min((file.instant_time for file in lost), default=None)
     # What a clean says it deleted is in its place: nowhere, though commits still list it.
     cleaned = frozenset() if since is None else load_cleaned(table, view.timeline, since)
-    for one in kept:
-        for file in one.files():
-            if file.path in cleaned and file.path not in in_use:
-                continue
-            problem = _problem_of_file(table, file, noted.get(file.path, 0), is_deep=is_deep)
-            if problem is not None:
-                count = f"{rows[file.path]} rows" if file.path in rows else "the rows"
-                of = "newest rows" if file.path in in_use else "past, which no snapshot reads"
-                yield Problem(
-                    check="files",
-                    subject=file.path,
-                    problem=problem,
-                    instant=file.instant_time,
-                    at_stake=f"{count} of this file, of the {of}",
-                    advice=_FROM_COPY,
-                )
-            elif not view.is_stored(file):
-                links.add(file.partition)
+    checked = [
+        file
+        for one in kept
+        for file in one.files()
+        if file.path not in cleaned or file.path in in_use
+    ]
+
+    def problem_of(file: DataFile) -> str | None:
+        return _problem_of_file(table, file, noted.get(file.path, 0), is_deep=is_deep)
+
+    sizes = [file.size_bytes if is_deep else _ENDS_BYTES for file in checked]
+    for file, problem in _each(table.storage, problem_of, checked, sizes):
+        if problem is not None:
+            count = f"{rows[file.path]} rows" if file.path in rows else "the rows"
+            of = "newest rows" if file.path in in_use else "past, which no snapshot reads"
+            yield Problem(
+                check="files",
+                subject=file.path,
+                problem=problem,
+                instant=file.instant_time,
+                at_stake=f"{count} of this file, of the {of}",
+                advice=_FROM_COPY,
+            )
+        elif not view.is_stored(file):
+            links.add(file.partition)
     yield from map(_behind_link, sorted(links))
 
 
@@ -410,19 +448,28 @@ def _of_keys(table: TableContext) -> Iterator[Problem]:
 
 
 def _of_leftovers(table: TableContext) -> Iterator[Problem]:
-    for info in table.storage.list_tree(ATTEMPTS):
-        problem = _problem_of(table, info.path, lambda data, path: decode_attempt(data, path=path))
-        if problem:
-            yield _leftover(info.path, problem, "whether its owner is alive cannot be told")
-    for info in table.storage.list_tree(MARKERS):
-        if is_batch_file(info.path.rpartition("/")[2]):
-            problem = _problem_of(table, info.path, parse_markers)
-            if problem:
-                yield _leftover(info.path, problem, "files of the write are found by their names")
+    attempts = [info.path for info in table.storage.list_tree(ATTEMPTS)]
+    markers = [
+        info.path
+        for info in table.storage.list_tree(MARKERS)
+        if is_batch_file(info.path.rpartition("/")[2])
+    ]
+    for paths, parse, at_stake in (
+        (attempts, _parse_attempt, "whether its owner is alive cannot be told"),
+        (markers, parse_markers, "files of the write are found by their names"),
+    ):
+        problem_of = partial(_problem_of, table, parse)
+        for path, problem in _each(table.storage, problem_of, paths, [0] * len(paths)):
+            if problem is not None:
+                yield _leftover(path, problem, at_stake)
+
+
+def _parse_attempt(data: bytes, path: str) -> object:
+    return decode_attempt(data, path=path)
 
 
 def _problem_of(
-    table: TableContext, path: str, parse: Callable[[bytes, str], object]
+    table: TableContext, parse: Callable[[bytes, str], object], path: str
 ) -> str | None:
     try:
         parse(table.storage.read(path), path)

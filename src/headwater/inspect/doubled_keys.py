@@ -10,8 +10,10 @@ there more than once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
+from itertools import groupby
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +24,7 @@ import pyarrow.compute as pc
 from headwater.arrow.meta_columns import RECORD_KEY
 from headwater.config.table_options import GLOBAL_INDEXES
 from headwater.context import TableContext
+from headwater.files.ahead import with_files_at_hand
 from headwater.kernel.view.table_view import load_listed_view
 from headwater.metadata.index_keys import xxhash64
 from headwater.model.files import FileSlice
@@ -56,27 +59,27 @@ def find_doubled_keys(table: TableContext) -> pa.Table:
     reader = SliceReader.of_table(
         table.storage, table.config, view.schema(), merge_function=table.merge_function
     )
-    scopes = _scopes(view.slices(), is_global=table.config.index_type in GLOBAL_INDEXES)
-    found = [SCHEMA.empty_table(), *(_doubled_in(reader, slices) for slices in scopes)]
+    is_global = table.config.index_type in GLOBAL_INDEXES
+    slices = sorted(view.slices(), key=lambda one: one.group)
+    at_hand = (
+        (one, replace(reader, storage=near))
+        for near, one in with_files_at_hand(reader.storage, slices)
+    )
+    # A key is there once within these.
+    scopes = groupby(at_hand, lambda pair: None if is_global else pair[0].group.partition)
+    found = [SCHEMA.empty_table(), *(_doubled_in(reader, scope) for _, scope in scopes)]
     return pa.concat_tables(found).sort_by([(name, "ascending") for name in SCHEMA.names[:3]])
 
 
-def _scopes(slices: Sequence[FileSlice], *, is_global: bool) -> Iterator[Sequence[FileSlice]]:
-    """Give the slices within which a key is there once."""
-    if is_global:
-        yield slices
-        return
-    for partition in sorted({one.group.partition for one in slices}):
-        yield [one for one in slices if one.group.partition == partition]
-
-
-def _doubled_in(reader: SliceReader, slices: Sequence[FileSlice]) -> pa.Table:
+def _doubled_in(reader: SliceReader, scope: Iterable[tuple[FileSlice, SliceReader]]) -> pa.Table:
+    slices: list[FileSlice] = []
     hashes: list[Hashes] = []
     numbers: list[Numbers] = []
-    for number, one in enumerate(slices):
-        for keys in _keys_of(reader, one):
+    for one, near in scope:
+        for keys in _keys_of(near, one):
             hashes.append(xxhash64(keys))
-            numbers.append(np.full(len(keys), number, np.int64))
+            numbers.append(np.full(len(keys), len(slices), np.int64))
+        slices.append(one)
     if not hashes:
         return SCHEMA.empty_table()
     all_hashes, all_numbers = np.concatenate(hashes), np.concatenate(numbers)

@@ -277,3 +277,18 @@ def test_a_rollback_deletes_in_bulk(
     last = table.upsert(rows(1, partitions=16, per_partition=40))
     check(trips, most.rollback, lambda: table.services.rollback(last.instant))
     assert set(table.read_arrow(["v"])["v"].to_pylist()) == {0}
+
+
+@pytest.mark.parametrize(("is_deep", "most"), [(False, Most(36, 290)), (True, Most(50, 500))])
+def test_a_check_looks_at_many_files_in_the_time_of_a_few(
+    mode: tuple[dict[str, str], Costs], is_deep: bool, most: Most, tmp_path: Path, trips: RoundTrips
+) -> None:
+    options, _ = mode
+    table = create(tmp_path, buckets=1, **options)
+    for value in range(3):
+        table.upsert(rows(value, partitions=32, per_partition=2))
+
+    def check_table() -> None:
+        assert table.inspect.problems(deep=is_deep).num_rows == 0
+
+    check(trips, most, check_table)
