@@ -40,13 +40,18 @@ def read_data_parts(
 
     Raises: as `read_log_parts`.
     """
-    blocks = read_log_blocks(storage, [log])
-    parts = (
-        decode_part(block, columns, path=path)
-        for block, path in blocks
-        if block.type is not BlockType.DELETE
-    )
+    blocks = read_data_blocks(storage, log)
+    parts = (decode_part(block, columns, path=path) for block, path in blocks)
     return [part for part in parts if isinstance(part, DataPart)]
+
+
+def read_data_blocks(storage: Storage, log: LogFile) -> list[tuple[LogBlock, str]]:
+    """Load the blocks with rows of one log, not decoded.
+
+    Raises: as `read_log_parts`.
+    """
+    blocks = read_log_blocks(storage, [log])
+    return [(block, path) for block, path in blocks if block.type is not BlockType.DELETE]
 
 
 def read_delete_parts(storage: Storage, log: LogFile) -> list[DeletePart]:

@@ -2,8 +2,10 @@
 
     base file   the statistics of its row groups. Where a writer left them out, as Arrow does for
                 long texts, the column is read; so every range is known
-    log file    the rows of its data blocks. Deletes bring no values, so a log of deletes alone has
-                ranges over nothing: value count 0, no bounds, no type
+    log file    the footers of its data blocks, which are Parquet files; of blocks of Avro, and of
+                columns that have another type in the table by now, the rows. Deletes bring no
+                values, so a log of deletes alone has ranges over nothing: value count 0, no bounds,
+                no type
 
 Bounds are held as Parquet stores them ("raw"): numbers for dates and times, unscaled numbers for
 decimals, bytes for text. They compare as the values do, and a footer has them without conversion.
@@ -17,7 +19,7 @@ decimals, bytes for text. They compare as the values do, and a footer has them w
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -34,10 +36,12 @@ from headwater.arrow.meta_columns import (
     RECORD_KEY,
     schema_with_meta_columns,
 )
-from headwater.errors import UnsupportedError
+from headwater.errors import CorruptTableError, UnsupportedError
 from headwater.files.base_files import open_base_file
-from headwater.files.log_files import read_data_parts
+from headwater.files.log_files import read_data_blocks
 from headwater.format.avro.vectors import decimal_matrix
+from headwater.format.log.blocks import decode_part, is_partial_block, open_rows
+from headwater.format.log.frames import BlockType, LogBlock
 from headwater.format.metadata.wrapped_values import RawBound
 from headwater.format.parquet.base_file import BaseFileReader
 from headwater.model.files import BaseFile, DataFile
@@ -135,14 +139,13 @@ def load_ranges(
     Raises:
         CorruptTableError: a file is missing or damaged.
     """
-    leaves = _Leaves(columns)
-    names = {column.split(".")[0] for column in columns}
+    leaves, logged = _Leaves(columns), LogColumns(columns, schema)
 
     def ranges_of(file: DataFile) -> tuple[DataFile, Sequence[ColumnRange]]:
         if isinstance(file, BaseFile):
             with open_base_file(storage, file) as reader:
                 return file, ranges_of_base_file(reader, leaves)
-        return file, ranges_of_log(read_data_parts(storage, file, names), columns, schema)
+        return file, ranges_of_log(read_data_blocks(storage, file), logged)
 
     return storage.at_once(ranges_of, files)
 
@@ -215,23 +218,62 @@ def _ranges_of_footer(
     return found
 
 
-def ranges_of_log(
-    parts: Sequence[DataPart], columns: Collection[str], schema: pa.Schema
-) -> list[ColumnRange]:
-    """Return the ranges of all columns of the table over the rows of a log.
+class LogColumns:
+    """Columns of a table, by their types in it, which rows of logs take on."""
+
+    def __init__(self, columns: Sequence[str], schema: pa.Schema) -> None:
+        known = schema_with_meta_columns(schema)
+        typed = [(column, leaf_type(known, column)) for column in columns]
+        self.types = {column: kind for column, kind in typed if kind is not None}
+        self.leaves = _Leaves(list(self.types))
+
+
+def ranges_of_log(blocks: Sequence[tuple[LogBlock, str]], columns: LogColumns) -> list[ColumnRange]:
+    """Return the ranges of columns over the rows of a log, given as blocks with their path.
 
     Rows of an older schema lack columns, which are null then; a partial row says nothing of them.
+
+    Raises:
+        CorruptTableError: a block is malformed.
+        UnsupportedError: a column has values that its type in the table has not.
     """
-    known = schema_with_meta_columns(schema)
+    pieces = [_ranges_of_block(block, path, columns) for block, path in blocks]
     found = []
-    for column in columns:
-        kind = leaf_type(known, column)
-        if kind is None:
-            continue
-        pieces = [_range_of_part(column, kind, part) for part in parts]
-        total = reduce(_joined, pieces, _empty(column, kind))
+    for column, kind in columns.types.items():
+        total = reduce(_joined, (piece[column] for piece in pieces), _empty(column, kind))
         found.append(total if total.value_count else _empty(column, pa.null()))
     return found
+
+
+def _ranges_of_block(block: LogBlock, path: str, columns: LogColumns) -> dict[str, ColumnRange]:
+    found = _told_by_footer(block, path, columns) if block.type is BlockType.PARQUET_DATA else {}
+    rest = {column: kind for column, kind in columns.types.items() if column not in found}
+    if rest:
+        part = decode_part(block, {column.split(".")[0] for column in rest}, path=path)
+        assert isinstance(part, DataPart)
+        found |= {column: _range_of_part(column, kind, part) for column, kind in rest.items()}
+    return found
+
+
+def _told_by_footer(block: LogBlock, path: str, columns: LogColumns) -> dict[str, ColumnRange]:
+    """Return the ranges of the columns that a block has as the table has them, or has not."""
+    try:
+        with open_rows(block, path=path) as reader:
+            found = ranges_of_base_file(reader, columns.leaves)
+            held, count = frozenset(reader.schema.names), reader.row_count
+    except CorruptTableError:
+        return {}  # Whoever decodes it says which block it is.
+    told = {
+        one.column: one._replace(size_bytes=0, uncompressed_bytes=0)
+        for one in found
+        if one.type == columns.types[one.column]
+    }
+    absent = {
+        column: _of_absent(column, kind, count, is_partial=is_partial_block(block))
+        for column, kind in columns.types.items()
+        if column.split(".")[0] not in held
+    }
+    return told | absent
 
 
 def join_ranges(ranges: Sequence[ColumnRange], schema: pa.Schema) -> list[ColumnRange]:
@@ -306,12 +348,11 @@ def _range_of_rows(column: str, kind: pa.DataType, reader: BaseFileReader) -> Co
 def _range_of_part(column: str, kind: pa.DataType, part: DataPart) -> ColumnRange:
     top = column.split(".")[0]
     count = part.rows.num_rows
-    nothing = _empty(column, kind)
     if top not in part.rows.column_names:
-        return nothing if part.is_partial else nothing._replace(value_count=count, null_count=count)
+        return _of_absent(column, kind, count, is_partial=part.is_partial)
     values = _leaf(part.rows[top].combine_chunks(), part.rows.schema.field(top).type, column)
     if values is None:
-        return nothing._replace(value_count=count, null_count=count)
+        return _of_absent(column, kind, count, is_partial=False)
     if values.type != kind:
         try:
             values = values.cast(kind)
@@ -324,6 +365,12 @@ def _range_of_part(column: str, kind: pa.DataType, part: DataPart) -> ColumnRang
                 instant=part.instant_time,
             ) from error
     return _range_of_values(column, values)
+
+
+def _of_absent(column: str, kind: pa.DataType, count: int, *, is_partial: bool) -> ColumnRange:
+    """Return the range of a column that rows lack: they have it as null, or say nothing of it."""
+    known = 0 if is_partial else count
+    return _empty(column, kind)._replace(value_count=known, null_count=known)
 
 
 def _range_of_values(column: str, values: pa.Array | None) -> ColumnRange:

@@ -32,6 +32,7 @@ from headwater.format.log.frames import (
     encode_header,
     iter_blocks,
 )
+from headwater.format.parquet.base_file import BaseFileReader, read_base_file
 from headwater.format.parquet.columns import (
     codec_name,
     compression_level,
@@ -48,6 +49,7 @@ from headwater.format.parquet.footer import (
     read_file_end,
     stamp_checksum,
 )
+from headwater.format.parquet.nan_columns import columns_with_nan, nan_entries, real_columns
 from headwater.model.instant import InstantTime
 
 DATA_VERSION = 3
@@ -243,8 +245,21 @@ def decode_part(block: LogBlock, columns: Collection[str] | None = None, *, path
     if block.type is BlockType.DELETE:
         return _decode_delete_block(block, path)
     rows = decode_rows(block, columns, path=path)
-    is_partial = block.header.get(HeaderKey.IS_PARTIAL, "").lower() == "true"
-    return DataPart(instant_time_of(block, path=path), rows, is_partial)
+    return DataPart(instant_time_of(block, path=path), rows, is_partial_block(block))
+
+
+def is_partial_block(block: LogBlock) -> bool:
+    """Whether rows of a data block have the changed columns only."""
+    return block.header.get(HeaderKey.IS_PARTIAL, "").lower() == "true"
+
+
+def open_rows(block: LogBlock, *, path: str) -> BaseFileReader:
+    """Open a Parquet block, which is a file of its own, as base files are opened.
+
+    Raises:
+        CorruptTableError: its content is malformed.
+    """
+    return read_base_file(pa.BufferReader(pa.py_buffer(block.content)), path)
 
 
 def decode_rows(block: LogBlock, columns: Collection[str] | None = None, *, path: str) -> pa.Table:
@@ -292,6 +307,7 @@ def _checksum_of(header: Mapping[HeaderKey, str]) -> str:
 
 def _parquet_bytes(rows: pa.Table, compression: Compression, header_checksum: str) -> memoryview:
     sink = pa.BufferOutputStream()
+    real = list(real_columns(rows.schema))
     with pq.ParquetWriter(
         sink,
         rows.schema,
@@ -302,7 +318,10 @@ def _parquet_bytes(rows: pa.Table, compression: Compression, header_checksum: st
         store_schema=False,
     ) as writer:
         writer.write_table(rows.unify_dictionaries())
-        writer.add_key_value_metadata({_HEADER_CHECKSUM: header_checksum, **UNKNOWN_CHECKSUM})
+        noted = nan_entries(real, columns_with_nan(rows, real))
+        writer.add_key_value_metadata(
+            {_HEADER_CHECKSUM: header_checksum, **noted, **UNKNOWN_CHECKSUM}
+        )
     content = memoryview(sink.getvalue())
     stamp_checksum(content)
     return content

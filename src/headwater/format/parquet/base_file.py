@@ -48,6 +48,12 @@ from headwater.format.parquet.footer import (
     read_file_end,
     stamp_checksum,
 )
+from headwater.format.parquet.nan_columns import (
+    columns_with_nan,
+    nan_entries,
+    noted_nan_columns,
+    real_columns,
+)
 from headwater.format.parquet.row_group_copy import without_bounds
 
 ROW_GROUP_ROWS = 262_144
@@ -67,7 +73,6 @@ _BLOOM = "org.apache.hudi.bloomfilter"
 _BLOOM_TYPE = "hoodie_bloom_filter_type_code"
 _AVRO_SCHEMA = "parquet.avro.schema"
 _MODEL = "writer.model.name"
-_NAN_COLUMNS = "headwater.nan.columns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +197,8 @@ class BaseFileReader:
 
     def nan_columns(self) -> frozenset[str] | None:
         """Return the columns that hold NaN, dotted inside of structs; None if nobody noted them."""
-        text = self._footer_text(_NAN_COLUMNS)
-        return None if text is None else frozenset(text.split(",")) - {""}
+        with naming_damage(self._path):
+            return noted_nan_columns(self.footer.metadata)
 
     def row_groups_overlapping(self, column: str, low: Any, high: Any) -> list[int]:
         """Return the row groups that may hold values of a top-level column from low to high.
@@ -303,7 +308,7 @@ class _Writer:
         self._footers: list[pq.FileMetaData] = []
         self._min_key: str | None = None
         self._max_key: str | None = None
-        self._real_columns = list(_real_columns(first.schema))
+        self._real_columns = list(real_columns(first.schema))
         self._nan_columns: set[str] = set()
         self._nan_chunks: set[tuple[int, str]] = set()
         self._group_count = 0
@@ -367,18 +372,15 @@ class _Writer:
                 self._bloom.add(chunk)
 
     def _note_nans(self, group: pa.Table) -> None:
-        for path in self._real_columns:
-            name = ".".join(path)
-            if _has_nan(group[path[0]], path[1:]):
-                self._nan_columns.add(name)
-                self._nan_chunks.add((self._group_count, name))
+        for name in columns_with_nan(group, self._real_columns):
+            self._nan_columns.add(name)
+            self._nan_chunks.add((self._group_count, name))
 
     def _footer_values(self, avro_schema_json: str | None) -> dict[str, str]:
         values: dict[str, str] = {}
         if avro_schema_json is not None:
             values |= {_AVRO_SCHEMA: avro_schema_json, _MODEL: "avro"}
-        if self._real_columns:
-            values[_NAN_COLUMNS] = ",".join(sorted(self._nan_columns))
+        values |= nan_entries(self._real_columns, self._nan_columns)
         values |= key_entries(self._min_key, self._max_key, self._bloom)
         return values | UNKNOWN_CHECKSUM
 
@@ -464,25 +466,6 @@ def _cut(
     for at in range(group_count):
         is_last = at == group_count - 1
         yield whole.slice(at * group_rows, None if is_last else group_rows)
-
-
-def _real_columns(
-    fields: Iterable[pa.Field], above: tuple[str, ...] = ()
-) -> Iterator[tuple[str, ...]]:
-    """Give the paths of columns of floating point numbers, those inside of structs included."""
-    for field in fields:
-        path = (*above, field.name)
-        if pa.types.is_floating(field.type):
-            yield path
-        elif pa.types.is_struct(field.type):
-            inner = [field.type.field(at) for at in range(field.type.num_fields)]
-            yield from _real_columns(inner, path)
-
-
-def _has_nan(column: pa.ChunkedArray, inner: tuple[str, ...]) -> bool:
-    for name in inner:
-        column = pc.struct_field(column, name)
-    return bool(pc.any(pc.is_nan(column)).as_py())
 
 
 def _may_hold(chunk: pq.ColumnChunkMetaData, low: Any, high: Any) -> bool:
