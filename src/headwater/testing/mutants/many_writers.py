@@ -130,10 +130,20 @@ def _slice_then_filter(
 
 
 def _exclusive(
-    time: InstantTime, completion_time_of: CompletionTimeOf, as_of: InstantTime | None
-) -> InstantTime | None:
-    done = completion_time_of(time)
-    return None if done is None or (as_of is not None and done >= as_of) else done
+    bases: Iterable[BaseFile],
+    logs: Iterable[LogFile],
+    completion_time_of: CompletionTimeOf,
+    *,
+    as_of: InstantTime | None = None,
+    **options: Any,
+) -> tuple[FileSlice, ...]:
+    """Leave out what completed at the very time that is asked for."""
+
+    def completed_before(time: InstantTime) -> InstantTime | None:
+        done = completion_time_of(time)
+        return None if as_of is not None and done == as_of else done
+
+    return build_slices(bases, logs, completed_before, as_of=as_of, **options)
 
 
 _CONFLICTS = "headwater.kernel.txn.conflicts"
@@ -272,7 +282,7 @@ MUTANTS = (
     Mutant(
         name="as-of exclusive",
         scenario=lambda: nbcc_slice(Faults()),
-        patches=(("headwater.kernel.view.slicing._visible_completion", _exclusive),),
+        patches=((_SLICES, _exclusive),),
         must_violate=("INV-53",),
     ),
 )
