@@ -51,6 +51,7 @@ from headwater.seams.storage import ObjectInfo, Storage
 T = TypeVar("T")
 
 _AT_ONCE = 256
+"""How many files are looked at before the problems of any of them are told."""
 _ENDS_BYTES = 64 * 1024
 """What the first and last bytes of a file count for."""
 _TOLD_MAX = 3

@@ -7,7 +7,8 @@ const at = (ms) => (ms === undefined ? "" : clockTime(ms));
 const list = (values) => (values ?? []).join(", ");
 
 export class Panels {
-  /** `act(name, instant)` asks and then does; `choose(instant)` shows an instant; `about` says which table. */
+  /** `act(name, instant)` asks and then does; `choose(instant)` shows an instant; `about` is what
+   *  the console says of the table. */
   constructor(model, { act, choose, offers, about }) {
     this.model = model;
     this.act = act;

@@ -9,10 +9,11 @@ import pyarrow.compute as pc
 
 _NAN_COLUMNS = "headwater.nan.columns"
 
-Path = tuple[str, ...]
+ColumnPath = tuple[str, ...]
+"""The name of a column, and those of the columns inside of it that lead to one."""
 
 
-def real_columns(fields: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]:
+def real_columns(fields: Iterable[pa.Field], above: ColumnPath = ()) -> Iterator[ColumnPath]:
     """Give the paths of columns of floating point numbers, those inside of structs included."""
     for field in fields:
         path = (*above, field.name)
@@ -23,12 +24,12 @@ def real_columns(fields: Iterable[pa.Field], above: Path = ()) -> Iterator[Path]
             yield from real_columns(inner, path)
 
 
-def columns_with_nan(rows: pa.Table, paths: Iterable[Path]) -> list[str]:
+def columns_with_nan(rows: pa.Table, paths: Iterable[ColumnPath]) -> list[str]:
     """Return those of some columns that hold NaN, dotted inside of structs."""
     return [".".join(path) for path in paths if _has_nan(rows[path[0]], path[1:])]
 
 
-def nan_entries(paths: Collection[Path], held: Iterable[str]) -> dict[str, str]:
+def nan_entries(paths: Collection[ColumnPath], held: Iterable[str]) -> dict[str, str]:
     """Return what a footer says of NaN: nothing, if no column could hold it."""
     return {_NAN_COLUMNS: ",".join(sorted(held))} if paths else {}
 
@@ -43,7 +44,7 @@ def noted_nan_columns(metadata: Mapping[bytes, bytes] | None) -> frozenset[str] 
     return None if found is None else frozenset(found.decode().split(",")) - {""}
 
 
-def _has_nan(column: pa.ChunkedArray, inner: Path) -> bool:
+def _has_nan(column: pa.ChunkedArray, inner: ColumnPath) -> bool:
     for name in inner:
         column = pc.struct_field(column, name)
     return bool(pc.any(pc.is_nan(column)).as_py())
