@@ -67,6 +67,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("SPARK_HOME", str(_home_without_archive(folder)))
         # Workers of a cluster start in folders of their own, where nobody finds the tests by name.
         tests = sys.modules[__name__.rpartition(".")[0]]
         cloudpickle.register_pickle_by_value(tests)  # type: ignore[no-untyped-call]
@@ -106,6 +107,19 @@ def _has_connect() -> bool:
         return all(importlib.util.find_spec(name) is not None for name in CONNECT_PACKAGES)
     except ModuleNotFoundError:
         return False
+
+
+def _home_without_archive(folder: Path) -> Path:
+    """Make a home of Spark in which workers find no `pyspark.zip`, but the installed package.
+
+    They prefer the archive if there is one, and nothing keeps what was compiled out of an archive:
+    each kind of worker, of each session, compiled PySpark again, for one to three seconds.
+    """
+    home = folder / "home"
+    home.mkdir()
+    for part in ("bin", "sbin", "jars"):
+        (home / part).symlink_to(Path(pyspark.__file__).parent / part)
+    return home
 
 
 def _session(master: str, folder: Path) -> SparkSession:
