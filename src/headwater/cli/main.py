@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Annotated
 
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(given, prog_name="headwater", standalone_mode=True)
+        _commands()(given, prog_name="headwater", standalone_mode=True)
     except HeadwaterError as error:
         output_of(_format_of(given)).show_error(error)
         return exit_code_of(error)
@@ -95,6 +96,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _interrupted()
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0
+
+
+@cache
+def _commands() -> Callable[..., object]:
+    """Return all commands as one that takes arguments; who runs several makes them once."""
+    return typer.main.get_command(app)
 
 
 def _interrupted() -> int:
