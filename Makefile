@@ -6,10 +6,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # INSTALL BIN CONSTRAINTS: uv does it in half the time that pip takes. Where it finds no packages,
-# for it reads no settings of pip's, pip does.
+# for it reads no settings of pip's, pip does. PySpark comes as sources: to compress the wheel that is
+# made of them and unpacked at once took as long as all the rest.
 PACKAGES = --quiet --constraint $(2) --group dev --editable ".[zookeeper]"
 INSTALL = $(1)/python -m pip install --quiet --upgrade "pip>=25.1,<27" "uv>=0.13,<0.14" \
   && { $(1)/uv pip install --system-certs --python $(1)/python $(PACKAGES) \
+      --config-settings-package pyspark:--build-option=--compression=stored \
     || $(1)/python -m pip install --no-compile $(PACKAGES); }
 
 .DEFAULT_GOAL := help
@@ -57,6 +59,10 @@ types: install ## mypy, strict
 
 layers: install ## imports point down only
 	@$(BIN)/lint-imports
+
+# Three workers would each compile all tests; compiled once, they are there for all of them.
+collect: install
+	@said="$$($(BIN)/python -m pytest --collect-only --quiet 2>&1)" || { echo "$$said"; exit 1; }
 
 # Some of these wait more than they compute, so three share two cores.
 unit: install java ## the tests that need no session of Spark, the short simulation among them
@@ -147,8 +153,8 @@ test-console: install ## the console in the system's Chromium; SHOTS=docs/guide/
 	@HEADWATER_CONSOLE_SHOTS=$(SHOTS) $(RECORDED) $(PYTEST) -m "" tests/console tests/unit/console
 
 test: install java ## all that CI runs; some ten minutes on two cores
-	@$(MAKE) $(BESIDE) lint layers
-	@$(SUITES) beside "$(MAKE)" types unit test-spark
+	@$(MAKE) $(BESIDE) types lint layers collect
+	@$(SUITES) beside "$(MAKE)" unit test-spark
 
 # What is quick and looks everywhere comes first, so that a night that is cut short has said most.
 ALL := test test-locks sim sim-long sim-fenced test-cluster test-more test-history test-writers test-stalls test-ingest chaos auto test-indexing test-stores test-console test-hudi \
