@@ -121,6 +121,10 @@ class CountingStorage:
         self._note("open_output", path)
         return self._inner.open_output(path)
 
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        self._note("create_many", *objects)
+        self._inner.create_many(objects)
+
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         self._note("replace", path)
         return self._inner.replace(path, data, version=version)

@@ -8,7 +8,7 @@ from typing import Any
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.storage import JournaledStorage
 from headwater.seams.ids import SystemIds
-from headwater.seams.storage import Storage
+from headwater.seams.storage import Storage, create_each
 
 _WRITES = ("put", "put_if_absent", "open_output", "replace", "delete")
 
@@ -27,6 +27,9 @@ class DyingStorage:
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         for path, data in objects.items():
             self.put(path, data)
+
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        create_each(self, objects)
 
     def delete_many(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeVar
 
 from headwater.errors import AlreadyExistsError, ConflictError, NotFoundError
 from headwater.seams.clock import Clock, SystemClock
-from headwater.seams.storage import ObjectInfo, StoredObject
+from headwater.seams.storage import ObjectInfo, StoredObject, create_each
 from headwater.seams.storage_arguments import check_folder, check_path, check_range
 from headwater.testing.buffered_output import buffered_output
 
@@ -113,6 +113,9 @@ class MemoryStorage:
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         check_path(path)
         return buffered_output(lambda data: self.put_if_absent(path, data))
+
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        create_each(self, objects)
 
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         check_path(path)

@@ -153,6 +153,10 @@ class RoundTripStorage:
         self._trips.note("open_output", path)
         return self._inner.open_output(path)
 
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        self._trips.note("create_many", *objects, per_trip=WIDTH)
+        self._inner.create_many(objects)
+
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         self._trips.note("replace", path)
         return self._inner.replace(path, data, version=version)

@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 _CALLS = (
     *("read", "read_range", "read_many", "open_input", "info", "list_names", "list_tree"),
-    *("put", "put_many", "put_if_absent", "replace", "delete"),
+    *("put", "put_many", "create_many", "put_if_absent", "replace", "delete"),
 )
 A_DAY_MS = 86_400_000
 """Longer than every lease and heartbeat."""

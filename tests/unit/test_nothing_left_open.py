@@ -126,7 +126,7 @@ ANYWHERE = (
     Manner.EXIT,
 )
 IN_FILES = (Manner.BREAKS_OFF, Manner.INTERRUPTED_WITHIN, Manner.BREAKS_OFF_LATER)
-WRITES = frozenset({"put", "put_many", "put_if_absent", "replace", "delete"})
+WRITES = frozenset({"put", "put_many", "create_many", "put_if_absent", "replace", "delete"})
 READS = frozenset({"read", "read_range", "read_many", "open_input"})
 FILES = frozenset({"open_input", "open_output"})
 

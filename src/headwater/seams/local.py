@@ -92,6 +92,10 @@ _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
+Publish = Callable[[StagedFile, int, str], None]
+"""Gives a staged file, in the folder of a descriptor, its name."""
+
+
 class _Entries(NamedTuple):
     """What one pass over a folder found."""
 
@@ -200,12 +204,19 @@ class LocalStorage:
         self._write(path, data, self._replacing(path))
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
-        def put(each: tuple[str, bytes]) -> None:
-            self._write(*each, self._replacing(each[0]), is_name_synced=False)
+        self._write_many(objects, self._replacing)
+
+    def _write_many(
+        self, objects: Mapping[str, bytes], publishing: Callable[[str], Publish]
+    ) -> None:
+        """Write objects side by side, and wait once for the names in a folder."""
+
+        def write(each: tuple[str, bytes]) -> None:
+            self._write(*each, publishing(each[0]), is_name_synced=False)
 
         # Only waiting is worth a thread.
         width = _WRITES_AT_ONCE if self._fsync and any(objects.values()) else 1
-        parallel_map(put, [*objects.items()], width=width)
+        parallel_map(write, [*objects.items()], width=width)
         for path in {os.path.dirname(path): path for path in objects}.values():
             self._sync_folder_of(path)
 
@@ -248,13 +259,7 @@ class LocalStorage:
             os.close(file)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        def publish(staged: StagedFile, folder: int, name: str) -> None:
-            self._link_if_absent(staged, folder, path)
-
-        # A loser that can see the winner need not write its bytes, nor wait for the disk.
-        if os.path.lexists(self._locate(path)):
-            raise self._taken(path)
-        self._write(path, data, publish)
+        self._write(path, data, self._creating(path))
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[BinaryIO]:
@@ -274,6 +279,9 @@ class LocalStorage:
             with staged.open_sink(lambda error: self._error(error, path, "write")) as sink:
                 yield sink
             self._publish_output(staged, folder, path)
+
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        self._write_many(objects, self._creating)
 
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         def check_version() -> None:
@@ -343,7 +351,17 @@ class LocalStorage:
         except NotFoundError:
             return None
 
-    def _replacing(self, path: str) -> Callable[[StagedFile, int, str], None]:
+    def _creating(self, path: str) -> Publish:
+        # A loser that can see the winner need not write its bytes, nor wait for the disk.
+        if os.path.lexists(self._locate(path)):
+            raise self._taken(path)
+
+        def publish(staged: StagedFile, folder: int, name: str) -> None:
+            self._link_if_absent(staged, folder, path)
+
+        return publish
+
+    def _replacing(self, path: str) -> Publish:
         def publish(staged: StagedFile, folder: int, name: str) -> None:
             with self._hold(folder, path, alone=False):
                 staged.replace(name)
@@ -354,7 +372,7 @@ class LocalStorage:
         self,
         path: str,
         data: bytes,
-        publish: Callable[[StagedFile, int, str], None],
+        publish: Publish,
         *,
         is_name_synced: bool = True,
     ) -> None:

@@ -61,6 +61,10 @@ class MeteredLocalStorage(LocalStorage):
         with storage_request(_STORE, "write"), super().open_output(path) as sink:
             yield sink
 
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        with storage_request(_STORE, "write", len(objects)):
+            super().create_many(objects)
+
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         with storage_request(_STORE, "replace"):
             return super().replace(path, data, version=version)

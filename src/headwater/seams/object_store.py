@@ -39,7 +39,7 @@ from headwater.seams.new_object import (
 )
 from headwater.seams.parallel_map import parallel_map, waiting_threads
 from headwater.seams.range_input import RangeInput
-from headwater.seams.storage import ObjectInfo, StoredObject
+from headwater.seams.storage import ObjectInfo, StoredObject, create_each
 from headwater.seams.storage_arguments import check_folder, check_path, check_range
 from headwater.seams.storage_metrics import storage_request, store_of
 from headwater.seams.store_errors import FAILURES, Answer, storage_error
@@ -204,6 +204,9 @@ class ObjectStorage:
 
     def _store_for(self, data: bytes) -> ConditionalStore:
         return self._store if len(data) < _LITTLE_BYTES else self._bulk
+
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        create_each(self, objects)
 
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         check_path(path)

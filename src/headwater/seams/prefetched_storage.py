@@ -103,6 +103,9 @@ class PrefetchedStorage:
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         return self._storage.open_output(path)
 
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        self._storage.create_many(objects)
+
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         return self._storage.replace(path, data, version=version)
 

@@ -17,7 +17,8 @@ input is meant for objects that are never overwritten, as data files are (INV-57
 is deleted meanwhile it may raise `NotFoundError`.
 
 A round trip to a store takes the time of thousands of instructions. What does not depend on each
-other goes out at once: `read_many`, `put_many`, `delete_many`, and `at_once` for all else.
+other goes out at once: `read_many`, `put_many`, `create_many`, `delete_many`, and `at_once` for all
+else.
 
 There is no rename, no append and no conditional delete. `replace` (compare-and-swap) exists only
 where `can_replace` says so; the protocol uses it for leases, never for the timeline. The version
@@ -139,6 +140,17 @@ class Storage(Protocol):
         """
         ...
 
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        """Create several data files, by their paths; concurrently where that helps, in no order.
+
+        Each is created as `open_output` does, and all are there when this returns. After an error
+        any of them may be there.
+
+        Raises:
+            AlreadyExistsError: a name is taken.
+        """
+        ...
+
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         """Overwrite if the object still has `version`; return the new version.
 
@@ -167,6 +179,17 @@ class Storage(Protocol):
         of the first item that has one is raised.
         """
         ...
+
+
+def create_each(storage: Storage, objects: Mapping[str, bytes]) -> None:
+    """Create several data files, each with calls of its own: what `create_many` does by default."""
+
+    def create(each: tuple[str, bytes]) -> None:
+        path, data = each
+        with storage.open_output(path) as sink:
+            sink.write(data)
+
+    storage.at_once(create, [*objects.items()])
 
 
 def both_at_once(storage: Storage, first: Callable[[], T], second: Callable[[], R]) -> tuple[T, R]:

@@ -90,6 +90,9 @@ class SubStorage:
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         return self._storage.open_output(self._whole(path))
 
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        self._storage.create_many({self._whole(path): data for path, data in objects.items()})
+
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         return self._storage.replace(self._whole(path), data, version=version)
 

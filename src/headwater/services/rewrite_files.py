@@ -19,7 +19,6 @@ from headwater.config.table import TableConfig
 from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
 from headwater.errors import CorruptTableError, ErrorKind
-from headwater.files.new_files import create_data_file
 from headwater.format.avro.schema import encode_avro_schema
 from headwater.format.bloom import BloomFilterBuilder
 from headwater.format.log.blocks import encode_delete_blocks, log_file_bytes
@@ -121,7 +120,7 @@ class RewriteOutput:
 
     def put_log(self, file: LogFile, data: bytes) -> None:
         self.announce(file, MarkerKind.CREATE)
-        create_data_file(self.storage, file.path, data)
+        self.storage.create_many({file.path: data})
 
     def bloom_filter(self, row_count_max: int) -> BloomFilterBuilder | None:
         """Return an empty filter for a file of that many rows, if the table's index wants one."""

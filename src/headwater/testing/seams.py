@@ -19,7 +19,7 @@ from headwater.seams.clock import Timer
 from headwater.seams.given_up import GivenUp
 from headwater.seams.ids import Owner
 from headwater.seams.lock import TABLE, LockInfo
-from headwater.seams.storage import ObjectInfo, StoredObject
+from headwater.seams.storage import ObjectInfo, StoredObject, create_each
 from headwater.testing.buffered_output import buffered_output
 from headwater.testing.operation import Kind, Op
 
@@ -97,6 +97,9 @@ class SimStorage:
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         return buffered_output(lambda data: self.put_if_absent(path, data))
+
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        create_each(self, objects)
 
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         new_version: str = self.call(Op(Kind.REPLACE, path, data, text=version))

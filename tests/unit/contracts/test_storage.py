@@ -241,6 +241,26 @@ class TestOutput:
         assert storage.read("empty") == b""
 
 
+class TestCreateMany:
+    def test_all_are_there_and_whole(self, storage: Storage) -> None:
+        objects = {f"{folder}/{number}": b"%d" % number for folder in "abc" for number in range(6)}
+        storage.create_many(objects)
+        assert storage.read_many(objects) == [*objects.values()]
+        assert [info.path for info in storage.list_tree("")] == sorted(objects)
+
+    def test_nothing_is_created_of_nothing(self, storage: Storage) -> None:
+        storage.create_many({})
+        assert storage.list_tree("") == []
+
+    def test_it_refuses_a_name_that_is_taken_and_leaves_the_object(self, storage: Storage) -> None:
+        storage.put("a/3", b"first")
+        objects = {f"a/{number}": b"second" for number in range(6)}
+        with pytest.raises(AlreadyExistsError, match="a/3"):
+            storage.create_many(objects)
+        assert storage.read("a/3") == b"first"
+        assert {f"a/{name}" for name in storage.list_names("a")} <= {*objects}
+
+
 class TestInput:
     def test_parts_are_read_in_any_order(self, storage: Storage) -> None:
         storage.put("folder/object", b"0123456789")
@@ -558,6 +578,7 @@ class TestRefusals:
             lambda: real_storage.put(path, b""),
             lambda: real_storage.put_many({path: b""}),
             lambda: real_storage.put_if_absent(path, b""),
+            lambda: real_storage.create_many({path: b""}),
             lambda: real_storage.replace(path, b"", version="any"),
             lambda: real_storage.delete(path),
         ]

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -495,6 +495,19 @@ class TestDurability:
     ) -> None:
         write(LocalStorage(tmp_path), "a/b/object", b"1")
         assert synced == [(".", False), ("a", False), ("file", False), ("a/b", True)]
+
+    @pytest.mark.parametrize("write", [LocalStorage.put_many, LocalStorage.create_many])
+    def test_many_names_of_a_folder_are_waited_for_once(
+        self,
+        tmp_path: Path,
+        synced: list[tuple[str, bool]],
+        write: Callable[[LocalStorage, Mapping[str, bytes]], None],
+    ) -> None:
+        LocalStorage(tmp_path).put("a/b/first", b"1")
+        synced.clear()
+        write(LocalStorage(tmp_path), {f"a/b/{name}": b"2" for name in ("object", *range(40))})
+        assert synced.pop() == ("a/b", True)
+        assert [name for name, _ in synced] == ["file"] * 41
 
     def test_without_fsync_nothing_is_forced(
         self, storage: LocalStorage, synced: list[tuple[str, bool]]

@@ -34,6 +34,7 @@ def test_each_request_counts_once(tmp_path: Path) -> None:
         storage.put("a", b"1")
         storage.put_many({"b": b"2", "c": b"3"})
         storage.put_if_absent("d", b"4")
+        storage.create_many({"f": b"6", "g": b"7"})
         with storage.open_output("e") as sink:
             sink.write(b"5")
         with storage.open_input("e") as source:
@@ -52,13 +53,13 @@ def test_each_request_counts_once(tmp_path: Path) -> None:
         name = "headwater_storage_requests_total"
         return total(text, name, store="file", request=request, outcome=outcome)
 
-    assert requests("write") == 5
+    assert requests("write") == 7
     assert requests("read") == 4
     assert requests("read", "absent") == 1
     assert requests("look up") == 1
     assert requests("list") == 2
     assert requests("delete") == 3
-    assert total(text, "headwater_storage_requests_total") == 16
+    assert total(text, "headwater_storage_requests_total") == 18
 
 
 def test_what_became_of_it_is_counted(tmp_path: Path) -> None:

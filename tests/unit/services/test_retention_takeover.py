@@ -26,7 +26,7 @@ from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProce
 from headwater.model.instant import Action
 from headwater.seams.components import Components
 from headwater.seams.ids import Owner, SystemIds
-from headwater.seams.storage import Storage
+from headwater.seams.storage import Storage, create_each
 from headwater.services.clean import run_clean
 from headwater.services.restore import finish_restores, run_restore
 from headwater.services.rollback import rollback_failed_writes
@@ -66,6 +66,9 @@ class Stalling:
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         for path, data in objects.items():
             self.put(path, data)
+
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        create_each(self, objects)
 
     def delete_many(self, paths: Iterable[str]) -> None:
         for path in paths:

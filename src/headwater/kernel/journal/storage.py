@@ -164,6 +164,9 @@ class JournaledStorage:
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         return self.stored.open_output(path)
 
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        self.stored.create_many(objects)
+
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         self._check_free(path)
         return self.stored.replace(path, data, version=version)

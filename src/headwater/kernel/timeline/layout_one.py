@@ -160,6 +160,9 @@ class LayoutOneStorage:
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         self._refuse(path)
 
+    def create_many(self, objects: Mapping[str, bytes]) -> None:
+        self._refuse(", ".join(objects))
+
     def replace(self, path: str, data: bytes, *, version: str) -> str:
         self._refuse(path)
 

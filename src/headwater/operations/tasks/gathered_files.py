@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from headwater.files.new_files import create_data_file
 from headwater.kernel.txn.markers import MarkerKind
 from headwater.model.files import BaseFile, LogFile
 from headwater.seams.storage import Storage
@@ -74,9 +73,7 @@ class GatheredFiles:
         if not kept:
             return
         self._announce([announced for announced, _ in kept])
-        self._storage.at_once(
-            lambda each: create_data_file(self._storage, each[0].file.path, each[1]), kept
-        )
+        self._storage.create_many({announced.file.path: data for announced, data in kept})
 
 
 class _Small(io.RawIOBase):
