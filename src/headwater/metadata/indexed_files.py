@@ -22,9 +22,9 @@ from collections.abc import Collection, Iterable
 
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader, CompletedCommit
-from headwater.kernel.view.committed_files import CommittedFiles
+from headwater.kernel.view.committed_files import CommittedFiles, input_times
 from headwater.kernel.view.file_index import FileIndex
-from headwater.model.files import DataFile, LogFile, parse_data_file
+from headwater.model.files import DataFile, LogFile
 from headwater.model.instant import Action, Instant, InstantTime
 from headwater.model.plans import CompactionPlan
 
@@ -75,14 +75,14 @@ class IndexedFiles:
         ]
         unknown = {
             time
-            for time in {file.instant_time for file in found} | _input_times(plans.values())
+            for time in {file.instant_time for file in found} | input_times(plans.values())
             if time not in known and not files.knows(time) and self._timeline.find(time) is None
         }
         archived = self._load_archived(unknown)
         archived_plans = self._load_archived_plans(archived, found)
         deeper = {
             time
-            for time in _input_times(archived_plans.values())
+            for time in input_times(archived_plans.values())
             if time not in archived and not files.knows(time) and self._timeline.find(time) is None
         }
         archived |= self._load_archived(deeper)
@@ -133,15 +133,3 @@ class IndexedFiles:
             or (instant.action is Action.COMMIT and self._is_merge_on_read)
         )
         files.add_instant(instant.requested_time, done, is_compaction=is_compaction)
-
-
-def _input_times(plans: Iterable[CompactionPlan]) -> set[InstantTime]:
-    """Return the instants of the logs that log compactions took in."""
-    paths = (
-        path
-        for plan in plans
-        for operation in plan.operations or ()
-        for path in operation.delta_file_paths or ()
-    )
-    logs = (parse_data_file(path) for path in paths)
-    return {log.instant_time for log in logs if log is not None}

@@ -10,6 +10,7 @@ import pytest
 from tests.support.answers import answers_of
 from tests.support.tables import a_table, columns, rows_of
 
+import headwater as hw
 from headwater.config.compaction import CompactionConfig
 from headwater.format.log.frames import BlockType, HeaderKey, iter_blocks
 from headwater.metadata.view import load_view
@@ -201,3 +202,35 @@ def test_inv_48_no_reader_notices(
     assert table.services.log_compact() is not None
     assert len(logs_of(table)) == 1
     assert answers_of(table, times) == before
+
+
+@pytest.mark.parametrize("has_index", [True, False], ids=["metadata table", "listing"])
+def test_n_174_inputs_that_were_archived_and_cleaned_are_known(
+    new_table: Callable[..., Table], has_index: bool
+) -> None:
+    retention = {
+        "hoodie.clean.commits.retained": "2",
+        "hoodie.keep.min.commits": "4",
+        "hoodie.keep.max.commits": "5",
+        "hoodie.metadata.enable": str(has_index).lower(),
+    }
+    table = new_table(options=retention)
+    table.upsert(rows(("a", 0, 0)))
+    table.services.compact()
+    table.upsert(rows(("b", 1, 1)))
+    table.upsert(rows(("c", 2, 2)))
+    assert table.services.log_compact() is not None
+    table.services.compact()
+    table.upsert(rows(("d", 3, 3)))
+    table.services.compact()
+    table.services.clean()
+    table.services.archive()
+    left = {instant.action for instant in table.context.load_timeline().completed}
+    assert Action.LOG_COMPACTION in left
+    for options in ({}, {"hoodie.metadata.enable": "false"}):
+        found = hw.open_table(table.uri, options)
+        assert values(found) == {"a": 0, "b": 1, "c": 2, "d": 3}
+    assert table.inspect.problems().num_rows == 0
+    table.upsert(rows(("a", 4, 4)))
+    table.indexes.create("column_stats")
+    assert values(table)["a"] == 4

@@ -92,6 +92,11 @@ def read_by_us(table: Table) -> list[dict[str, Any]]:
     return _in_order(table.read_arrow())
 
 
+def read_by_listing(table: Table) -> list[dict[str, Any]]:
+    options = {"headwater.storage.fsync": "false", "hoodie.metadata.enable": "false"}
+    return read_by_us(hw.open_table(table.uri, options))
+
+
 def read_by_hudi_rs(table: Table) -> list[dict[str, Any]]:
     found = HudiTableBuilder.from_base_uri(location_for_hudi_rs(table)).build().read(None)
     return [] if not found else _in_order(pa.Table.from_batches(found))
@@ -148,6 +153,7 @@ def test_inv_48_three_services_in_a_row_are_invisible(
             is_agreed = read_by_hudi_rs(table) == read_by_us(table)
             done = SERVICES[name](table)
             assert answers_of(table, recent, since=since) == expected, (name, done)
+            assert read_by_listing(table) == read_by_us(table), (name, done)
             assert not is_agreed or read_by_hudi_rs(table) == read_by_us(table), (name, done)
             if later is not None:
                 times.append(write(table, *later))

@@ -16,7 +16,14 @@ from typing import TypeVar
 from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.group_history import GroupHistory
 from headwater.kernel.view.slicing import NO_LOG_COMPACTIONS, build_slices, merge_latest
-from headwater.model.files import BaseFile, DataFile, FileGroupId, FileSlice, LogFile
+from headwater.model.files import (
+    BaseFile,
+    DataFile,
+    FileGroupId,
+    FileSlice,
+    LogFile,
+    parse_data_file,
+)
 from headwater.model.instant import InstantTime
 from headwater.model.plans import CompactionPlan
 
@@ -184,3 +191,16 @@ class CommittedFiles:
         replaced = times[done - 1]
         # What the replace itself wrote to the group knows of it to the millisecond.
         return [file for file in files if self._knowledge[file.instant_time] >= replaced]
+
+
+def input_times(plans: Iterable[CompactionPlan | None]) -> set[InstantTime]:
+    """Return the instants of the logs that log compactions took in, by their plans."""
+    paths = (
+        path
+        for plan in plans
+        if plan is not None
+        for operation in plan.operations or ()
+        for path in operation.delta_file_paths or ()
+    )
+    logs = (parse_data_file(path) for path in paths)
+    return {log.instant_time for log in logs if log is not None}

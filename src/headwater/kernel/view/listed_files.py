@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.view.commits import COMMIT_ACTIONS, CommitReader, CompletedCommit, old_log
-from headwater.kernel.view.committed_files import CommittedFiles
+from headwater.kernel.view.committed_files import CommittedFiles, input_times
 from headwater.kernel.view.file_index import FileIndex
 from headwater.model.files import DataFile, LogFile
 from headwater.model.instant import Instant, InstantTime
@@ -84,14 +84,27 @@ class ListedFiles:
     def _archived(
         self, found: Iterable[DataFile]
     ) -> tuple[list[CompletedCommit], dict[InstantTime, CompactionPlan | None]]:
-        """Return the archived commits that wrote some of the files, and their plans."""
+        """Return the archived commits that wrote some of the files, and their plans.
+
+        With them come those whose logs a log compaction took in. Their files may be gone, but when
+        they completed says where its output belongs.
+        """
         if self._counted_before is not None:
             return [], {}
-        times = {file.instant_time for file in found}
-        archived = self._reader.load_archived(
-            time for time in times if self._timeline.find(time) is None
-        )
-        return archived, {commit.requested_time: self._plan_of(commit) for commit in archived}
+        archived: list[CompletedCommit] = []
+        plans: dict[InstantTime, CompactionPlan | None] = {}
+        wanted = {file.instant_time for file in found} | input_times(self._plans.values())
+        asked: set[InstantTime] = set()
+        while wanted:
+            asked |= wanted
+            some = self._reader.load_archived(
+                time for time in wanted if self._timeline.find(time) is None
+            )
+            archived += some
+            some_plans = {commit.requested_time: self._plan_of(commit) for commit in some}
+            plans |= some_plans
+            wanted = input_times(some_plans.values()) - asked
+        return archived, plans
 
     def _older(self, found: Iterable[DataFile]) -> list[DataFile]:
         """Return the files of before version 8 whose commits are archived."""
