@@ -109,8 +109,11 @@ def _check_exact(array: pa.Array, target: pa.DataType, path: tuple[str, ...]) ->
     """
     is_cut = pa.types.is_floating(array.type)
     most = _EXACT_MAX[array.type if is_cut else target]
-    bound = pa.scalar(most, array.type)
-    is_lost = pc.or_(pc.greater(array, bound), pc.less(array, pc.negate(bound)))
+    if not is_cut and 2**array.type.bit_width <= most:
+        return  # No value of so short a type is that large.
+    is_lost = pc.greater(array, pa.scalar(most, array.type))
+    if not pa.types.is_unsigned_integer(array.type):
+        is_lost = pc.or_(is_lost, pc.less(array, pa.scalar(-most, array.type)))
     if is_cut:
         is_lost = pc.or_(is_lost, pc.not_equal(pc.floor(array), array))
     row = pc.index(is_lost, True).as_py()

@@ -90,6 +90,30 @@ def test_whole_numbers_and_nulls_become_the_integers_of_the_column(wrapped: Any)
     assert found.to_pylist() == [wrap(n) for n in numbers]
 
 
+@pytest.mark.parametrize("target", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize(
+    "written",
+    [
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.uint8(),
+        pa.uint16(),
+        pa.uint32(),
+        pa.uint64(),
+    ],
+)
+def test_integers_of_any_width_become_floating_numbers(
+    written: pa.DataType, target: pa.DataType
+) -> None:
+    most = min(2**24 - 1, 2 ** (written.bit_width - 1) - 1)
+    numbers = [most, None, 0 if pa.types.is_unsigned_integer(written) else -most]
+    rows = pa.table({"c": pa.array(numbers, written)})
+    found = project_batch(rows, column(target), rounds=False).column("c")
+    assert found.to_pylist() == numbers
+
+
 @pytest.mark.parametrize(
     ("value", "written", "target"),
     [
@@ -100,6 +124,9 @@ def test_whole_numbers_and_nulls_become_the_integers_of_the_column(wrapped: Any)
         (2.0**24, pa.float32(), pa.int64()),
         (2**53 + 1, pa.int64(), pa.float64()),
         (-(2**63), pa.int64(), pa.float64()),
+        (2**24, pa.int32(), pa.float32()),
+        (2**24, pa.uint32(), pa.float32()),
+        (2**64 - 1, pa.uint64(), pa.float64()),
     ],
 )
 def test_a_number_that_may_change_is_refused(

@@ -55,7 +55,7 @@ def test_a_number_that_would_change_is_refused(tmp_path: Path, table_type: str) 
     other = accounts(tmp_path / "other", table_type, FAST, "double")
     with pytest.raises(InvalidInputError, match=f"but int64 in the rows, .* the value {LARGE}"):
         other.upsert(pa.table({"id": ["b"], "account": [LARGE]}))
-    other.upsert(pa.table({"id": ["b"], "account": [3]}))
+    other.upsert(pa.table({"id": ["b"], "account": pa.array([3], pa.int32())}))
     assert values_of(other) == [3.0]
 
 
