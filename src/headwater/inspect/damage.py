@@ -13,7 +13,7 @@ A check that cannot go on says so and is no reason for the others to stop: nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum, unique
@@ -36,6 +36,7 @@ from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.layout import ATTEMPTS, MARKERS, METADATA, METADATA_TIMELINE
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.history.archived_files import HistoryFile, load_newest_manifest
+from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.rows import CONTENT_COLUMNS, INSTANT_COLUMNS, decode_table
 from headwater.kernel.timeline.names import TIME_LENGTH, parse_file_name
 from headwater.kernel.txn.attempts import decode_attempt, list_attempts
@@ -214,8 +215,10 @@ def _of_journal(table: TableContext) -> Iterator[Problem]:
     place = {path: (known.slot, folder_of(path) == own) for path, known in held.items()}
     ends = [path for path in stored if _says_end(path)]
     shown = max((place[path] for path in ends if stored[path] is not None), default=(0, False))
+    lost = {path for path in ends if stored[path] is None and place[path] < shown}
+    lost -= _archived(table, lost)
     for path, data in stored.items():
-        is_lost = data is None and path in ends and place[path] < shown
+        is_lost = path in lost
         if is_lost or data not in (None, held[path].data):
             yield Problem(
                 check="timeline",
@@ -224,9 +227,27 @@ def _of_journal(table: TableContext) -> Iterator[Problem]:
                 f"what is in it since slot {held[path].slot}",
                 at_stake="what other engines read; Headwater itself reads the journal",
                 advice="let `headwater fsck --repair` write it again, from the journal",
-                instant=InstantTime(path.rpartition("/")[2][:TIME_LENGTH]),
+                instant=_time_of(path),
                 repair=Repair.WRITE_TIMELINE,
             )
+
+
+def _archived(table: TableContext, paths: Collection[str]) -> set[str]:
+    """Return those of some files of the timelines that another engine has archived."""
+    found: set[str] = set()
+    for timeline, history in (
+        (table.layout.timeline, table.layout.history),
+        (METADATA_TIMELINE, f"{METADATA_TIMELINE}/history"),
+    ):
+        times = {path: _time_of(path) for path in paths if folder_of(path) == timeline}
+        if times:
+            archived = HistoryTimeline(table.storage, history).find_all({*times.values()})
+            found.update(path for path, time in times.items() if time in archived)
+    return found
+
+
+def _time_of(path: str) -> InstantTime:
+    return InstantTime(path.rpartition("/")[2][:TIME_LENGTH])
 
 
 def _says_end(path: str) -> bool:

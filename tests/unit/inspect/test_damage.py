@@ -14,6 +14,10 @@ from tests.support.tables import FENCED, LOCKED
 
 import headwater as hw
 from headwater.cli.main import main
+from headwater.kernel.layout import METADATA_TIMELINE, TableLayout
+from headwater.kernel.timeline.active import load_active
+from headwater.kernel.timeline.history.write import write_history
+from headwater.seams.local import LocalStorage
 from headwater.table import Table
 
 SCHEMA = pa.schema([pa.field("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
@@ -194,6 +198,27 @@ def test_planted_damage_is_found(folder: Path, name: str) -> None:
     problems = [one["problem"] for one in found if one["check"] == check]
     assert any(re.search(problem, one) for one in problems), found
     assert all(one["advice"] and one["subject"] for one in found)
+
+
+def test_n_175_what_another_engine_archived_is_not_lost(tmp_path: Path) -> None:
+    table = hw.create_table(
+        tmp_path / "trips", schema=SCHEMA, record_key="id", options={**OPTIONS, **FENCED}
+    )
+    for fare in range(4):
+        table.upsert(rows(0, 6, fare))
+    stored = LocalStorage(tmp_path / "trips")
+    one = load_active(stored, METADATA_TIMELINE).completed[-2]
+    layout = TableLayout(timeline=METADATA_TIMELINE, history=f"{METADATA_TIMELINE}/history")
+    names = [
+        name for name in stored.list_names(METADATA_TIMELINE) if name.startswith(one.requested_time)
+    ]
+    stored.delete_many([f"{METADATA_TIMELINE}/{name}" for name in names])
+    (found,) = problems_of(tmp_path / "trips")
+    assert "the file is lost" in found["problem"]
+    assert repair(tmp_path / "trips", "--yes") == 0
+    write_history(stored, layout, [one])
+    stored.delete_many([f"{METADATA_TIMELINE}/{name}" for name in names])
+    assert problems_of(tmp_path / "trips") == []
 
 
 def test_a_problem_tells_instant_and_rows(folder: Path) -> None:
