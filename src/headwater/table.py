@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
@@ -424,7 +424,8 @@ class Table:
         from headwater.operations.request import WriteRequest
         from headwater.operations.retry import write_with_retries
 
-        with self._opened(rows) as given:
+        without_rows = operation is Operation.DELETE_PARTITIONS
+        with nullcontext() if without_rows else self._opened(rows) as given:
             if given is not None:
                 check_held_keys(self.config, given.held())
             request = WriteRequest(
@@ -443,12 +444,10 @@ class Table:
         return commit
 
     @contextmanager
-    def _opened(self, rows: AnyRows | None) -> Iterator[Rows | None]:
+    def _opened(self, rows: Any) -> Iterator[Rows]:
         """Give rows in the form that a write takes."""
         files = self.context.file_config
-        if rows is None:
-            yield None
-        elif _is_of_spark(rows):
+        if _is_of_spark(rows):
             from headwater.spark.input_rows import rows_of
 
             yield rows_of(cast("DataFrame", rows), files, self._spark_config)

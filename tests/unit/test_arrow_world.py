@@ -91,6 +91,26 @@ def test_other_things_are_refused_by_name(tmp_path: Path) -> None:
         create(tmp_path).upsert([1, 2])
 
 
+OPERATIONS = ["upsert", "insert", "bulk_insert", "delete", "overwrite", "overwrite_partitions"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_none_is_no_rows_but_a_mistake(tmp_path: Path, operation: str) -> None:
+    table = create(tmp_path)
+    table.upsert(ROWS)
+    commits = table.history()
+    with pytest.raises(hw.InvalidInputError, match=r"got NoneType|either keys or where="):
+        getattr(table, operation)(None)
+    assert table.history() == commits
+    assert table.read_arrow().num_rows == ROWS.num_rows
+
+
+@pytest.mark.parametrize("given", [pa.array(["a"]), pa.chunked_array([["a"]]), pl.Series(["a"])])
+def test_values_that_are_no_rows_are_refused_by_name(tmp_path: Path, given: Any) -> None:
+    with pytest.raises(hw.InvalidInputError, match=rf"{type(given).__name__} cannot be taken as"):
+        create(tmp_path).upsert(given)
+
+
 def test_a_short_stream_is_held_and_a_long_one_laid_aside_until_the_end() -> None:
     with opened_arrow_rows(ROWS.to_reader(max_chunksize=7), 10**6) as rows:
         assert rows.held() is not None

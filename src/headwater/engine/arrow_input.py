@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -154,8 +154,19 @@ def _in_memory(given: Any) -> pa.Table | None:
     if _package_of(given) == "pandas":
         return pa.Table.from_pandas(given, preserve_index=False)
     if not hasattr(given, "__arrow_c_stream__") and hasattr(given, "__arrow_c_array__"):
-        return pa.Table.from_batches([pa.record_batch(given)])
+        return pa.Table.from_batches([_imported(pa.record_batch, given)])
     return None
+
+
+def _imported(take: Callable[[Any], R], given: Any) -> R:
+    """Return what speaks Arrow's C interface as rows, which not all of its values are."""
+    try:
+        return take(given)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            f"{type(given).__name__} cannot be taken as rows: {error}. Give a table, a record batch "
+            "or structs with a field for each column"
+        ) from error
 
 
 def _reader_of(given: Any) -> pa.RecordBatchReader:
@@ -168,7 +179,7 @@ def _reader_of(given: Any) -> pa.RecordBatchReader:
     if datasets is not None and isinstance(given, datasets.Scanner):
         return given.to_reader()
     if hasattr(given, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(given)
+        return _imported(pa.RecordBatchReader.from_stream, given)
     if _package_of(given) == "polars" and hasattr(given, "collect_batches"):
         return _lazy_frame_reader(given)
     raise InvalidInputError(
