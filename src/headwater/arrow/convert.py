@@ -189,9 +189,9 @@ def null_array(count: int, field: pa.Field, path: tuple[str, ...]) -> pa.Array:
     """Return nulls for a column that rows do not have.
 
     Raises:
-        InvalidInputError: the column must not be null.
+        InvalidInputError: the column must not be null, and there are rows.
     """
-    if not field.nullable:
+    if count and not field.nullable:
         raise InvalidInputError(
             f"Column {'.'.join(path)} is missing, and it must not be null. Add the column"
         )

@@ -222,6 +222,36 @@ def test_base_files_of_a_partial_write_describe_all_columns(
         assert all(f'"{name}"' in described for name in SCHEMA.names)
 
 
+NOT_NULL = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("n", pa.int32(), nullable=False),
+        ("v", pa.string()),
+    ]
+)
+
+
+@each_type
+@pytest.mark.parametrize("index", ["bucket", "simple"])
+def test_a_column_that_must_not_be_null_need_not_be_set(
+    tmp_path: Path, table_type: TableType, index: str
+) -> None:
+    table = hw.create_table(
+        tmp_path, schema=NOT_NULL, record_key="id", table_type=table_type, index=index
+    )
+    table.upsert(pa.table({"id": ["a"], "n": [1], "v": ["x"]}, schema=NOT_NULL))
+    table.update({"v": "concat(v, 'u')"})
+    matched = table.merge(pa.table({"id": ["a"], "w": ["m"]}), "id").when_matched_update(
+        {"v": "concat(t.v, s.w)"}
+    )
+    matched.execute()
+    assert table.read_arrow().to_pylist() == [{"id": "a", "n": 1, "v": "xum"}]
+    table.upsert(pa.table({"id": ["a"], "v": ["p"]}), partial=True)
+    with pytest.raises(InvalidInputError, match="Column n is missing, and it must not be null"):
+        table.upsert(pa.table({"id": ["a", "b"], "v": ["q", "q"]}), partial=True)
+    assert table.read_arrow().to_pylist() == [{"id": "a", "n": 1, "v": "p"}]
+
+
 # Storage calls ---------------------------------------------------------------------------------
 
 LOCK_CALLS_MAX = 12 + 3
