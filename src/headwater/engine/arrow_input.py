@@ -164,7 +164,7 @@ def _imported(take: Callable[[Any], R], given: Any) -> R:
         return take(given)
     except pa.ArrowInvalid as error:
         raise InvalidInputError(
-            f"{type(given).__name__} cannot be taken as rows: {error}. Give a table, a record batch "
+            f"{type(given).__name__} cannot be taken as rows: {error}. Give a table, a batch "
             "or structs with a field for each column"
         ) from error
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.key_text import has_text
 from headwater.arrow.keys import KeyGenerator
 from headwater.config.table import TableConfig
 
@@ -25,9 +26,15 @@ def check_held_keys(config: TableConfig, held: Sequence[pa.RecordBatch] | None) 
         return
     keys = KeyGenerator.from_config(config)
     for batch in held:
+        if not _has_text(batch, config.record_key_fields):
+            continue  # Such as whole numbers that pandas has as floats: the write sees to them.
         # Only where the answer may be no: the write makes the keys again.
         if any(_may_lack(batch, name) for name in config.record_key_fields):
             keys.record_keys(batch)
+
+
+def _has_text(batch: pa.RecordBatch, names: Sequence[str]) -> bool:
+    return all(has_text(field.type) for field in batch.schema if field.name in names)
 
 
 def _may_lack(batch: pa.RecordBatch, name: str) -> bool:

@@ -74,7 +74,7 @@ def action_of(config: TableConfig, operation: Operation) -> Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteColumns:
-    """The columns of the files that a write makes."""
+    """The columns of the rows of a write, and of the files that it makes."""
 
     schema: pa.Schema
     """The data columns after this write."""
@@ -82,6 +82,8 @@ class WriteColumns:
     """The columns of base files, as Avro JSON: meta columns first."""
     block_avro_schema: str
     """The columns of log blocks: in a partial write only those that the rows bring."""
+    of_rows: pa.Schema
+    """What rows are brought to: see `request.columns_of_rows`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,12 @@ from headwater.operations.plan import (
     slices_by_bucket,
     slices_by_number,
 )
-from headwater.operations.request import WriteRequest, check_sort_columns, schema_after
+from headwater.operations.request import (
+    WriteRequest,
+    check_sort_columns,
+    columns_of_rows,
+    schema_after,
+)
 from headwater.operations.routing.route import (
     carry_keys,
     located_keys_of,
@@ -109,10 +114,7 @@ def _plan_write(
     storage, config = table.components.storage, table.config
     schema = schema_after(view, request, table.file_config)
     check_sort_columns(table.file_config, request, schema)
-    columns = schema
-    if request.is_partial and request.columns is not None:
-        present = set(request.columns.names)
-        columns = pa.schema([column for column in schema if column.name in present])
+    of_rows = columns_of_rows(config, schema, request, table.file_config)
     is_bucketed = config.index_type is IndexType.BUCKET
     return WritePlan(
         location=TableLocation.of(storage, table.options),
@@ -120,7 +122,8 @@ def _plan_write(
         columns=WriteColumns(
             schema=schema,
             avro_schema=_file_schema(schema, config),
-            block_avro_schema=_file_schema(columns, config),
+            block_avro_schema=_file_schema(of_rows if request.is_partial else schema, config),
+            of_rows=of_rows,
         ),
         instant_time=write.instant_time,
         attempt=write.attempt.attempt,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -142,6 +142,44 @@ def schema_after(view: TableView, request: WriteRequest, files: FileConfig) -> p
     return after
 
 
+def columns_of_rows(
+    config: TableConfig, schema: pa.Schema, request: WriteRequest, files: FileConfig
+) -> pa.Schema:
+    """Return what rows are brought to before anything is made of them.
+
+    A partial write keeps to the columns it has. Of a delete only keys and partitions are looked at;
+    they take on the types that an upsert of them would have, or they would be other keys.
+
+    Args:
+        schema: the table's data columns after the write.
+
+    Raises:
+        InvalidInputError: a key or partition column of a delete is missing, or cannot be that of
+            the table.
+    """
+    if request.columns is None:
+        return schema
+    if request.operation is not Operation.DELETE:
+        names = request.columns.names if request.is_partial else schema.names
+        return pa.schema([column for column in schema if column.name in names])
+    deciding = (*config.record_key_fields, *config.partition_columns)
+    _check_present([("key or partition path", deciding)], config, request.columns)
+    tops = {name for path in deciding for name in (path, path.split(".")[0])}
+    written = stored_schema(pa.schema([one for one in request.columns if one.name in tops]), schema)
+    known = [one for one in schema if one.name in written.names]
+    before = pa.schema([_as_given(one, written.field(one.name).type) for one in known])
+    return evolve_schema(before, written, allows_loss=files.allows_lossy_widening)
+
+
+def _as_given(stored: pa.Field, written: pa.DataType) -> pa.Field:
+    """Return a column with those fields alone that rows give: a key needs no others."""
+    if not (pa.types.is_struct(stored.type) and pa.types.is_struct(written)):
+        return stored
+    given = {part.name: part.type for part in written}
+    parts = [_as_given(part, given[part.name]) for part in stored.type if part.name in given]
+    return stored.with_type(pa.struct(parts))
+
+
 def _check_whole(written: pa.DataType, stored: pa.DataType, path: str) -> None:
     """Refuse a part of a struct in a partial write: a column is written as a whole or not at all.
 
@@ -171,6 +209,12 @@ def check_deciding_columns(config: TableConfig, columns: pa.Schema) -> None:
     roles = [("key or partition path", (*config.record_key_fields, *config.partition_columns))]
     if config.merge_mode is MergeMode.EVENT_TIME_ORDERING:
         roles.append(("ordering", config.ordering_fields))
+    _check_present(roles, config, columns)
+
+
+def _check_present(
+    roles: Sequence[tuple[str, Sequence[str]]], config: TableConfig, columns: pa.Schema
+) -> None:
     for role, paths in roles:
         for path in paths:
             if path not in columns.names and path.split(".")[0] not in columns.names:

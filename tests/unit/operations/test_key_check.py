@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -35,6 +36,16 @@ def test_a_part_of_a_key_may_be_null(tmp_path: Path) -> None:
     with pytest.raises(hw.InvalidInputError, match="all null or empty"):
         table.upsert(pa.table({"id": ["a", None], "n": pa.array([1, None], pa.int64())}))
     assert table.read_arrow().num_rows == 2
+
+
+def test_a_part_of_a_key_may_be_missing_in_pandas(tmp_path: Path) -> None:
+    table = hw.create_table(tmp_path, schema="id string, n long", record_key=["id", "n"])
+    frame = pd.DataFrame({"id": ["a", "b"], "n": [1, None]})
+    table.upsert(frame)
+    table.upsert(frame)
+    assert table.read_arrow()["n"].to_pylist() == [1, None]
+    table.delete(frame)
+    assert table.read_arrow().num_rows == 0
 
 
 def test_a_table_that_makes_its_keys_takes_any_row(tmp_path: Path) -> None:

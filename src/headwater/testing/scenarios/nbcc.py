@@ -258,7 +258,9 @@ def new_group(view: TableView, time: InstantTime, operation: Operation) -> FileG
     plan = WritePlan(
         location=TableLocation("", {}),
         config=CONFIG,
-        columns=WriteColumns(schema=pa.schema([]), avro_schema="", block_avro_schema=""),
+        columns=WriteColumns(
+            schema=(none := pa.schema([])), avro_schema="", block_avro_schema="", of_rows=none
+        ),
         instant_time=time,
         attempt=1,
         operation=operation,

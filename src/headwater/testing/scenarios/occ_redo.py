@@ -322,7 +322,9 @@ class _Redoing:
         return WritePlan(
             location=TableLocation("", {}),
             config=self.way.config,
-            columns=WriteColumns(schema=pa.schema([]), avro_schema="", block_avro_schema=""),
+            columns=WriteColumns(
+                schema=(none := pa.schema([])), avro_schema="", block_avro_schema="", of_rows=none
+            ),
             instant_time=time,
             attempt=1,
             operation=Operation.UPSERT,
