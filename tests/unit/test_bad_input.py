@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
+import pyarrow.json as pajson
 import pytest
 from tests.support.tables import FAST, columns, table_at
 
@@ -431,3 +433,40 @@ def test_a_damaged_commit(tmp_path: Path, damaged: bytes) -> None:
     with pytest.raises(hw.CorruptTableError):
         table.upsert(rows(("a", "sf", 9)))
     assert len(completed(table)) == 1
+
+
+def no_text() -> pa.Array:
+    return pa.array([b"s\xff"], pa.binary()).view(pa.string())
+
+
+@each_type
+@pytest.mark.parametrize("column", ["id", "city", "note"])
+@pytest.mark.parametrize("streams", [False, True])
+def test_text_that_is_no_utf8_is_refused_before_it_is_stored(
+    tmp_path: Path, table_type: TableType, column: str, streams: bool
+) -> None:
+    table = a_table(tmp_path, table_type=table_type)
+    bad = pa.table({"id": ["c"], "city": ["sf"], "fare": [1], column: no_text()})
+    names = ("upsert", "insert", "bulk_insert", "overwrite", "overwrite_partitions", "delete")
+    with nothing_changes(table):
+        for write in (getattr(table, name) for name in names):
+            with pytest.raises(hw.InvalidInputError, match=f"Column {column} .* UTF8"):
+                write(bad.to_reader() if streams else bad)
+        with pytest.raises(hw.InvalidInputError, match=f"Column {column} .* UTF8"):
+            table.merge(bad, "id")
+
+
+def test_a_decimal_that_arrow_parsed_beyond_its_digits_is_refused(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+    text = b'{"id": "c", "city": "sf", "fare": 1, "amount": 123456789.5}'
+    parse = pajson.ParseOptions(explicit_schema=SCHEMA)
+    parsed = pajson.read_json(pa.BufferReader(text), parse_options=parse)
+    with nothing_changes(table), pytest.raises(hw.InvalidInputError, match=r"Column amount .* fit"):
+        table.upsert(parsed)
+
+
+def test_a_frame_that_arrow_cannot_take_is_refused(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+    mixed = pd.DataFrame({"id": ["c", 1], "city": ["sf", "sf"]})
+    with nothing_changes(table), pytest.raises(hw.InvalidInputError, match="DataFrame cannot be"):
+        table.upsert(mixed)

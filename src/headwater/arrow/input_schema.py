@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from headwater.arrow.convert import Rows, convert_array, convert_rows
+from headwater.arrow.key_text import is_text
 from headwater.errors import InvalidInputError
 
 _AS_IT_IS = (
@@ -73,6 +74,39 @@ def normalise_rows(rows: Rows, table: pa.Schema | None = None) -> Rows:
         return convert_array(array, field, (field.name,))
 
     return convert_rows(rows, schema, convert)
+
+
+def check_values(rows: pa.RecordBatch | pa.Table) -> None:
+    """Refuse text that is not UTF-8, and decimals with more digits than their type has.
+
+    Arrow believes whoever makes an array, and its readers of Parquet, JSON and CSV make some that
+    no other reader takes: a file with them would be called damaged.
+
+    Raises:
+        InvalidInputError: a value is not of its column's type.
+    """
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if not _is_believed(field.type):
+            continue
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        try:
+            for chunk in chunks:
+                chunk.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidInputError(
+                f"Column {field.name} holds what its type {field.type} does not allow: {error}. "
+                "Correct the value, or give the column a type that has room for it, such as binary"
+            ) from error
+
+
+def _is_believed(arrow: pa.DataType) -> bool:
+    """Whether an array of a type may hold what is no value of it."""
+    if isinstance(arrow, pa.BaseExtensionType):
+        return _is_believed(arrow.storage_type)
+    if pa.types.is_dictionary(arrow) or pa.types.is_run_end_encoded(arrow):
+        return _is_believed(arrow.value_type)
+    inner = (arrow.field(place).type for place in range(arrow.num_fields))
+    return is_text(arrow) or pa.types.is_decimal(arrow) or any(map(_is_believed, inner))
 
 
 def _stored_field(

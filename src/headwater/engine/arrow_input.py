@@ -12,12 +12,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from headwater.arrow.input_schema import normalise_rows
+from headwater.arrow.input_schema import check_values, normalise_rows
 from headwater.engine.engine import Route, Rows, RowsTask
 from headwater.engine.inline import InlineRows, run_as_one_task
 from headwater.errors import InvalidInputError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 R = TypeVar("R")
+Table = TypeVar("Table", pa.RecordBatch, pa.Table)
 
 
 class _ArrowStream(Protocol):
@@ -61,15 +63,16 @@ def opened_arrow_rows(given: Any, memory_bytes: int) -> Iterator[Rows]:
         memory_bytes: how much of a stream is held in memory.
 
     Raises:
-        InvalidInputError: rows of another type, a column that comes twice or cannot be stored.
+        InvalidInputError: rows of another type, a column that comes twice or cannot be stored, a
+            value that is not of its column's type.
     """
     table = _in_memory(given)
     if table is not None:
-        yield InlineRows(normalise_rows(table))
+        yield InlineRows(_taken(table))
         return
     with ExitStack() as stack:
         reader = stack.enter_context(_reader_of(given))
-        batches = (normalise_rows(batch) for batch in reader)
+        batches = (_taken(batch) for batch in reader)
         schema = normalise_rows(reader.schema.empty_table()).schema
         held, size_bytes = list[pa.RecordBatch](), 0
         for batch in batches:
@@ -96,7 +99,7 @@ def arrow_table_of(given: Any) -> pa.Table:
     if table is None:
         with _reader_of(given) as reader:
             table = reader.read_all()
-    return normalise_rows(table)
+    return _taken(table)
 
 
 class SpooledRows:
@@ -146,13 +149,19 @@ class SpooledRows:
             yield from reader
 
 
+def _taken(rows: Table) -> Table:
+    """Return rows that a write can take, which whoever made them is not believed about."""
+    check_values(rows)
+    return normalise_rows(rows)
+
+
 def _in_memory(given: Any) -> pa.Table | None:
     if isinstance(given, pa.Table):
         return given
     if isinstance(given, pa.RecordBatch):
         return pa.Table.from_batches([given])
     if _package_of(given) == "pandas":
-        return pa.Table.from_pandas(given, preserve_index=False)
+        return _imported(partial(pa.Table.from_pandas, preserve_index=False), given)
     if not hasattr(given, "__arrow_c_stream__") and hasattr(given, "__arrow_c_array__"):
         return pa.Table.from_batches([_imported(pa.record_batch, given)])
     return None
@@ -162,7 +171,7 @@ def _imported(take: Callable[[Any], R], given: Any) -> R:
     """Return what speaks Arrow's C interface as rows, which not all of its values are."""
     try:
         return take(given)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidInputError(
             f"{type(given).__name__} cannot be taken as rows: {error}. Give a table, a batch "
             "or structs with a field for each column"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -37,7 +38,17 @@ class SourceRows:
 
 def row_as_json(row: pa.RecordBatch) -> str:
     """Return the one row of a batch as people read it."""
-    return json.dumps(row.to_pylist()[0], default=str, ensure_ascii=False)
+    values = {name: _readable(row.column(name)[0]) for name in row.schema.names}
+    return json.dumps(values, default=str, ensure_ascii=False)
+
+
+def _readable(value: pa.Scalar) -> Any:
+    """Return a value as people read it, also if it is bad because it cannot be read."""
+    try:
+        return value.as_py()
+    except UnicodeDecodeError as error:
+        bad: bytes = error.object
+        return bad.decode(errors="replace")
 
 
 def made(

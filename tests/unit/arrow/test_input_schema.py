@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.arrow.input_schema import normalise_rows, stored_schema
+from headwater.arrow.input_schema import check_values, normalise_rows, stored_schema
 from headwater.errors import InvalidInputError
 from headwater.format.avro.schema import encode_avro_schema, parse_avro_schema
 
@@ -128,3 +129,35 @@ def test_times_of_day_and_durations_from_python_are_refused_by_name() -> None:
     for value in (time(1, 2), timedelta(seconds=1)):
         with pytest.raises(InvalidInputError, match="Column c has the type"):
             normalise_rows(pa.table({"c": [value]}))
+
+
+NO_TEXT = pa.array([b"\xff"], pa.binary()).view(pa.string())
+TOO_LARGE = pa.array([Decimal("1234.50")], pa.decimal128(6, 2)).view(pa.decimal128(5, 2))
+ONE = pa.array([0, 1], pa.int32())
+
+
+@pytest.mark.parametrize("inner", [NO_TEXT, TOO_LARGE])
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda values: values,
+        lambda values: pa.DictionaryArray.from_arrays(pa.array([0]), values, safe=False),
+        lambda values: pa.ListArray.from_arrays(ONE, values),
+        lambda values: pa.StructArray.from_arrays([pa.ListArray.from_arrays(ONE, values)], ["x"]),
+        lambda values: pa.MapArray.from_arrays(ONE, pa.array(["k"]), values),
+    ],
+)
+def test_what_is_no_value_of_its_type_is_refused(
+    wrapped: Callable[[pa.Array], pa.Array], inner: pa.Array
+) -> None:
+    rows = pa.table({"id": ["a"], "v": wrapped(inner)})
+    for given in (rows, rows.to_batches()[0]):
+        with pytest.raises(
+            InvalidInputError, match=r"Column v holds .* (UTF8|does not fit in prec)"
+        ):
+            check_values(given)
+
+
+def test_bytes_of_any_layout_are_values_and_so_is_what_no_slice_shows() -> None:
+    check_values(pa.table({"v": [b"\xff"]}))
+    check_values(pa.table({"v": pa.concat_arrays([pa.array(["a"]), NO_TEXT])}).slice(0, 1))

@@ -146,6 +146,23 @@ def test_types_of_json() -> None:
     }
 
 
+def test_decimals_that_do_not_fit_cost_their_rows_alone() -> None:
+    given = reading(columns("d decimal(5,2), s struct<x: decimal(5,2)>"))
+    lines = [b'{"d": 123.45, "s": {"x": 1.5}}', b'{"d": 1234.5}', b'{"s": {"x": 1234.5}}']
+    assert rows_of(read_json, b"\n".join(lines), given) == {
+        1: {"d": Decimal("123.45"), "s": {"x": Decimal("1.50")}}
+    }
+    assert bad_of(given) == {2: lines[1].decode(), 3: lines[2].decode()}
+
+
+def test_text_that_is_no_utf8_costs_its_row_alone() -> None:
+    bad = pa.array([b"a", b"b\xff"], pa.binary()).view(pa.string())
+    rows = pa.table({"id": bad, "value": pa.array([1, 2])})
+    given = reading()
+    assert rows_of(read_parquet, parquet(rows), given) == {1: {"id": "a", "value": 1}}
+    assert bad_of(given) == {2: '{"id": "b\ufffd", "value": 2}'}
+
+
 def test_csv_rows_and_their_numbers() -> None:
     data = (
         b'value,id,more\n1,a,x\n\n2,"b\nc",y\n3,d\nno,e,z\n,f,""\n4,"",w\n99999999999999999999,g,\n'

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headwater.arrow.input_schema import check_values
 from headwater.errors import InvalidInputError
 from headwater.expressions.casts import can_cast, cast_values
 from headwater.ingest.bad_rows import BadRows
@@ -53,6 +54,7 @@ class Reading:
         Raises:
             InvalidInputError, pa.ArrowInvalid: a value does not fit.
         """
+        check_values(rows)
         arrays = [
             cast_column(rows.column(field.name), field, self.zone)
             if field.name in rows.schema.names
