@@ -6,6 +6,7 @@ write works. A damaged file stops readers; it never costs them rows in silence.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -136,8 +137,8 @@ def test_no_operation_takes_a_null_key(
     ("keys", "message"),
     [
         (pa.table({"id": pa.array([None], pa.string()), "city": ["sf"]}), "Column id"),
-        (pa.table({"city": ["sf"]}), "Column id is part of the table's key"),
-        (pa.table({"id": ["a"]}), "Column city is part of the table's key"),
+        (pa.table({"city": ["sf"]}), "Column id is part of the key or partition path"),
+        (pa.table({"id": ["a"]}), "Column city is part of the key or partition path"),
     ],
     ids=["null key", "no key column", "no partition column"],
 )
@@ -433,6 +434,37 @@ def test_a_damaged_commit(tmp_path: Path, damaged: bytes) -> None:
     with pytest.raises(hw.CorruptTableError):
         table.upsert(rows(("a", "sf", 9)))
     assert len(completed(table)) == 1
+
+
+def nested(levels: int, wrap: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    return functools.reduce(lambda inner, _: wrap(inner), range(levels), pa.int32())
+
+
+@each_type
+@pytest.mark.parametrize(
+    ("wrap", "most"),
+    [
+        (pa.list_, 49),
+        (lambda inner: pa.map_(pa.string(), inner), 49),
+        (lambda inner: pa.map_(pa.string(), pa.list_(inner)), 24),
+    ],
+)
+def test_a_column_is_nested_no_deeper_than_its_files_can_be_read(
+    tmp_path: Path, table_type: TableType, wrap: Callable[[pa.DataType], pa.DataType], most: int
+) -> None:
+    def rows_with(levels: int) -> pa.Table:
+        values = pa.nulls(1, nested(levels, wrap))
+        return pa.table({"id": ["a"], "city": ["sf"], "deep": values})
+
+    with pytest.raises(hw.InvalidInputError, match="Column deep is nested too deeply"):
+        hw.create_table(tmp_path / "new", schema=rows_with(most + 1).schema, record_key="id")
+    table = a_table(tmp_path, table_type=table_type)
+    with nothing_changes(table):
+        for levels in (most + 1, 2_000):
+            with pytest.raises(hw.InvalidInputError, match=r"Column deep.* is nested too deeply"):
+                table.upsert(rows_with(levels))
+    table.upsert(rows_with(most))
+    assert table.read_arrow(["deep"]).num_rows == 3
 
 
 def no_text() -> pa.Array:

@@ -40,6 +40,8 @@ _STORED: Mapping[pa.DataType, pa.DataType] = {
     pa.date64(): pa.date32(),
 }
 _DECIMAL_PRECISION_MAX = 38
+_NESTING_MAX = 100
+"""More than any file has that Arrow reads, and below the depth at which Python's stack gives up."""
 
 
 def stored_schema(schema: pa.Schema, table: pa.Schema | None = None) -> pa.Schema:
@@ -120,6 +122,11 @@ def _stored_field(
 def _stored_type(
     arrow: pa.DataType, path: tuple[str, ...], known: pa.DataType | None
 ) -> pa.DataType:
+    if len(path) > _NESTING_MAX:
+        raise InvalidInputError(
+            f"Column {'.'.join(path[:8])} is nested too deeply: it has more than {_NESTING_MAX} "
+            "levels. Take some of them apart, or store it as text"
+        )
     if arrow in _STORED:
         return _STORED[arrow]
     if pa.types.is_null(arrow):

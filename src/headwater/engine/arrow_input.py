@@ -151,8 +151,9 @@ class SpooledRows:
 
 def _taken(rows: Table) -> Table:
     """Return rows that a write can take, which whoever made them is not believed about."""
-    check_values(rows)
-    return normalise_rows(rows)
+    taken = normalise_rows(rows)
+    check_values(taken)
+    return taken
 
 
 def _in_memory(given: Any) -> pa.Table | None:

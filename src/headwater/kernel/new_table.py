@@ -56,6 +56,7 @@ from headwater.config.table_options import (
 )
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.format.avro.schema import encode_avro_schema, parse_avro_schema
+from headwater.format.parquet.nesting import check_nesting
 from headwater.kernel.layout import PROPERTIES
 from headwater.model.column_names import OWN_PREFIX
 
@@ -111,6 +112,7 @@ def plan_table_config(new: NewTable, options: Mapping[str, str]) -> TableConfig:
             f"The location {new.location!r} does not give the table a name: pass name=..."
         )
     columns, create_schema = _columns(new.schema, name)
+    check_nesting(columns)
     record_key = RECORD_KEY_FIELDS.parse(given.get(RECORD_KEY_FIELDS.key, ""))
     partition_by = PARTITION_FIELDS.parse(given.get(PARTITION_FIELDS.key, ""))
     ordering = ORDERING_FIELDS.parse(given.get(ORDERING_FIELDS.key, ""))

@@ -27,6 +27,7 @@ from headwater.config.table_options import (
 )
 from headwater.engine.engine import Rows
 from headwater.errors import ErrorKind, InvalidInputError, UnsupportedError
+from headwater.format.parquet.nesting import check_nesting
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import IndexedView
 from headwater.metadata.writer import check_indexes_supported
@@ -135,6 +136,7 @@ def schema_after(view: TableView, request: WriteRequest, files: FileConfig) -> p
     data = pa.schema([column for column in request.columns if column.name not in META_COLUMNS])
     written = stored_schema(data, before)
     after = evolve_schema(before, written, allows_loss=files.allows_lossy_widening)
+    check_nesting(after)
     check_deciding_columns(view.config, data)
     if request.is_partial:
         for column in data:
