@@ -535,3 +535,22 @@ def test_native_bucket_numbers_are_those_of_the_key_generator(spark: SparkSessio
     assert native == string_hashes(pa.array(texts)).astype("int32").tolist()
     portable = F.reflect(F.lit("java.util.Objects"), F.lit("hashCode"), F.col("k")).cast("int")
     assert df.select(portable.alias("h")).toArrow()["h"].to_pylist() == native
+
+
+@pytest.mark.parametrize("options", [{}, DISTRIBUTED], ids=["inline", "distributed"])
+@pytest.mark.parametrize("index", ["bucket", "simple"])
+def test_a_delete_brings_keys_to_the_types_of_the_table(
+    spark: SparkSession, tmp_path: Path, index: str, options: dict[str, Any]
+) -> None:
+    millis = pa.timestamp("ms", tz="UTC")
+    schema = pa.schema([("at", millis), ("day", millis), ("n", pa.int64())])
+    noon = dt.datetime(2020, 1, 1, 12, tzinfo=dt.UTC)
+    table = hw.create_table(
+        tmp_path, schema=schema, record_key="at", partition_by="day", index=index, options=options
+    )
+    later = noon + dt.timedelta(seconds=1)
+    table.upsert(pa.table({"at": [noon, later], "day": [noon, noon], "n": [1, 2]}, schema=schema))
+    table.delete(spark.createDataFrame([(noon, noon)], "at timestamp, day timestamp"))
+    assert table.read_arrow()["n"].to_pylist() == [2]
+    with pytest.raises(InvalidInputError, match=r"Column at is .* but string in the rows"):
+        table.delete(spark.createDataFrame([("x", later)], "at string, day timestamp"))
