@@ -255,12 +255,11 @@ def delete_all(process: Process, write: InflightWrite, view: TableView) -> Commi
 
 def new_group(view: TableView, time: InstantTime, operation: Operation) -> FileGroupId:
     """Return the name that the product gives a new group of the bucket."""
+    none = pa.schema([])
     plan = WritePlan(
         location=TableLocation("", {}),
         config=CONFIG,
-        columns=WriteColumns(
-            schema=(none := pa.schema([])), avro_schema="", block_avro_schema="", of_rows=none
-        ),
+        columns=WriteColumns(schema=none, avro_schema="", block_avro_schema="", of_rows=none),
         instant_time=time,
         attempt=1,
         operation=operation,

@@ -319,12 +319,11 @@ class _Redoing:
         inflight.commit(encode_record(metadata_of("UPSERT", stats.values())), check)
 
     def _plan(self, time: InstantTime) -> WritePlan:
+        none = pa.schema([])
         return WritePlan(
             location=TableLocation("", {}),
             config=self.way.config,
-            columns=WriteColumns(
-                schema=(none := pa.schema([])), avro_schema="", block_avro_schema="", of_rows=none
-            ),
+            columns=WriteColumns(schema=none, avro_schema="", block_avro_schema="", of_rows=none),
             instant_time=time,
             attempt=1,
             operation=Operation.UPSERT,
