@@ -12,8 +12,30 @@ from headwater.expressions.coercion import is_number, is_text
 
 _TRUE = pa.array(["t", "true", "y", "yes", "1"])
 _FALSE = pa.array(["f", "false", "n", "no", "0"])
-_ZONED = r"(?:[zZ]|[+-][0-9]{2}(?::?[0-9]{2})?)$"
-_TIME_WITH_ZONE = rf"[0-9]:[0-9]{{2}}(?::[0-9]{{2}}(?:\.[0-9]+)?)?\s*{_ZONED}"
+_ZONED = r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
+_TIME_WITH_ZONE = rf"([0-9]:[0-9]{{2}}(?::[0-9]{{2}}(?:\.[0-9]+)?)?)\s*{_ZONED}"
+"""A zone follows a time of day: what ends `2020-01-02` is none."""
+
+_PLAIN = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"(?:[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?$"
+)
+"""What nearly all texts look like, and what Arrow reads as it is."""
+_SPELLINGS = (
+    (r"^([0-9]{4})$", r"\1-01-01"),
+    (r"^([0-9]{4}-[0-9]{1,2})$", r"\1-01"),
+    (r"^([0-9]{4})-([0-9])-", r"\1-0\2-"),
+    (r"^([0-9]{4}-[0-9]{2})-([0-9])($|[ T])", r"\1-0\2\3"),
+)
+"""How Spark lets people write days, and how Arrow reads them."""
+_SPELLINGS_OF_TIMES = (
+    *_SPELLINGS,
+    (r"([ T:])([0-9])(\b|Z)", r"\10\2\3"),
+    (r"(\.[0-9]{6})[0-9]+", r"\1"),
+    (r"\s*(?:UTC|GMT)$", "Z"),
+    (r"([+-])([0-9]):", r"\10\2:"),
+)
+"""Spark cuts a fraction behind the microsecond. In a replacement `\\10` is group 1 and a 0."""
 
 _MICROSECOND = pa.scalar(1, pa.duration("us"))
 
@@ -150,25 +172,29 @@ def _boolean(texts: pa.Array) -> pa.Array:
 def _day(texts: pa.Array) -> pa.Array:
     """Return texts with a day at their beginning as the day alone, of two digits a part."""
     days = pc.replace_substring_regex(texts, r"^([0-9]+-[0-9]+-[0-9]+)[ T].*$", r"\1")
-    return _padded(days)
+    return _respelt(days, _SPELLINGS)
 
 
-def _padded(texts: pa.Array) -> pa.Array:
-    texts = pc.replace_substring_regex(texts, r"^([0-9]{4})-([0-9])-", r"\1-0\2-")
-    return pc.replace_substring_regex(texts, r"^([0-9]{4}-[0-9]{2})-([0-9])($|[ T])", r"\1-0\2\3")
+def _respelt(texts: pa.Array, spellings: tuple[tuple[str, str], ...]) -> pa.Array:
+    if pc.all(pc.match_substring_regex(texts, _PLAIN), min_count=0).as_py():
+        return texts
+    for pattern, replacement in spellings:
+        texts = pc.replace_substring_regex(texts, pattern, replacement)
+    return texts
 
 
 def _moment(texts: pa.Array, target: pa.DataType, zone: str) -> pa.Array:
-    padded = _padded(texts)
+    respelt = _respelt(texts, _SPELLINGS_OF_TIMES)
     local = pa.timestamp("us")
     if target.tz is None:
-        return pc.replace_substring_regex(padded, rf"\s*{_ZONED}", "").cast(local)
-    is_zoned = pc.fill_null(pc.match_substring_regex(padded, _TIME_WITH_ZONE), False)
+        return pc.replace_substring_regex(respelt, _TIME_WITH_ZONE, r"\1").cast(local)
+    is_zoned = pc.fill_null(pc.match_substring_regex(respelt, _TIME_WITH_ZONE), False)
     if not pc.any(is_zoned, min_count=0).as_py():
-        return _in_zone(padded.cast(local), zone)
+        return _in_zone(respelt.cast(local), zone)
     nothing = pa.scalar(None, pa.string())
-    bare = pc.if_else(is_zoned, nothing, padded).cast(local)
-    zoned = pc.replace_substring_regex(pc.if_else(is_zoned, padded, nothing), r"\s+([zZ+-])", r"\1")
+    bare = pc.if_else(is_zoned, nothing, respelt).cast(local)
+    zoned = pc.if_else(is_zoned, respelt, nothing)
+    zoned = pc.replace_substring_regex(zoned, r"\s+([Z+-])", r"\1")
     return pc.coalesce(zoned.cast(target), _in_zone(bare, zone))
 
 
