@@ -100,7 +100,9 @@ def compile_conjuncts(text: str, scope: Scope, zone: str) -> list[Node]:
 def compile_value(
     text: str, scope: Scope, kind: pa.DataType, zone: str = "UTC", now: datetime | None = None
 ) -> Node:
-    """Return a SQL expression as a node of values that a column of some type can hold.
+    """Return a SQL expression as a node of values for a column of some type.
+
+    They have the type that values of such a column are evaluated in; see `evaluated_type`.
 
     Args and raises: as `compile_condition`.
     """
@@ -111,7 +113,7 @@ def compile_value(
     node = compiler.compile(tree)
     if not is_assignable(node.type, kind):
         raise refused(text, tree, f"A value of type {node.type} does not go into one of {kind}")
-    return compiler.cast(node, kind, tree)
+    return compiler.cast(node, evaluated_type(kind), tree)
 
 
 Compile: TypeAlias = Callable[["Compiler", Tree], Node]

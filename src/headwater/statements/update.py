@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.arrow.convert import convert_array
 from headwater.context import TableContext
 from headwater.errors import InvalidInputError
 from headwater.expressions.compile import compile_value
@@ -109,9 +110,14 @@ def assign(
 
     Args:
         context: the rows that the values are made of, as many.
+
+    Raises:
+        InvalidInputError: a value does not fit into its column.
     """
     for name, node in assigned.items():
-        rows = replaced(rows, name, evaluate(node, context))
+        # Expressions know microseconds only, columns also milliseconds.
+        values = convert_array(evaluate(node, context), rows.schema.field(name), (name,))
+        rows = replaced(rows, name, values)
     return rows
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -105,6 +107,23 @@ def test_what_cannot_be_set_is_refused(
         table.update(values)
     assert set(table.history()["operation"].to_pylist()) == {"UPSERT"}
     assert fares_of(table) == {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0, "e": 5.0}
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_times_in_milliseconds_are_set_and_what_does_not_fit_is_refused(
+    zone: str | None, tmp_path: Path
+) -> None:
+    schema = pa.schema([("id", pa.string()), ("t", pa.timestamp("ms", zone))])
+    table = hw.create_table(tmp_path / "t", schema=schema, record_key="id")
+    first, second = (datetime(2020, 1, day, tzinfo=zone and UTC) for day in (1, 2))
+    rows = pa.table({"id": ["a", "b"], "t": [first, first]}, schema=schema)
+    table.merge(rows, "id").when_not_matched_insert().execute()
+    table.update({"t": "t + INTERVAL 1 DAY"}, where="id = 'a'")
+    assert table.read_arrow().sort_by("id")["t"].to_pylist() == [second, first]
+    with pytest.raises(hw.InvalidInputError, match=r"Column t .*would lose data"):
+        table.update({"t": "TIMESTAMP '2020-01-01 00:00:00.123456'"})
+    table.merge(rows, "id").when_matched_update().execute()
+    assert table.read_arrow()["t"].to_pylist() == [first, first]
 
 
 def test_bad_arguments_of_delete(create: Create) -> None:
