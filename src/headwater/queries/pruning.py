@@ -177,7 +177,10 @@ def _matching_buckets(
 def key_rows(
     conditions: Sequence[Condition], fields: Sequence[str], schema: pa.Schema
 ) -> pa.RecordBatch | None:
-    """Return the key columns of all keys that can satisfy conditions; None if they do not tell."""
+    """Return the key columns of all keys that can satisfy conditions; None if they do not tell.
+
+    There may be none: nothing is in an empty list.
+    """
     literals: Mapping[str, tuple[Any, ...]] = {
         condition.column: condition.literals for condition in conditions if condition.is_equality
     }
@@ -188,11 +191,11 @@ def key_rows(
         count *= len(literals[field])
     if count > KEYS_MAX:
         return None
-    combinations = product(*(literals[field] for field in fields))
+    combinations = list(product(*(literals[field] for field in fields)))
     try:
         columns = [
-            pa.array(values, schema.field(field).type)
-            for field, values in zip(fields, zip(*combinations, strict=True), strict=True)
+            pa.array([values[place] for values in combinations], schema.field(field).type)
+            for place, field in enumerate(fields)
         ]
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         # A number that the column cannot hold.

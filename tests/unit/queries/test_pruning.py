@@ -25,6 +25,7 @@ from headwater.format.parquet.base_file import write_base_file
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.model.files import BaseFile, FileGroupId, FileSlice
 from headwater.model.instant import InstantTime
+from headwater.queries.predicate import Comparison, Condition, Predicate
 from headwater.queries.pruning import matching_row_groups, prune_slices
 from headwater.queries.snapshot import ReadRequest, plan_snapshot
 from headwater.queries.text_filter import known_part_of
@@ -117,6 +118,13 @@ class TestBuckets:
         assert len(self.buckets_left("id = 'a' AND n = 3", record_key=both)) == 1
         assert len(self.buckets_left("id = 'a' AND n > 3", record_key=both)) == 8
         assert len(self.buckets_left("id = 'a'", record_key=both)) == 8
+
+    @pytest.mark.parametrize("key", [["id"], ["id", "n"]], ids=str)
+    def test_an_empty_list_of_keys_reads_nothing(self, key: list[str]) -> None:
+        config = config_of(index="bucket", bucket_count=8, record_key=key)
+        nothing = Condition("id", Comparison.IN, ())
+        where = Predicate((nothing, Condition("n", Comparison.EQUAL, (3,))))
+        assert prune_slices(slices_in("", buckets=8), where, config, COLUMNS) == []
 
     @pytest.mark.parametrize(
         "where", ["id > 'a'", "id = ''", "id IS NULL", "v = 1", "id = 'a' OR v = 1"]

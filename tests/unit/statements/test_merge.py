@@ -99,6 +99,20 @@ def test_an_empty_source_matches_no_record(create: Create) -> None:
     assert table.read_arrow(where="id = 'b'")["note"].to_pylist() == ["alone"]
 
 
+@pytest.mark.parametrize("index", ["bucket", "record_index", "simple"])
+@pytest.mark.parametrize("key", ["id", ["id", "ts"]], ids=str)
+def test_a_source_whose_keys_are_all_null_matches_no_record(
+    index: str, key: str | list[str], create: Create
+) -> None:
+    table = create(index=index, record_key=key)
+    source = pa.table({"id": pa.array([None], pa.string()), "ts": [1], "fare": [9.0]})
+    merge = table.merge(source, on=key)
+    assert merge.when_matched_update({"fare": "s.fare"}).execute().updated == 0
+    assert merge.when_matched_delete().execute().deleted == 0
+    assert merge.when_not_matched_by_source_update({"fare": 7}).execute().updated == 5
+    assert set(fares_of(table).values()) == {7.0}
+
+
 def test_a_clause_on_records_without_a_source_row_knows_no_source(create: Create) -> None:
     table = create()
     merging = table.merge(CHANGES, on="t.id = s.key")
