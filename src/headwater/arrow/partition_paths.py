@@ -20,6 +20,7 @@ from headwater.errors import InvalidInputError
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
+_DOTS = (".", "..")
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})", re.ASCII)
 
@@ -115,7 +116,7 @@ class PartitionPathRule:
         part = text or DEFAULT_PARTITION
         if self.is_url_encoded:
             part = escape_path_part(part)
-        _check_part(part, column)
+        _check_part(part, column, is_url_encoded=self.is_url_encoded)
         return f"{column}={part}" if self.is_hive_style else part
 
     def _value(self, part: str, column: str) -> str | None:
@@ -160,11 +161,13 @@ def unescape_path_part(text: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
-def _check_part(part: str, column: str) -> None:
+def _check_part(part: str, column: str, *, is_url_encoded: bool) -> None:
     """Refuse what would leave the table's folder, or meet its metadata."""
     segments = part.replace("\\", "/").split("/")
-    if any(segment in ("", ".", "..") for segment in segments) or "\x00" in part:
-        advice = "Change the value, or create the table with url encoding of partition paths"
+    if any(segment in ("", *_DOTS) for segment in segments) or "\x00" in part:
+        advice = "Change the value"
+        if not is_url_encoded and part not in _DOTS:  # Which url encoding leaves as they are.
+            advice += ", or create the table with url encoding of partition paths"
     elif any(segment.startswith(".hoodie") for segment in segments):
         advice = "Folders named .hoodie belong to the table itself; change the value"
     else:

@@ -334,6 +334,21 @@ def test_a_value_that_leaves_its_folder_is_refused(value: str) -> None:
         partitioned("p", hive=True).partition_paths(pa.table({"p": [value]}))
 
 
+@pytest.mark.parametrize(
+    ("value", "encoded", "is_advised"),
+    [("a//b", False, True), ("..", False, False), (".", True, False), ("..", True, False)],
+)
+def test_url_encoding_is_advised_where_it_helps(
+    value: str, encoded: bool, is_advised: bool
+) -> None:
+    rows = pa.table({"p": [value]})
+    with pytest.raises(InvalidInputError, match="Change the value") as caught:
+        partitioned("p", encoded=encoded).partition_paths(rows)
+    assert ("url encoding" in str(caught.value)) is is_advised
+    if is_advised:
+        partitioned("p", encoded=True).partition_paths(rows)
+
+
 def test_dictionary_null_and_empty_columns_have_paths() -> None:
     made = partitioned("p")
     encoded = pa.table({"p": pa.array(["a", None, "a"]).dictionary_encode()})
