@@ -226,6 +226,17 @@ def test_two_source_rows_for_one_record_are_refused_unless_a_condition_chooses(
     assert fares_of(table)["a"] == 20.0
 
 
+@pytest.mark.parametrize(("ordering", "fare"), [(None, 2.0), ("ts", 1.0)])
+def test_of_two_source_rows_with_one_new_key_one_goes_in_as_with_an_upsert(
+    ordering: str | None, fare: float, create: Create
+) -> None:
+    table = create(ordering=ordering)
+    source = rows_of("x sf 1", ts=9), rows_of("x sf 2", ts=1)
+    merge = table.merge(pa.concat_tables(source), on="id").when_not_matched_insert()
+    assert merge.execute().inserted == 1
+    assert fares_of(table)["x"] == fare
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_inv_95_a_merge_is_made_again_of_what_another_writer_left(
     mode: str, create: Create, monkeypatch: pytest.MonkeyPatch
