@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from headwater.config.arguments import location_of
 from headwater.config.metadata import MetadataConfig
 from headwater.config.registry import CheckedOptions
 from headwater.config.table import TableConfig
@@ -61,7 +62,7 @@ class Place:
         writer_id = WriteConfig.from_options(options.known).writer_id
         if writer_id is not None:
             ids = SystemIds(replace(ids.owner, writer_id=writer_id))
-        storage = open_storage(os.fspath(path), options.known)
+        storage = open_storage(location_of(path), options.known)
         return cls(
             storage=storage, clock=SystemClock(), ids=ids, options=options, engine_for=engine_for
         )

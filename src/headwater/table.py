@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
 
+from headwater.config.arguments import location_of, text_of, texts_of
 from headwater.config.files import FileConfig
 from headwater.config.registry import CheckedOptions, check_options
 from headwater.config.spark import SparkConfig
@@ -239,7 +240,8 @@ class Table:
 
         if _is_of_spark(source):
             source = cast("DataFrame", source).toArrow()
-        parts = [on] if isinstance(on, str) else [f"t.`{name}` = s.`{name}`" for name in on]
+        names = () if isinstance(on, str) else texts_of(on, "A column to merge on")
+        parts = [on] if isinstance(on, str) else [f"t.`{name}` = s.`{name}`" for name in names]
         request = MergeRequest(" AND ".join(parts), zone=time_zone)
         return MergeBuilder(self.context, arrow_table_of(source), request, self._done)
 
@@ -257,7 +259,8 @@ class Table:
         Raises:
             InvalidInputError: the table has no such partition.
         """
-        return self._write(Operation.DELETE_PARTITIONS, None, partitions=tuple(partitions))
+        paths = texts_of(partitions, "A partition")
+        return self._write(Operation.DELETE_PARTITIONS, None, partitions=paths)
 
     def read(
         self,
@@ -291,7 +294,7 @@ class Table:
         plan = plan_snapshot(
             self.context,
             ReadRequest(
-                columns=None if columns is None else tuple(columns),
+                columns=_chosen(columns),
                 as_of=as_of,
                 is_read_optimized=read_optimized,
                 where=where if isinstance(where, str) else None,
@@ -326,7 +329,7 @@ class Table:
         from headwater.scan import Scan
 
         request = ReadRequest(
-            columns=None if columns is None else tuple(columns),
+            columns=_chosen(columns),
             as_of=as_of,
             is_read_optimized=read_optimized,
             where=where,
@@ -351,8 +354,8 @@ class Table:
 
     def changes(
         self,
-        after: str | None,
-        until: str | None = None,
+        after: str | datetime | None,
+        until: str | datetime | None = None,
         *,
         cdc: bool = False,
         spark: SparkSession | None = None,
@@ -360,9 +363,9 @@ class Table:
         """Return what was written in a window of time as a Spark DataFrame.
 
         Args:
-            after, until: completion times, as `Commit.completion_time` has them, or dates; the
-                window is open at `after` and closed at `until`. None and `0` mean the beginning;
-                without `until` the window ends now.
+            after, until: completion times, as `Commit.completion_time` has them, dates, or any
+                other form of `as_of`; the window is open at `after` and closed at `until`. None
+                and `0` as `after` mean the beginning; without `until` the window ends now.
             cdc: whether to read every change, deletes included, with the record before and after
                 it; the columns are `op` (i, u, d), `ts`, `before` and `after`. Sorted by `ts` and
                 `op` they can be applied one by one: a record that a write moved is deleted, then
@@ -386,7 +389,11 @@ class Table:
         return read_incremental(session, plan_incremental(self.context, window), self._spark_config)
 
     def changes_arrow(
-        self, after: str | None, until: str | None = None, *, cdc: bool = False
+        self,
+        after: str | datetime | None,
+        until: str | datetime | None = None,
+        *,
+        cdc: bool = False,
     ) -> pa.Table:
         """Read the same as `changes` into this process, without Spark; changes are in order.
 
@@ -506,16 +513,16 @@ def create_table(
 
     checked = check_options(options)
     new = NewTable(
-        location=os.fspath(path),
+        location=location_of(path),
         schema=_declared(schema),
-        record_key=_columns(record_key),
-        partition_by=_columns(partition_by),
-        ordering=_columns(ordering),
-        table_type=table_type,
-        index=index,
+        record_key=_columns(record_key, "A column of record_key"),
+        partition_by=_columns(partition_by, "A column of partition_by"),
+        ordering=_columns(ordering, "A column of ordering"),
+        table_type=_text(table_type, "A table_type"),
+        index=_text(index, "An index"),
         bucket_count=buckets,
-        name=name,
-        database=database,
+        name=_text(name, "The name of a table"),
+        database=_text(database, "The database of a table"),
     )
     return Table.create(_place(path, checked), new)
 
@@ -574,10 +581,18 @@ def upgrade_table(
     return replace(done, properties={**done.properties, **properties})
 
 
-def _columns(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+def _chosen(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if columns is None else texts_of(columns, "A column to read")
+
+
+def _columns(given: str | Sequence[str] | None, what: str) -> tuple[str, ...] | None:
     if given is None:
         return None
-    return (given,) if isinstance(given, str) else tuple(given)
+    return (given,) if isinstance(given, str) else texts_of(given, what)
+
+
+def _text(given: str | None, what: str) -> str | None:
+    return None if given is None else text_of(given, what)
 
 
 def _place(path: str | os.PathLike[str], options: CheckedOptions) -> Place:

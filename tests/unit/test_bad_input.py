@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pajson
 import pytest
 from tests.support.tables import FAST, columns, table_at
@@ -242,6 +245,78 @@ def test_malformed_times(tmp_path: Path, time: str) -> None:
         table.read_arrow(as_of=time)
     assert caught.value.kind is ErrorKind.INVALID_INSTANT_TIME
     assert repr(time) in str(caught.value)
+
+
+SOURCE = rows(("a", "sf", 9))
+HALF = "id = '\ud800'"
+A_LIST = "comes in a list"
+
+BAD_ARGUMENTS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "a column twice": (lambda t: t.read_arrow(["id", "fare", "id"]), "names id twice"),
+    "a column for columns": (lambda t: t.read_arrow("id"), rf"{A_LIST}: \['id'\], not 'id'"),
+    "a number for columns": (lambda t: t.scan(5), A_LIST),
+    "a number for a column": (lambda t: t.read_arrow([1]), "A column to read is text, got 1"),
+    "no column": (lambda t: t.read_arrow([None]), "is text, got None"),
+    "a number as condition": (lambda t: t.read_arrow(where=1), "SQL as text.* got int"),
+    "a truth as condition": (lambda t: t.read_arrow(where=True), "got bool"),
+    "no condition": (lambda t: t.read_arrow(where=pc.field("fare") + 1), "evaluate to bool"),
+    "half of a character": (lambda t: t.read_arrow(where=HALF), "half of a character"),
+    "no zone": (
+        lambda t: t.scan(where="fare = 1", time_zone=None).to_arrow(),
+        "A time zone is text, got None",
+    ),
+    "changes after a number": (lambda t: t.changes_arrow(5), "A time to query.* got 5"),
+    "changes until the beginning": (lambda t: t.changes_arrow("0", "0"), "holds nothing"),
+    "an infinite decimal": (lambda t: t.update({"amount": Decimal("Infinity")}), "are finite"),
+    "a number for a column to set": (lambda t: t.update({1: "1"}), "is text, got 1"),
+    "an empty expression": (lambda t: t.update({"fare": ""}), "fare is set to an empty expr"),
+    "a list for values": (lambda t: t.update(["fare"]), "a mapping by column"),
+    "an update where a number": (lambda t: t.update({"fare": 1}, where=1), "text, got 1"),
+    "a delete where a number": (lambda t: t.delete(where=1), "in SQL is text, got 1"),
+    "a delete by an expression": (
+        lambda t: t.delete(where=pc.field("fare") == 1),
+        "in SQL is text, got",
+    ),
+    "a delete of half a character": (lambda t: t.delete(where=HALF), "half of a character"),
+    "a merge on nothing": (lambda t: t.merge(SOURCE, None), A_LIST),
+    "a merge where a number": (
+        lambda t: t.merge(SOURCE, "id").when_matched_delete(where=1).execute(),
+        "in SQL is text, got 1",
+    ),
+    "no partitions": (lambda t: t.delete_partitions(None), A_LIST),
+    "a partition for partitions": (lambda t: t.delete_partitions("city=sf"), A_LIST),
+    "options in a list": (lambda t: hw.open_table(t.uri, ["x"]), "Options are a mapping"),  # type: ignore[arg-type]
+    "an option without a name": (lambda t: hw.open_table(t.uri, {1: "x"}), "is text, got 1"),  # type: ignore[dict-item]
+    "part of a commit": (lambda t: t.history(-1), "limit.*-1"),
+}
+
+
+@each_type
+@pytest.mark.parametrize("what", BAD_ARGUMENTS)
+def test_arguments_of_another_type(tmp_path: Path, table_type: TableType, what: str) -> None:
+    table = a_table(tmp_path, table_type=table_type)
+    table.upsert(rows(("a", "sf", 1)))  # In a log, where there are logs.
+    call, message = BAD_ARGUMENTS[what]
+    commits = completed(table)
+    with pytest.raises(hw.InvalidInputError, match=message):
+        call(table)
+    assert completed(table) == commits
+
+
+@pytest.mark.parametrize("path", [None, 5, b"/tmp/x", "a\0b", "\ud800"], ids=repr)
+def test_what_is_no_path(path: Any) -> None:
+    for reach in (hw.open_table, partial(hw.create_table, schema=SCHEMA)):
+        with pytest.raises(hw.InvalidInputError, match="The path of a table"):
+            reach(path)
+
+
+@pytest.mark.parametrize(
+    "argument", ["record_key", "partition_by", "ordering", "table_type", "index", "name"]
+)
+def test_a_number_for_what_makes_a_table(tmp_path: Path, argument: str) -> None:
+    with pytest.raises(hw.InvalidInputError, match="got 5"):
+        a_table(tmp_path, **{argument: 5})
+    assert not (tmp_path / "trips").exists()
 
 
 def test_columns_that_do_not_exist(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 from headwater.config.advice import AdviceConfig
 from headwater.config.archive import ArchiveConfig
+from headwater.config.arguments import text_of
 from headwater.config.clean import CleanConfig
 from headwater.config.clustering import ClusteringConfig
 from headwater.config.compaction import CompactionConfig
@@ -136,7 +137,7 @@ def check_options(given: Mapping[str, Any] | None) -> CheckedOptions:
     harmless: dict[str, str] = {}
     invalid: list[str] = []
     unsupported: list[str] = []
-    for key, value in _mapped(given or {}, invalid).items():
+    for key, value in _mapped(_named(given), invalid).items():
         text = _text(value)
         option = _BY_NAME.get(key)
         refusal = None if text is None else _refusal(key, text)
@@ -215,6 +216,19 @@ def check_supported(options: Mapping[str, str]) -> None:
     """
     refusals = (_refusal(key, text) for key, text in options.items())
     _raise_problems([], [refusal for refusal in refusals if refusal is not None])
+
+
+def _named(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidInputError(
+            f"Options are a mapping of names to values, got {type(given).__name__}",
+            kind=ErrorKind.INVALID_OPTION,
+        )
+    for key in given:
+        text_of(key, "The name of an option")
+    return given
 
 
 def _mapped(given: Mapping[str, Any], invalid: list[str]) -> dict[str, Any]:

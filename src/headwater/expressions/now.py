@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from sqlglot import TokenType
 from sqlglot.errors import TokenError
 
+from headwater.config.arguments import text_of
 from headwater.expressions.parse import HeadwaterSpark
 
 _DAYS = ("current_date", "curdate")
@@ -30,7 +31,12 @@ def with_now_said(text: str, columns: Collection[str], zone: str, now: datetime)
         columns: names that may be used in it. As in Spark, one of them goes before a function
             without brackets.
         zone: by which it is decided which day it is.
+
+    Raises:
+        InvalidInputError: the text or the zone is none.
     """
+    text_of(text, "A condition or value in SQL")
+    text_of(zone, "A time zone")
     try:
         tokens = HeadwaterSpark().tokenize(text)
         local = now.astimezone(ZoneInfo(zone))

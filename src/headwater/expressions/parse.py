@@ -11,6 +11,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 
+from headwater.config.arguments import text_of
 from headwater.config.limits import BRACKETS_MAX, CHARACTERS_MAX, DIGITS_MAX, LEVELS_MAX
 from headwater.errors import InvalidInputError
 
@@ -61,6 +62,7 @@ def parse_select(text: str) -> Tree:
 
 
 def _parse(text: str, kind: type[Tree]) -> Tree:
+    text_of(text, "An expression in SQL")
     if not text.strip():
         raise InvalidInputError(f"The condition is empty. {SUPPORTED}")
     if len(text) > CHARACTERS_MAX.value:

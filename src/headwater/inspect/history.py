@@ -8,6 +8,7 @@ from itertools import islice
 import pyarrow as pa
 
 from headwater.context import TableContext
+from headwater.errors import InvalidInputError
 from headwater.kernel.txn.changes import WRITER_KEY
 from headwater.kernel.view.commits import COMMIT_ACTIONS, CompletedCommit, decode_commit
 from headwater.metadata.view import view_of
@@ -31,8 +32,12 @@ SCHEMA = pa.schema(
 def list_history(table: TableContext, limit: int | None = None) -> pa.Table:
     """Return the completed commits of writes and services, newest first, archived ones too.
 
-    Raises: see `kernel.view.table_view.TableView`.
+    Raises:
+        InvalidInputError: the limit is no number of commits.
+        Otherwise see `kernel.view.table_view.TableView`.
     """
+    if limit is not None and (not isinstance(limit, int) or limit < 0):
+        raise InvalidInputError(f"A limit is a whole number of commits, at least 0, got {limit!r}")
     rows = [commit_row(commit) for commit in islice(_commits(table), limit)]
     return pa.Table.from_pylist(rows, SCHEMA)
 

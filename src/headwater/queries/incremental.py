@@ -13,6 +13,7 @@ Deletes leave no row and do not show up, as in Hudi; the change feed (`cdc`) has
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from headwater.arrow.meta_columns import COMMIT_TIME
 from headwater.config.table import TableConfig
@@ -48,7 +49,9 @@ class IncrementalPlan:
     instants: tuple[InstantTime, ...]
 
 
-def parse_window(after: str | None, until: str | None, *, is_utc: bool = True) -> Window:
+def parse_window(
+    after: str | datetime | None, until: str | datetime | None, *, is_utc: bool = True
+) -> Window:
     """Return the window that a caller means.
 
     Args:
@@ -60,12 +63,20 @@ def parse_window(after: str | None, until: str | None, *, is_utc: bool = True) -
     Raises:
         InvalidInputError: a time is malformed, or the window ends before it begins.
     """
-    is_open = after is None or (after != "" and not after.strip("0"))
-    first = None if after is None or is_open else parse_as_of(after, is_utc=is_utc)
+    if _is_zeros(until):
+        raise InvalidInputError(
+            f"A window until {until}, the beginning, holds nothing. Leave `until` out for one that "
+            "ends now, or give a time"
+        )
+    first = None if after is None or _is_zeros(after) else parse_as_of(after, is_utc=is_utc)
     last = None if until is None else parse_as_of(until, is_utc=is_utc)
     if first is not None and last is not None and last < first:
         raise InvalidInputError(f"The window after {after} until {until} ends before it begins")
     return Window(first, last)
+
+
+def _is_zeros(given: str | datetime | None) -> bool:
+    return isinstance(given, str) and given != "" and not given.strip("0")
 
 
 def plan_incremental(table: TableContext, window: Window) -> IncrementalPlan:

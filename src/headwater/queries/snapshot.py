@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -170,9 +171,14 @@ def _row_filter(request: ReadRequest, schema: pa.Schema) -> Predicate | pc.Expre
         if request.is_filtered:
             return filter_of(request.where, known, request.zone)
         return known_part_of(request.where, known, request.zone)
+    if not isinstance(request.where, pc.Expression):
+        raise InvalidInputError(
+            "A condition is SQL as text, or an expression of pyarrow, got "
+            f"{type(request.where).__name__}"
+        )
     try:
         filter_rows(known.empty_table(), request.where)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise InvalidInputError(
             f"The expression {request.where} cannot be evaluated on the table's columns: {error}"
         ) from error
@@ -203,5 +209,10 @@ def _columns(
     if unknown:
         raise InvalidInputError(
             f"Table {config.name} has no column {', '.join(unknown)}; it has {', '.join(names)}"
+        )
+    if repeated := [name for name, count in Counter(asked).items() if count > 1]:
+        raise InvalidInputError(
+            f"A read of table {config.name} names {', '.join(repeated)} twice. Name each column "
+            "once, and rename copies of it afterwards"
         )
     return tuple(asked)

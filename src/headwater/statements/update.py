@@ -12,9 +12,11 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from headwater.arrow.convert import convert_array
+from headwater.config.arguments import text_of
 from headwater.context import TableContext
 from headwater.errors import InvalidInputError
 from headwater.expressions.compile import compile_value
@@ -27,7 +29,7 @@ from headwater.operations.plan import Operation
 from headwater.queries.text_filter import filter_of, with_now
 from headwater.statements.target import Target, replaced, run_statement
 
-_CONSTANTS = (bool, int, float, Decimal, date, datetime, bytes)
+_CONSTANTS = (bool, int, float, Decimal, date, datetime, bytes, np.generic)
 
 
 def run_delete(table: TableContext, where: str, zone: str = "UTC") -> Commit:
@@ -92,11 +94,16 @@ def compile_assignments(target: Target, values: Mapping[str, Any], scope: Scope)
     Raises:
         InvalidInputError: a column does not exist or comes twice, or a value does not fit.
     """
+    if not isinstance(values, Mapping):
+        raise InvalidInputError(
+            "What columns are set to is a mapping by column, such as {'fare': 'fare * 2'}, got "
+            f"{type(values).__name__}"
+        )
     if not values:
         raise InvalidInputError("An update sets at least one column")
     assigned: dict[str, Node] = {}
     for name, given in values.items():
-        field = target.column(name)
+        field = target.column(text_of(name, "A column to set"))
         if field.name in assigned:
             raise InvalidInputError(f"Column {field.name} is set twice")
         assigned[field.name] = _value(given, field, scope, target)
@@ -128,11 +135,21 @@ def check_condition(target: Target, where: str) -> None:
 
 def _value(given: Any, field: pa.Field, scope: Scope, target: Target) -> Node:
     if isinstance(given, str):
+        if not given.strip():
+            raise InvalidInputError(
+                f"Column {field.name} is set to an empty expression. The empty text is \"''\" in "
+                "SQL, and None is null"
+            )
         return compile_value(given, scope, field.type, target.zone, target.now)
+    if isinstance(given, Decimal) and not given.is_finite():
+        raise InvalidInputError(
+            f"{given!r} does not fit into column {field.name} of type {field.type}: decimals are "
+            "finite. A floating point column takes float('inf') and float('nan')"
+        )
     if given is None or isinstance(given, _CONSTANTS):
         try:
             return Literal(pa.array([given]).cast(field.type)[0].as_py(), field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError) as error:
+        except (pa.ArrowException, OverflowError) as error:
             raise InvalidInputError(
                 f"{given!r} does not fit into column {field.name} of type {field.type}: {error}"
             ) from error

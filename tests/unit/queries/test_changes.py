@@ -9,6 +9,7 @@ import json
 import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -317,14 +318,22 @@ class TestWindow:
             InstantTime("20240131000000000"), InstantTime("20240131093000999")
         )
 
+    def test_a_datetime_is_what_it_is_as_of_a_time(self) -> None:
+        local = datetime(2024, 1, 31, 9, 30, 0, 123456)
+        away = datetime(2024, 1, 31, 9, 30, tzinfo=timezone(timedelta(hours=2)))
+        assert parse_window(away, local) == Window(
+            InstantTime("20240131073000000"), InstantTime("20240131093000123")
+        )
+
     @pytest.mark.parametrize("beginning", [None, "0", "000", "00000000000000000"])
     def test_the_beginning(self, beginning: str | None) -> None:
         assert parse_window(beginning, None) == Window(None, None)
 
     @pytest.mark.parametrize(
-        ("after", "until"), [("", None), ("yesterday", None), ("2024-01-02", "2024-01-01")]
+        ("after", "until"),
+        [("", None), ("yesterday", None), ("2024-01-02", "2024-01-01"), (5, None), (None, "000")],
     )
-    def test_what_is_no_window(self, after: str, until: str | None) -> None:
+    def test_what_is_no_window(self, after: Any, until: str | None) -> None:
         with pytest.raises(InvalidInputError):
             parse_window(after, until)
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.unit.statements.conftest import SCHEMA, Create, fares_of, rows_of
@@ -82,6 +83,13 @@ def test_values_that_are_no_text_are_taken_as_they_are(create: Create) -> None:
     table.update({"fare": 7, "ts": 2**40, "note": "'it''s'"}, where="id = 'a'")
     (row,) = table.read_arrow(where="id = 'a'").to_pylist()
     assert (row["fare"], row["ts"], row["note"]) == (7.0, 2**40, "it's")
+
+
+def test_scalars_of_numpy_are_values(create: Create) -> None:
+    table = create()
+    table.update({"fare": np.float32(1.5), "ts": np.int64(2**40)})
+    found = table.read_arrow(where="id = 'a'")
+    assert (found["fare"][0].as_py(), found["ts"][0].as_py()) == (1.5, 2**40)
 
 
 @pytest.mark.parametrize(
