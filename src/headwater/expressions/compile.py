@@ -102,7 +102,7 @@ def compile_value(
 ) -> Node:
     """Return a SQL expression as a node of values for a column of some type.
 
-    They have the type that values of such a column are evaluated in; see `evaluated_type`.
+    Who stores them gives them the column's width: of a time, of bytes, and of what is nested.
 
     Args and raises: as `compile_condition`.
     """
@@ -113,7 +113,8 @@ def compile_value(
     node = compiler.compile(tree)
     if not is_assignable(node.type, kind):
         raise refused(text, tree, f"A value of type {node.type} does not go into one of {kind}")
-    return compiler.cast(node, evaluated_type(kind), tree)
+    evaluated = evaluated_type(kind)
+    return compiler.cast(node, evaluated, tree) if can_cast(node.type, evaluated) else node
 
 
 Compile: TypeAlias = Callable[["Compiler", Tree], Node]

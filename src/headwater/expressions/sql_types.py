@@ -63,5 +63,24 @@ def is_assignable(source: pa.DataType, target: pa.DataType) -> bool:
         return True
     if is_number(source) and is_number(target):
         return can_cast(source, target)
+    if pa.types.is_nested(source) and pa.types.is_nested(target):
+        return bool(_of_one_width(source) == _of_one_width(target))
+    if pa.types.is_binary(source):
+        return bool(pa.types.is_fixed_size_binary(target))
     is_time = pa.types.is_date(source) or pa.types.is_timestamp(source)
     return bool(is_time and (pa.types.is_date(target) or pa.types.is_timestamp(target)))
+
+
+def _of_one_width(kind: pa.DataType) -> pa.DataType:
+    """Return a type with its times in microseconds and its bytes of any number."""
+
+    def of(field: pa.Field) -> pa.Field:
+        return field.with_type(_of_one_width(field.type))
+
+    if pa.types.is_struct(kind):
+        return pa.struct([of(field) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(of(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(of(kind.key_field), of(kind.item_field))
+    return pa.binary() if pa.types.is_fixed_size_binary(kind) else evaluated_type(kind)

@@ -123,7 +123,7 @@ def test_times_in_milliseconds_are_set_and_what_does_not_fit_is_refused(
 ) -> None:
     schema = pa.schema([("id", pa.string()), ("t", pa.timestamp("ms", zone))])
     table = hw.create_table(tmp_path / "t", schema=schema, record_key="id")
-    first, second = (datetime(2020, 1, day, tzinfo=zone and UTC) for day in (1, 2))
+    first, second = (datetime(2020, 1, day, tzinfo=UTC if zone else None) for day in (1, 2))
     rows = pa.table({"id": ["a", "b"], "t": [first, first]}, schema=schema)
     table.merge(rows, "id").when_not_matched_insert().execute()
     table.update({"t": "t + INTERVAL 1 DAY"}, where="id = 'a'")
@@ -132,6 +132,39 @@ def test_times_in_milliseconds_are_set_and_what_does_not_fit_is_refused(
         table.update({"t": "TIMESTAMP '2020-01-01 00:00:00.123456'"})
     table.merge(rows, "id").when_matched_update().execute()
     assert table.read_arrow()["t"].to_pylist() == [first, first]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.binary(4), b"four"),
+        (pa.list_(pa.timestamp("ms")), [datetime(2020, 1, 1)]),
+        (pa.map_(pa.string(), pa.binary(2)), [("a", b"xy")]),
+        (pa.struct([("at", pa.timestamp("ms")), ("n", pa.int32())]), {"at": None, "n": 1}),
+    ],
+    ids=str,
+)
+def test_values_take_on_the_width_of_their_column(
+    kind: pa.DataType, value: object, tmp_path: Path
+) -> None:
+    schema = pa.schema([("id", pa.string()), ("t", kind)])
+    table = hw.create_table(tmp_path / "t", schema=schema, record_key="id")
+    rows = pa.table({"id": ["a"], "t": pa.array([value], kind)})
+    table.merge(rows, "id").when_not_matched_insert().execute()
+    table.update({"t": "t"})
+    table.update({"t": None})
+    table.merge(rows, "id").when_matched_update().execute()
+    assert table.read_arrow()["t"].to_pylist() == [value]
+
+
+def test_bytes_of_another_number_are_refused(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("t", pa.binary(4))])
+    table = hw.create_table(tmp_path / "t", schema=schema, record_key="id")
+    table.upsert(pa.table({"id": ["a"], "t": pa.array([b"four"], pa.binary(4))}))
+    table.update({"t": "X'00010203'"})
+    with pytest.raises(hw.InvalidInputError, match=r"Column t .*fixed_size_binary\[4\]"):
+        table.update({"t": "X'0001'"})
+    assert table.read_arrow()["t"].to_pylist() == [bytes(range(4))]
 
 
 def test_bad_arguments_of_delete(create: Create) -> None:
