@@ -105,7 +105,7 @@ def _commands() -> Callable[..., object]:
 
 
 def _interrupted() -> int:
-    say("Stopped. What was being written is not visible; the next writer or clean removes it.")
+    say("Stopped. What was being written is not visible; `headwater service clean` removes it.")
     return INTERRUPTED
 
 

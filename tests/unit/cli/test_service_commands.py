@@ -71,6 +71,54 @@ def test_a_clustering_sorts(ask: Ask, table: hw.Table) -> None:
     assert "file_groups" in done
 
 
+def test_a_clustering_that_waits_is_executed(ask: Ask, table: hw.Table) -> None:
+    planned = ask("service", "cluster", table.uri, "--sort-by", "fare", "--plan")["instant"]
+    assert ask("service", "cluster", table.uri)["instant"] == planned
+    assert ask("plan", "list", table.uri) == []
+
+
+@pytest.mark.parametrize("chosen", [(), ("--sort-by", "fare"), ("--partition", "city=sf")])
+def test_a_clustering_that_is_stopped_is_in_nobodys_way(
+    run: Run, ask: Ask, table: hw.Table, monkeypatch: pytest.MonkeyPatch, chosen: tuple[str, ...]
+) -> None:
+    sorting = ("-o", "hoodie.clustering.plan.strategy.sort.columns=fare")
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headwater.services.clustering.run.execute_clustering_task", stopped)
+        code, _, err = run("service", "cluster", table.uri, *chosen, *sorting)
+    assert (code, "headwater service clean" in err) == (130, True)
+    assert ask("plan", "list", table.uri) == []
+    table.upsert(rows({"sf-a": 8}))
+    assert ask("service", "cluster", table.uri, *chosen, *sorting)["completion_time"]
+
+
+def test_a_plan_that_waits_is_told_to_who_plans_anew(run: Run, ask: Ask, table: hw.Table) -> None:
+    command = ("service", "cluster", table.uri, "--sort-by", "fare")
+    ask(*command, "--plan")
+    code, out, _ = run(*command)
+    assert (code, "headwater plan list" in out) == (0, True)
+
+
+@pytest.mark.parametrize("service", ["compact", "log-compact", "cluster"])
+def test_a_new_plan_is_not_one_that_is_there(run: Run, table: hw.Table, service: str) -> None:
+    code, out, err = run("service", service, table.uri, "--plan", "--instant", "20260101000000000")
+    assert (code, out, "one of them" in err) == (2, "", True)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [("--sort-by", "fare"), ("--order", "linear"), ("--partition", "city=sf"), ("--cancellable",)],
+)
+def test_a_plan_that_is_there_is_not_planned_anew(
+    run: Run, table: hw.Table, chosen: tuple[str, ...]
+) -> None:
+    code, out, err = run("service", "cluster", table.uri, "--instant", "20260101000000000", *chosen)
+    assert (code, out, "by itself" in err) == (2, "", True)
+
+
 def test_a_savepoint_is_made_restored_and_deleted(run: Run, ask: Ask, table: hw.Table) -> None:
     saved = ask("service", "savepoint", table.uri, "--comment", "before the import")["instant"]
     assert [row["comment"] for row in ask("service", "savepoint", table.uri, "--list")] == [

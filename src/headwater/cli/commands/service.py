@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import fields
 from enum import StrEnum, unique
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,12 +22,14 @@ from headwater.cli.observing import MetricsPort, observe
 from headwater.cli.output import Format, Output, output_of, say
 from headwater.cli.progress import shown_while, with_progress
 from headwater.cli.stopping import Stop, stopped_by_signals
-from headwater.errors import InvalidInputError
+from headwater.errors import HeadwaterError, InvalidInputError
 from headwater.model.summary import summary_of
 
 if TYPE_CHECKING:
+    from headwater.services import Services
     from headwater.services.advice.advice import Advice
     from headwater.services.auto.run import AutoReport
+    from headwater.services.rewrite import Rewritten
     from headwater.services.table_services import TableServicesReport
 
 _USUAL = "compaction,clean,archive"
@@ -66,6 +69,7 @@ def compact(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Merge log files into base files."""
+    _check_one_wish(plan, instant)
     with open_given_table(path, options) as table, shown_while("compacting") as report:
         services = with_progress(table, report).services
         if plan:
@@ -84,6 +88,7 @@ def log_compact(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Merge the log files of each file group into one."""
+    _check_one_wish(plan, instant)
     with open_given_table(path, options) as table, shown_while("compacting logs") as report:
         services = with_progress(table, report).services
         if plan:
@@ -112,17 +117,36 @@ def cluster(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Rewrite rows into larger files, sorted by what queries filter on."""
+    _check_one_wish(plan, instant)
+    chosen = cancellable or (sort_by, order, partition) != (None, None, None)
+    if instant is not None and chosen:
+        raise InvalidInputError(
+            f"The plan {instant} says how and what it clusters; give --instant by itself, or "
+            "plan anew without it"
+        )
+    nothing = "There is nothing to gain by clustering."
     with open_given_table(path, options) as table, shown_while("clustering") as report:
         services = with_progress(table, report).services
-        if instant is None:
-            instant = services.schedule_clustering(
+        if plan or chosen:
+            nothing = (
+                "There is nothing to gain by clustering what no plan has already; "
+                "`headwater plan list` shows those that wait."
+            )
+            planned = services.schedule_clustering(
                 split_columns(sort_by),
                 order=None if order is None else order.value,
                 partitions=partition,
                 cancellable=cancellable,
+                # One that is executed at once and fails is to be in nobody's way, and a
+                # cancellable one never is.
+                removable=not (plan or cancellable),
             )
-        done: Any = _planned(instant) if plan or instant is None else services.cluster(instant)
-    _show(output_of(output), done, "There is nothing to gain by clustering.")
+            done: Any = _planned(planned)
+            if not plan and planned is not None:
+                done = _clustered(services, planned)
+        else:
+            done = _clustered(services, instant)
+    _show(output_of(output), done, nothing)
 
 
 @app.command()
@@ -314,6 +338,23 @@ def _advice_row(advice: Advice) -> dict[str, Any]:
         "times_cancelled": advice.times_cancelled,
         "file_groups": len(advice.file_groups),
     }
+
+
+def _clustered(services: Services, instant: str | None) -> Rewritten | None:
+    """Execute a clustering; one that fails or is stopped takes its removable plan with it."""
+    try:
+        return services.cluster(instant)
+    except BaseException:  # Ctrl-C too: the plan would keep others from writing until a clean.
+        with suppress(HeadwaterError):
+            services.rollback_failed_writes()
+        raise
+
+
+def _check_one_wish(plan: bool, instant: str | None) -> None:
+    if plan and instant is not None:
+        raise InvalidInputError(
+            f"--plan makes a new plan, and --instant executes the plan {instant}; give one of them"
+        )
 
 
 def _planned(instant: str | None) -> dict[str, str] | None:
