@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -66,6 +68,94 @@ def test_rows_go_out_to_files_and_come_back(
     assert fares(other) == fares(table)
 
 
+def test_every_type_goes_out_to_json_and_comes_back(run: Run, ask: Ask, tmp_path: Path) -> None:
+    columns = (
+        "id long, d date, t timestamp, n timestamp_ntz, m decimal(10,2), b binary, f double, "
+        "tags map<string, date>, s struct<d: date, m: map<string, bigint>>, a array<date>"
+    )
+    table = hw.create_table(tmp_path / "types", schema=columns, record_key="id")
+    day, moment = date(2024, 1, 31), datetime(2024, 1, 31, 9, 30, 0, 123456)
+    full = {
+        "id": 1,
+        "d": day,
+        "t": moment.replace(tzinfo=UTC),
+        "n": moment,
+        "m": Decimal("1.50"),
+        "b": "é".encode(),
+        "f": 0.1,
+        "tags": [("x", day), ("y", None)],
+        "s": {"d": day, "m": [("k", 7)]},
+        "a": [day, None],
+    }
+    table.insert(pa.Table.from_pylist([full, {"id": 2}], schema=table.schema))
+    data = tmp_path / "rows.json"
+    assert run("table", "read", table.uri, "--to", str(data))[0] == 0
+    other = hw.create_table(tmp_path / "other", schema=columns, record_key="id")
+    assert ask("table", "write", other.uri, str(data))["inserted"] == 2
+    assert other.read_arrow().sort_by("id").equals(table.read_arrow().sort_by("id"))
+
+
+def test_json_is_read_in_the_types_of_the_table(run: Run, ask: Ask, tmp_path: Path) -> None:
+    table = hw.create_table(tmp_path / "days", schema="id long, d date", record_key="id")
+    data = tmp_path / "rows.json"
+    data.write_bytes(b'\xef\xbb\xbf{"id": 4, "d": "2024-01-01"}\n')
+    assert ask("table", "write", table.uri, str(data))["inserted"] == 1
+    assert table.read_arrow(["d"])["d"].to_pylist() == [date(2024, 1, 1)]
+    data.write_text('{"id": 5, "d": "2024-01-01"}\n{"id": 6, "d": "soon"}\n')
+    code, _, err = run("table", "write", table.uri, str(data))
+    assert (code, "rows.json row 2" in err) == (2, True)
+    assert table.read_arrow().num_rows == 1
+
+
+def test_bytes_that_are_no_text_do_not_go_out_to_json(run: Run, tmp_path: Path) -> None:
+    table = hw.create_table(tmp_path / "blobs", schema="id long, b binary", record_key="id")
+    table.insert(pa.table({"id": [1], "b": [b"\xff"]}))
+    code, _, err = run("table", "read", table.uri, "--to", str(tmp_path / "rows.json"))
+    assert (code, ".parquet" in err) == (2, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blobs"]
+
+
+def test_a_file_stays_when_the_next_one_fails(run: Run, tmp_path: Path) -> None:
+    table = hw.create_table(tmp_path / "lists", schema="id long, l array<int>", record_key="id")
+    data, link = tmp_path / "rows.csv", tmp_path / "link.csv"
+    data.write_text("precious")
+    link.symlink_to(data)
+    assert run("table", "read", table.uri, "--to", str(data))[0] == 2
+    assert data.read_text() == "precious"
+    assert run("table", "read", table.uri, "--columns", "id", "--to", str(link))[0] == 0
+    assert data.read_text() == '"id"\n'
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.csv", "lists", "rows.csv"]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "problem"),
+    [
+        ("nowhere/o.csv", 3, "no folder"),
+        ("nowhere/o.parquet", 3, "no folder"),
+        ("rows.csv/o.parquet", 3, "no folder"),
+        ("folder.csv", 2, "is a folder"),
+        (f"{'long' * 80}.csv", 10, "too long"),
+    ],
+)
+def test_where_no_file_can_be_is_said(
+    run: Run, table: hw.Table, tmp_path: Path, name: str, code: int, problem: str
+) -> None:
+    (tmp_path / "rows.csv").write_text("id\n")
+    (tmp_path / "folder.csv").mkdir()
+    failed, _, err = run("table", "read", table.uri, "--to", str(tmp_path / name))
+    assert (failed, problem in err) == (code, True)
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.json"])
+def test_files_that_are_no_utf_8_are_refused(
+    run: Run, table: hw.Table, tmp_path: Path, name: str
+) -> None:
+    text = {"rows.csv": "id,café\na,2\n", "rows.json": '{"id": "a", "café": 2}\n'}[name]
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    code, _, err = run("table", "write", table.uri, str(tmp_path / name))
+    assert (code, name in err) == (2, True)
+
+
 def test_what_files_hold_is_upserted_inserted_or_deleted(
     ask: Ask, table: hw.Table, tmp_path: Path
 ) -> None:
@@ -125,6 +215,8 @@ def test_history_and_schema_are_shown(run: Run, ask: Ask, table: hw.Table) -> No
     assert history[0]["updated"] == 1
     assert len(ask("table", "history", table.uri, "--last", "1")) == 1
     assert "UPSERT" in run("table", "history", table.uri)[1]
+    assert len(ask("table", "history", table.uri, "--last", "9" * 20)) == 2
+    assert len(ask("table", "read", table.uri, "--limit", "9" * 20)) == 2
     assert ask("table", "schema", table.uri)[2] == {
         "column": "fare",
         "type": "int32",

@@ -125,6 +125,32 @@ def test_a_line_without_end_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
         rows_of(read_json, b"x" * 2000, reading())
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+    given = reading()
+    line = b'\xef\xbb\xbf{"id": "a"}'
+    assert rows_of(read_json, line, given)[1]["id"] == "a"
+    assert bad_of(given) == {}
+
+
+def test_maps_and_dates_within_json() -> None:
+    given = reading(columns("m map<string, map<string, date>>, s struct<d: date>"))
+    lines = (
+        b'{"m": [{"key": "k", "value": [{"key": "l", "value": "2024-02-03"}]}]}',
+        b'{"m": [], "s": {"d": "2024-02-03"}}',
+        b'{"m": [{"value": []}]}',
+        b'{"m": {"k": []}}',
+        b'{"s": {"d": "soon"}}',
+        b'{"s": {}}',
+    )
+    day = date(2024, 2, 3)
+    assert rows_of(read_json, b"\n".join(lines), given) == {
+        1: {"m": [("k", [("l", day)])], "s": None},
+        2: {"m": [], "s": {"d": day}},
+        6: {"m": None, "s": {"d": None}},
+    }
+    assert sorted(bad_of(given)) == [3, 4, 5]
+
+
 def test_types_of_json() -> None:
     schema = columns(
         "d date, t timestamp, n decimal(10,2), f double, b boolean, s struct<x: int>, a array<int>"

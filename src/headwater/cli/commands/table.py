@@ -24,6 +24,8 @@ from headwater.cli.output import Format, output_of, say
 from headwater.cli.progress import shown_while
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headwater.model.commit import Commit
 
 app = typer.Typer(no_args_is_help=True, help="A table as a whole.")
@@ -143,7 +145,7 @@ def history(
 ) -> None:
     """Show the commits of a table and what each did, newest first."""
     with open_given_table(path, options) as table:
-        rows = table.history().slice(0, last)
+        rows = _first(table.history(), last)
     output_of(output).show_rows(rows, nothing="Nothing was committed yet.")
 
 
@@ -170,12 +172,13 @@ def read(
         rows = table.read_arrow(split_columns(columns), where=where, as_of=as_of)
     count = rows.num_rows
     if to is not None:
-        write_data_file(rows if limit is None else rows.slice(0, limit), to)
-        say(f"{min(count, limit or count):,} rows in {to}")
+        written = _first(rows, limit)
+        write_data_file(written, to)
+        say(f"{written.num_rows:,} rows in {to}")
         return
     if limit is None and output is Format.TEXT:
         limit = _ROWS_OF_A_SCREEN
-    shown = rows if limit is None else rows.slice(0, limit)
+    shown = _first(rows, limit)
     output_of(output).show_rows(shown, nothing="No rows.")
     if shown.num_rows < count:
         say(f"{shown.num_rows:,} of {count:,} rows; --limit shows more, --to writes all to a file")
@@ -261,3 +264,8 @@ def drop(
         with shown_while("deleting"):
             count = delete_table(table.storage)
     output_of(output).show_fields({"uri": table.uri, "deleted_files": count})
+
+
+def _first(rows: pa.Table, count: int | None) -> pa.Table:
+    """Return so many rows, or all; Arrow takes no number that is longer than its own."""
+    return rows if count is None else rows.slice(0, min(count, rows.num_rows))

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
 from headwater.ingest.bad_rows import BadRow
+from headwater.ingest.formats.json_nesting import from_plain, plain_type
 from headwater.ingest.formats.reading import Reading, naming_damage
 from headwater.ingest.rows import SourceRows, made
 
@@ -19,6 +20,8 @@ _LINE_BYTES_MAX = 64 << 20
 _LINE = "line"
 _BAD_ROW = re.compile(r" in row ([0-9]{1,9})$")
 _OBJECT = r"(?s)^\s*\{.*\}\s*$"
+_BOM = b"\xef\xbb\xbf"
+"""What some programs of Windows begin a file with; it is no part of the first line."""
 _NO_OBJECT = "The line does not begin with { and end with }"
 
 
@@ -93,18 +96,27 @@ class _Parser:
         if parsed.num_rows != len(lines):
             raise InvalidInputError("The line has more than one object")
         (rows,) = parsed.combine_chunks().to_batches()
-        return self._reading.as_columns(rows)
+        return self._reading.as_columns(_nested(rows, self._reading.columns))
+
+
+def _nested(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """Return rows whose structs, arrays and maps have the types that are wanted."""
+    arrays = [
+        from_plain(array, field.type) if pa.types.is_nested(field.type) else array
+        for array, field in zip(rows.columns, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=columns.names)
 
 
 def _parsed_as(kind: pa.DataType) -> pa.DataType:
     """Return what Arrow parses values of a type as: times as text, which is cast as SQL does."""
     is_text = pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_binary(kind)
-    return pa.string() if is_text else kind
+    return pa.string() if is_text else plain_type(kind)
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
     """Give the bytes of whole lines, some at a time."""
-    rest = b""
+    rest = file.read(len(_BOM)).removeprefix(_BOM)
     while read := file.read(_CHUNK_BYTES):
         rest += read
         end = rest.rfind(b"\n") + 1
