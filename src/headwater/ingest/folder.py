@@ -32,6 +32,7 @@ from headwater.ingest.taken_files import TakenFiles, taken_in
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock
 from headwater.seams.storage import ObjectInfo, Storage
+from headwater.seams.storage_arguments import check_path
 
 _KIND = "folder"
 _WARNED_MAX = 5
@@ -72,9 +73,10 @@ class Folder:
         return self.columns
 
     def next_batch(self, notes: Iterator[Note]) -> FolderBatch | None:
-        listed = [info for info in self.storage.list_tree("") if self._is_ours(info)]
+        found = [info for info in self.storage.list_tree("") if self._is_ours(info)]
+        listed = [info for info in found if _can_be_named(info.path)]
         taken = self._taken(notes)
-        self.noticed[:] = self._notice(listed, taken)
+        self.noticed[:] = chain(self._notice(listed, taken), _notice_unnamed(found))
         files = chosen_files(
             [info for info in listed if info.path not in self.unsettled],
             taken,
@@ -93,10 +95,9 @@ class Folder:
             yield f"There is no file {names} in {self.storage.uri}"
         changed = [info.path for info in listed if taken.has_changed(info)]
         if changed:
-            more = f" and {len(changed) - _WARNED_MAX} more" if len(changed) > _WARNED_MAX else ""
             yield (
                 f"{len(changed)} files have changed since they were taken, and are not read again: "
-                f"{', '.join(changed[:_WARNED_MAX])}{more}. Give what is new a name of its own"
+                f"{_some(changed)}. Give what is new a name of its own"
             )
 
     def _modified_max_ms(self) -> int | None:
@@ -203,6 +204,30 @@ def chosen_files(
             break
         chosen.append(info)
     return chosen
+
+
+def _notice_unnamed(found: Iterable[ObjectInfo]) -> Iterator[str]:
+    """Say which files are left out for their names: no store, note or table could keep these."""
+    names = [ascii(info.path) for info in found if not _can_be_named(info.path)]
+    if names:
+        yield (
+            f"{len(names)} files are not read, as their names hold control characters or are no "
+            f"UTF-8: {_some(names)}. Rename them"
+        )
+
+
+def _can_be_named(path: str) -> bool:
+    try:
+        path.encode()  # Bytes of a name that are no UTF-8 come as halves of characters.
+        check_path(path)
+    except (UnicodeEncodeError, InvalidInputError):
+        return False
+    return True
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _WARNED_MAX} more" if len(names) > _WARNED_MAX else ""
+    return f"{', '.join(names[:_WARNED_MAX])}{more}"
 
 
 def _decompressed(opened: BinaryIO, path: str) -> BinaryIO:

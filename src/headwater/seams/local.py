@@ -180,10 +180,13 @@ class LocalStorage:
         return _info(path, found)
 
     def list_names(self, folder: str, after: str = "") -> list[str]:
+        check_folder(folder)
         names = self._list_folder(folder).files
         return [name for name in names if name > after] if after else names
 
     def list_tree(self, folder: str) -> list[ObjectInfo]:
+        check_folder(folder)
+        # What is listed is there, whatever its name: no path below is checked.
         found: list[ObjectInfo] = []
         pending = [folder]
         while pending:
@@ -193,7 +196,7 @@ class LocalStorage:
             for name in entries.files:
                 path = _join(current, name)
                 try:
-                    found.append(_info(path, os.stat(self._locate(path))))
+                    found.append(_info(path, os.stat(f"{self._base}/{path}")))
                 except FileNotFoundError:
                     continue  # It was deleted after the pass that found it.
                 except OSError as error:
@@ -494,7 +497,6 @@ class LocalStorage:
                 os.close(parent)
 
     def _list_folder(self, folder: str) -> _Entries:
-        check_folder(folder)
         full = f"{self._base}/{folder}" if folder else self._base
         try:
             descriptor = os.open(full, _OPEN_FOLDER)

@@ -186,6 +186,24 @@ def test_a_folder_without_files_is_said(table: Table, tmp_path: Path) -> None:
     assert warning.endswith("tpyo")
 
 
+@pytest.mark.parametrize("name", [b"caf\xe9.json", b"a\nb.json", b"caf\xe9/c.json"])
+def test_a_file_with_a_name_that_nobody_can_keep_is_said_and_left_out(
+    table: Table, landing: Path, name: bytes
+) -> None:
+    odd = landing / os.fsdecode(name)
+    odd.parent.mkdir(exist_ok=True)
+    odd.write_text(json.dumps(row("odd", 1)))
+    put(landing, "a.json", row("a", 1))
+    with opened_job(job_of(table, landing)) as ingestion:
+        assert ingestion.look().next.startswith("1 file,")
+        (warning,) = ingestion.source.warnings
+        assert all((warning.isprintable(), ascii(str(odd.relative_to(landing))) in warning))
+        assert ingestion.run_batch() is not None
+    odd.rename(landing / "b.json")
+    assert run(job_of(table, landing)) == [1]
+    assert rows_in(table) == {"a": 1, "odd": 1}
+
+
 def test_a_file_that_changes_while_it_is_read_is_left_for_later(
     table: Table, landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
