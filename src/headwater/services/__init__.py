@@ -458,16 +458,22 @@ class Services:
 
         Returns:
             What was done how often, and what was cancelled or failed.
+
+        Raises:
+            InvalidInputError: rows cannot be sorted by these columns.
         """
-        from headwater.services.advice.load import rewrite_settings
+        from headwater.services.advice.load import check_sort_columns, rewrite_settings
         from headwater.services.auto.agenda import Agenda, Budget
         from headwater.services.auto.run import run_auto
 
         self._check_writable()
+        settings = rewrite_settings(self._table, None if sort_by is None else _columns(sort_by))
+        # Every round would fail for it, and say so in the log alone.
+        check_sort_columns(self._table, settings)
         return run_auto(
             self._table,
             self,
-            rewrite_settings(self._table, None if sort_by is None else _columns(sort_by)),
+            settings,
             Agenda(Budget(seconds=budget_s, bytes=budget_bytes)),
             stop,
             pause_s=pause_s,

@@ -128,6 +128,8 @@ def test_a_savepoint_is_made_restored_and_deleted(run: Run, ask: Ask, table: hw.
     assert run("service", "restore", table.uri, saved)[0] == 2
     ask("service", "restore", table.uri, saved, "--yes")
     assert 99 not in table.read_arrow(["fare"])["fare"].to_pylist()
+    code, _, err = run("service", "savepoint", table.uri, "--list", "--delete", saved)
+    assert (code, "one of them" in err) == (2, True)
     assert run("service", "savepoint", table.uri, "--delete", saved)[0] == 0
     assert "no savepoints" in run("service", "savepoint", table.uri, "--list")[1]
 
@@ -194,6 +196,8 @@ def test_advice_is_followed_within_a_budget_and_only_then(run: Run, logged: hw.T
     code, out, _ = run("service", "run", logged.uri, "--budget-bytes", "100")
     assert (code, out) == (2, "")
     assert run("service", "run", logged.uri, "--auto", "--run", "clean")[0] == 2
+    code, _, err = run("service", "run", logged.uri, "--auto", "--rounds", "1", "--sort-by", "nope")
+    assert (code, "nope" in err) == (2, True)
     command = ("service", "run", logged.uri, "--auto", "--rounds", "1", "--every", "0.1")
     code, out, _ = run(*command, "--budget-bytes", "100", "--budget-seconds", "5")
     assert (code, "logs done" in out) == (0, False), "a file group costs more than that"
@@ -231,6 +235,8 @@ def test_the_doctor_looks_at_this_machine_and_at_storage(ask: Ask, tmp_path: Pat
         "ok"
     }
     assert not list(tmp_path.iterdir())
+    ask("doctor", str(tmp_path / "not" / "there"))
+    assert not list(tmp_path.iterdir()), "nor does it leave a folder"
 
 
 def test_the_doctor_says_what_to_do(

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -125,6 +126,7 @@ def _look_at_storage(path: str, options: dict[str, str]) -> Iterator[Finding]:
         ("write once", _can_put_if_absent),
         ("clock", _clock_agrees),
     ]
+    absent = _absent_folders(storage)
     try:
         for name, check in checks:
             try:
@@ -134,6 +136,19 @@ def _look_at_storage(path: str, options: dict[str, str]) -> Iterator[Finding]:
                 return
     finally:
         _forget_probe(storage)
+        for folder in absent:
+            with suppress(OSError):  # Somebody else has use for it by now.
+                folder.rmdir()
+
+
+def _absent_folders(storage: Storage) -> list[Path]:
+    """Return the folders of this machine that a write would create, the deepest first."""
+    from headwater.seams.open_storage import is_object_store
+
+    if is_object_store(storage.uri):
+        return []
+    folder = Path(storage.uri)
+    return [one for one in (folder, *folder.parents) if not one.exists()]
 
 
 def _can_list(storage: Storage) -> Finding:

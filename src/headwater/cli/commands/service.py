@@ -187,6 +187,8 @@ def savepoint(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Protect a commit from cleaning and archival, so that it can be restored."""
+    if delete is not None and show:
+        raise InvalidInputError("--list shows savepoints, and --delete ends one; give one of them")
     with open_given_table(path, options) as table:
         if delete is not None:
             table.services.delete_savepoint(delete)

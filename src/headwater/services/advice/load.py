@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from headwater.arrow.curves import check_sortable
 from headwater.config.advice import AdviceConfig
 from headwater.config.archive import ArchiveConfig
 from headwater.config.clean import CleanConfig
@@ -58,6 +59,19 @@ def rewrite_settings(table: TableContext, sort_by: Sequence[str] | None = None) 
         clustering=clustering,
         reads_max=AdviceConfig.from_options(table.options).reads_max,
     )
+
+
+def check_sort_columns(table: TableContext, settings: RewriteSettings) -> None:
+    """Raise if rows cannot be sorted as the settings say.
+
+    Raises:
+        InvalidInputError: they cannot.
+        Others: as `load_statistics`.
+    """
+    clustering = settings.clustering
+    if clustering.sort_columns:
+        schema = view_of(table.reload()).schema()
+        check_sortable(schema, clustering.sort_columns, clustering.order)
 
 
 def load_statistics(table: TableContext, settings: RewriteSettings) -> TableStatistics:
