@@ -518,8 +518,10 @@ def test_what_is_no_table_is_not_opened(tmp_path: Path) -> None:
         ({"nonsense": "1"}, "nonsense is no option"),
         ({"hoodie.table.version": "9"}, "set by Headwater"),
         ({"hoodie.table.name": "u"}, "hoodie.table.name is 'u', but the table has 't'"),
-        ({"hoodie.table.recordkey.fields": "ts"}, "but the table has ('id',)"),
-        ({"hoodie.bucket.index.num.buckets": "5"}, "but the table has 4"),
+        ({"hoodie.table.recordkey.fields": "ts"}, "but the table has 'id'"),
+        ({"hoodie.bucket.index.num.buckets": "5"}, "but the table has '4'"),
+        ({"hoodie.table.type": "MERGE_ON_READ"}, "but the table has 'COPY_ON_WRITE'"),
+        ({"hoodie.datasource.write.hive_style_partitioning": "false"}, "but the table has 'true'"),
         ({"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"}, "EVENT_TIME_ORDERING"),
     ],
 )

@@ -185,7 +185,8 @@ def check_options_agree(config: TableConfig, options: Mapping[str, str]) -> None
         value = option.default if stored is None else option.parse(stored[1])
         value = config.merge_mode if option is MERGE_MODE else value
         if option.parse(options[option.key]) != value:
-            problems.append(f"{option.key} is {options[option.key]!r}, but the table has {value!r}")
+            has = "none" if value is None else repr(option.encode(value))
+            problems.append(f"{option.key} is {options[option.key]!r}, but the table has {has}")
     if problems:
         raise InvalidInputError(
             problem_list(f"Options cannot change the table {config.name}", problems),

@@ -19,7 +19,7 @@ from headwater.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from headwater.table import Table
+from headwater.table import Table, create_table
 
 COMMANDS = (
     *("conflict", "doctor", "fsck", "heartbeat", "index", "lock", "plan", "service", "table"),
@@ -142,6 +142,13 @@ def test_a_plan_is_cancelled(run: Run, table: Table) -> None:
     assert run("index", "cancel", table.uri, instant, "-o", LOCK)[0] == 0
     assert json.loads(run("index", "run", table.uri, "--output", "json", "-o", LOCK)[1]) == []
     assert "column_stats" not in table.reload().config.metadata_partitions
+
+
+def test_a_table_without_indexes_says_so(run: Run, tmp_path: Path) -> None:
+    options = {"hoodie.metadata.enable": "false", **FENCED}
+    bare = create_table(tmp_path / "bare", schema="id long", record_key="id", options=options)
+    code, _, err = run("index", "drop", bare.uri, "nope")
+    assert (code, "it has none" in err) == (3, True), err
 
 
 @pytest.mark.usefixtures("tables_with_a_lock")

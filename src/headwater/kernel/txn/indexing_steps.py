@@ -316,9 +316,10 @@ class DropIndex:
             )
         known = {*config.metadata_partitions, *config.metadata_partitions_inflight}
         if self.partition not in known and not self.is_left_over:
+            has = ", ".join(sorted(known)) or "none"
             return Refusal(
                 NotFoundError(
-                    f"The table has no index {self.partition}; it has {', '.join(sorted(known))}",
+                    f"The table has no index {self.partition}; it has {has}",
                     kind=ErrorKind.INDEX_NOT_FOUND,
                 )
             )
