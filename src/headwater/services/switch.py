@@ -64,6 +64,7 @@ from headwater.kernel.table_config import (
     update_table_config_in_lock,
 )
 from headwater.kernel.timeline.active import load_active
+from headwater.kernel.txn.locks.select import chosen_provider
 from headwater.kernel.txn.other_engines import foreign_writer
 from headwater.model.instant import Instant, State
 from headwater.seams.clock import Clock
@@ -82,9 +83,13 @@ def run_switch(table: TableContext, *, to_fenced: bool) -> bool:
             meanwhile.
         FencedError: the lock was lost; run it again.
         UnsupportedError: the table has an older version.
+        InvalidInputError: kind INVALID_OPTION; the table is to trust its lock, and there would be
+            several writers by the options, which name no lock that these can share.
         CommitUnknownError, StorageError: storage failed; run it again.
     """
     switch = Switch.of(table)
+    if not to_fenced:
+        chosen_provider(table.lock_config, switch.storage)
     held = table.components.locks.acquire(TABLE, timeout_ms=table.lock_config.acquire_timeout_ms)
     try:
         is_changed = switch.to_journal(held) if to_fenced else switch.to_lock(held)

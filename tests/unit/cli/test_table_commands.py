@@ -19,6 +19,7 @@ from tests.unit.cli.conftest import Ask, Run, rows
 import headwater as hw
 
 NEW = rows({"sf-a": 7, "la-a": 9})
+SEVERAL = "optimistic_concurrency_control"
 MERGED = {"sf-a": 7, "ny-a": 2, "la-a": 9}
 
 
@@ -260,6 +261,18 @@ def test_a_table_is_switched_to_its_journal_and_back(ask: Ask, table: hw.Table) 
         assert ask("table", "upgrade", table.uri, switch)["changed_properties"] == []
         assert hw.open_table(table.uri).config.raw[key] == says
         assert fares(hw.open_table(table.uri)) == before
+
+
+def test_who_takes_a_journal_away_is_told_of_the_lock(run: Run, tmp_path: Path) -> None:
+    table = a_table(tmp_path, options=FENCED).with_commits(1).create()
+    switch = ("table", "upgrade", table.uri, "--no-fenced")
+    code, _, err = run(*switch, "-o", f"hoodie.write.concurrency.mode={SEVERAL}")
+    assert (code, "a lock that all writers share" in err) == (2, True)
+    assert hw.open_table(table.uri).config.is_fenced
+    code, _, err = run(*switch)
+    assert (code, "hoodie.write.lock.provider" in err) == (0, True)
+    code, _, err = run(*switch, "-o", "hoodie.write.lock.provider=filesystem")
+    assert (code, "warning" in err) == (0, False)
 
 
 @pytest.mark.usefixtures("tables_with_a_lock")

@@ -231,10 +231,18 @@ def upgrade(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Make a table of version 6 or 8 one of version 9; stop its writers before. Or switch it."""
+    from headwater.config.lock import PROVIDER
+    from headwater.seams.open_storage import is_object_store
     from headwater.table import upgrade_table
 
+    given = parse_options(options)
     with shown_while("upgrading"):
-        done = upgrade_table(path, parse_options(options), dry_run=dry_run, fenced=fenced)
+        done = upgrade_table(path, given, dry_run=dry_run, fenced=fenced)
+    if fenced is False and PROVIDER.key not in given and not is_object_store(path):
+        say(
+            "warning: without its journal the table trusts a lock. If it has several writers, each "
+            f"needs the same {PROVIDER.key}, such as filesystem, or is refused"
+        )
     output_of(output).show_fields(
         {
             "from_version": done.from_version,
