@@ -148,7 +148,7 @@ def merge(statement: exp.Merge, names: Names) -> Commit | None:
     if table is None:
         return None
     sides = {target.alias_or_name.lower(): "t", source.alias_or_name.lower(): "s"}
-    with resolved(exp.select("*").from_(source.copy()), names) as (text, _):
+    with resolved(source, names) as (text, _):
         rows = names.spark.sql(text)
     merging = table.merge(
         rows, on=_text(statement.args["on"], sides), time_zone=time_zone_of(names.spark)

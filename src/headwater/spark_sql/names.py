@@ -15,6 +15,8 @@ PATH_QUALIFIERS = frozenset({"headwater", "hudi"})
 """What may stand before a path in backticks."""
 PROVIDERS = frozenset({"headwater", "hudi"})
 """Data sources whose tables are ours."""
+SESSION_CATALOG = "spark_catalog"
+"""The catalog that knows tables of ours by their names."""
 
 _LOCATION = "Location"
 _PROVIDER = "Provider"
@@ -29,6 +31,8 @@ class Names:
     """Options that every table is opened with."""
     this: Table | None = None
     """The table that `this` names, for `Table.sql`."""
+    statement: str = ""
+    """The statement that names them, as it was given."""
 
     def find(self, name: exp.Table) -> Table | None:
         """Return the table of a name; None if it is not one of ours."""
@@ -62,6 +66,8 @@ class Names:
         return self._location_of(name)
 
     def _location_of(self, name: exp.Table) -> str | None:
+        if name.catalog.lower() not in ("", SESSION_CATALOG):
+            return None
         # DESCRIBE asks the data source, which Spark does not tell where the table is.
         database = f" IN {exp.to_identifier(name.db).sql('spark')}" if name.db else ""
         pattern = name.name.replace("'", "\\'")

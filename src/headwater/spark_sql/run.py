@@ -55,7 +55,7 @@ def sql(
         Others: see the operation that runs, and Spark's own for what is Spark's.
     """
     given = {key: str(value) for key, value in (options or {}).items()}
-    names = Names(spark, {**_session_options(spark), **given}, this)
+    names = Names(spark, {**_session_options(spark), **given}, this, statement)
     done = _run(_parsed(statement), names)
     if isinstance(done, DataFrame):
         return done
