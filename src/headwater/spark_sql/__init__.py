@@ -6,5 +6,6 @@ names.py        which table a name or a path means
 ddl.py          CREATE TABLE, DROP TABLE, TRUNCATE, indexes
 dml.py          INSERT, MERGE, UPDATE, DELETE
 selects.py      SELECT, with TIMESTAMP AS OF and hudi_table_changes
+unparsed.py     what sqlglot cannot parse and Spark may
 procedures.py   CALL, with Hudi's procedure names
 """

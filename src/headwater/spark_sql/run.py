@@ -18,6 +18,7 @@ from headwater.spark_sql import alter, ddl, dml
 from headwater.spark_sql.names import Names
 from headwater.spark_sql.procedures import call_procedure
 from headwater.spark_sql.selects import run_select
+from headwater.spark_sql.unparsed import left_to_spark
 from headwater.table import Table
 
 # sqlglot warns of every statement that it leaves as text; we do read those that are ours.
@@ -56,7 +57,11 @@ def sql(
     """
     given = {key: str(value) for key, value in (options or {}).items()}
     names = Names(spark, {**_session_options(spark), **given}, this, statement)
-    done = _run(_parsed(statement), names)
+    try:
+        parsed = _parsed(statement)
+    except InvalidInputError as error:
+        return left_to_spark(error, names)
+    done = _run(parsed, names)
     if isinstance(done, DataFrame):
         return done
     match done:
