@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
@@ -138,6 +139,12 @@ NAMES = (
 
 def test_names_mean_what_they_mean_to_spark(spark: SparkSession, spots: str) -> None:
     check(spark, NAMES)
+
+
+def test_names_of_other_catalogs_are_for_spark(spark: SparkSession, spots: str) -> None:
+    for name in ("other.default.spots", "spark_catalog.default.x.spots"):
+        with pytest.raises(AnalysisException, match="single-part namespace"):
+            hw.sql(spark, f"SELECT id FROM {name}")
 
 
 def test_times_are_asked_for_among_comments_and_samples(

@@ -126,7 +126,8 @@ def _frame_of(place: exp.Table, names: Names, original: Original) -> DataFrame |
             raise UnsupportedError(f"{function} is not supported: {INSTEAD[function]}")
         return _changes(place.this, names) if function == CHANGES else None
     version = place.args.get("version")
-    if names.path_of(place) is None:
+    # A name of more parts than a table's is none of ours, whatever its last parts name.
+    if not isinstance(place.this, exp.Identifier) or names.path_of(place) is None:
         return None
     as_of = None if version is None else _time_of(version)
     return _read(names.get(place), as_of, _condition_on(place, names, original), names.spark)
