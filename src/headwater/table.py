@@ -249,9 +249,13 @@ class Table:
         """Replace all rows of the table."""
         return self._write(Operation.OVERWRITE, rows)
 
-    def overwrite_partitions(self, rows: AnyRows) -> Commit:
-        """Replace all rows of the partitions that `rows` has rows for."""
-        return self._write(Operation.OVERWRITE_PARTITIONS, rows)
+    def overwrite_partitions(self, rows: AnyRows, partitions: Sequence[str] = ()) -> Commit:
+        """Replace all rows of the partitions that `rows` has rows for.
+
+        Args:
+            partitions: paths of more partitions to empty in the same commit, there or not.
+        """
+        return self._write(Operation.OVERWRITE_PARTITIONS, rows, partitions=tuple(partitions))
 
     def delete_partitions(self, partitions: Sequence[str]) -> Commit:
         """Delete all rows of partitions, given as partition paths such as `city=sf`.

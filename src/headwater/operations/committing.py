@@ -45,8 +45,9 @@ def _replaced_groups(planned: PlannedWrite, written: Collection[str]) -> dict[st
     """Return the file groups that the write replaces, given the partitions it wrote to."""
     if planned.request.operation is not Operation.OVERWRITE_PARTITIONS:
         return dict(planned.replaceable)
+    replaced = {*written, *planned.request.partitions}
     return {
-        partition: ids for partition, ids in planned.replaceable.items() if partition in written
+        partition: ids for partition, ids in planned.replaceable.items() if partition in replaced
     }
 
 

@@ -262,7 +262,7 @@ def replaceable_groups(
     if request.operation is Operation.DELETE_PARTITIONS:
         partitions = request.partitions
     elif request.operation is Operation.OVERWRITE_PARTITIONS:
-        partitions = touched
+        partitions = None if touched is None else {*touched, *request.partitions}
     found: dict[str, list[str]] = {}
     for file_slice in view.slices(partitions):
         found.setdefault(file_slice.group.partition, []).append(file_slice.group.file_id)

@@ -44,7 +44,7 @@ class WriteRequest:
     """The columns of the rows; None for an operation that brings none."""
     is_partial: bool = False
     partitions: tuple[str, ...] = ()
-    """What DELETE_PARTITIONS removes."""
+    """What DELETE_PARTITIONS removes, and OVERWRITE_PARTITIONS besides those that rows go to."""
     extra_metadata: Mapping[str, str] = field(default_factory=dict)
     reads_table: bool = False
     """Whether the rows are made of rows that the table held: see `RowsOfTable`."""
