@@ -9,13 +9,13 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
-from headwater.arrow.keys import KeyGenerator
 from headwater.arrow.schema_evolution import evolve_schema
 from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.metadata.view import view_of
 from headwater.model.commit import Commit
 from headwater.spark.schemas import arrow_schema_of, frame_schema_of
 from headwater.spark_sql.names import Names
+from headwater.spark_sql.partitions import path_named
 from headwater.table import Table
 
 SUPPORTED = (
@@ -36,7 +36,8 @@ def alter(statement: exp.Alter, names: Names) -> Commit | None:
         return None
     match actions[0]:
         case exp.DropPartition():
-            return table.delete_partitions([_path(table, each) for each in actions[0].expressions])
+            paths = [path_named(table, each, names) for each in actions[0].expressions]
+            return table.delete_partitions(paths)
         case exp.Schema():
             return _write_columns(table, _added(table, actions[0].expressions, names))
         case exp.ColumnDef():
@@ -88,38 +89,6 @@ def describe(statement: exp.Describe, names: Names) -> pa.Table | None:
             "comment": pa.array([None] * len(shown), pa.string()),
         }
     )
-
-
-def _path(table: Table, given: exp.Partition) -> str:
-    """Return the path of the partition that a statement names by the values of its columns."""
-    columns = table.config.partition_columns
-    values = {
-        each.this.name.lower(): each.expression
-        for each in given.expressions
-        if isinstance(each, exp.EQ)
-    }
-    if sorted(values) != sorted(name.lower() for name in columns):
-        raise InvalidInputError(
-            f"{given.sql(dialect='spark')} must give a value for each column by which table "
-            f"{table.name} is partitioned: {', '.join(columns) or 'there is none'}"
-        )
-    fields = [table.schema.field(name) for name in columns]
-    rows = pa.table(
-        [_value(table, field, values[field.name.lower()]) for field in fields],
-        schema=pa.schema(fields),
-    )
-    paths = KeyGenerator.from_config(table.config).partition_dictionary(rows)
-    return str(paths.to_pylist()[0])
-
-
-def _value(table: Table, field: pa.Field, given: exp.Expr) -> pa.Array:
-    try:
-        return pa.array([given.to_py()]).cast(field.type)
-    except (ValueError, pa.ArrowNotImplementedError) as error:  # Arrow's others are values, too.
-        raise InvalidInputError(
-            f"{given.sql(dialect='spark')} is no {field.type}, which column {field.name} of table "
-            f"{table.name} is partitioned by. Give a literal of that type"
-        ) from error
 
 
 def _added(table: Table, columns: list[exp.ColumnDef], names: Names) -> pa.Schema:

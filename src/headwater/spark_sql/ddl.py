@@ -13,7 +13,9 @@ from sqlglot import exp
 from headwater.errors import ErrorKind, InvalidInputError, NotFoundError, UnsupportedError
 from headwater.opening import delete_table
 from headwater.spark.data_source import register
+from headwater.spark_sql.clauses import check_clauses, check_target
 from headwater.spark_sql.names import PROVIDERS, Names, text_of
+from headwater.spark_sql.partitions import paths_named, taken_apart
 from headwater.spark_sql.selects import resolved
 from headwater.table import create_table
 
@@ -37,6 +39,8 @@ NAMED_INDEXES = frozenset(
     {"files", "column_stats", "partition_stats", "bloom_filters", "record_index"}
 )
 """Indexes that a table has once; every other name is that of a secondary index."""
+
+TRUNCATE = "TRUNCATE TABLE table [PARTITION (column = value, ...)]"
 
 
 def is_ours(statement: exp.Create) -> bool:
@@ -106,12 +110,34 @@ def drop(statement: exp.Drop, names: Names) -> bool:
     return True
 
 
-def truncate(name: exp.Table, names: Names) -> bool:
-    """Delete all rows of a table; False if it is not one of ours."""
-    table = names.find(name)
-    if table is None:
+def truncate(statement: exp.TruncateTable, names: Names) -> bool:
+    """Delete all rows of a table, or of its partitions; False if it is not one of ours.
+
+    Raises:
+        UnsupportedError: several tables, which would be several commits, or another clause.
+        InvalidInputError: PARTITION (...) does not fit, or names one that is not there.
+    """
+    found = [names.find(each) for each in statement.expressions]
+    tables = [table for table in found if table is not None]
+    if not tables:
         return False
-    table.overwrite(table.schema.empty_table())
+    check_clauses(statement, {"expressions", "partition"}, TRUNCATE)
+    check_target(statement.expressions[0], (), TRUNCATE)
+    if len(found) > 1:
+        raise UnsupportedError("TRUNCATE TABLE takes one table: each is a commit of its own")
+    (table,) = tables
+    given = statement.args.get("partition")
+    if given is None:
+        table.overwrite(table.schema.empty_table())
+        return True
+    fixed, left_open = taken_apart(table, given, names)
+    if left_open:
+        raise InvalidInputError(
+            f"{given.sql(dialect='spark')} gives no value for {', '.join(left_open)}. Give one, or "
+            "leave the column out for all of its values"
+        )
+    if paths := paths_named(table, fixed):
+        table.delete_partitions(paths)
     return True
 
 

@@ -13,7 +13,10 @@ from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.model.commit import Commit
 from headwater.spark.schemas import frame_schema_of
 from headwater.spark.session import time_zone_of
+from headwater.spark_sql.casts import stored_as
+from headwater.spark_sql.clauses import check_clauses, check_target
 from headwater.spark_sql.names import Names
+from headwater.spark_sql.partitions import paths_named, taken_apart
 from headwater.spark_sql.selects import resolved
 from headwater.statements.merge_builder import MergeBuilder
 from headwater.table import Table
@@ -21,14 +24,25 @@ from headwater.table import Table
 Sides = Mapping[str, str | None]
 """What the tables of a statement are called where it is evaluated, by their names in it."""
 
+INSERT = "INSERT INTO | OVERWRITE table [PARTITION (...)] [(columns) | BY NAME] query"
+UPDATE = "UPDATE table [AS name] SET column = value, ... [WHERE condition]"
+DELETE = "DELETE FROM table [AS name] [WHERE condition]"
+MERGE = (
+    "MERGE INTO table [AS name] USING source ON condition, and WHEN MATCHED THEN UPDATE SET or "
+    "DELETE, WHEN NOT MATCHED THEN INSERT, WHEN NOT MATCHED BY SOURCE THEN UPDATE SET or DELETE, "
+    "each with AND condition after WHEN"
+)
+"""What statements may say, for who said more."""
+
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
 def insert(statement: exp.Insert, names: Names) -> Commit | None:
     """Insert or overwrite rows; None if the table is not one of ours.
 
-    INSERT OVERWRITE replaces the whole table, or with PARTITION (...), or where Spark's
-    `partitionOverwriteMode` is dynamic, the partitions that rows go to.
+    INSERT OVERWRITE replaces the whole table, or all partitions that have the values of PARTITION
+    (...); where Spark's `partitionOverwriteMode` is dynamic, and the statement does not say all of
+    the partition, only those that rows go to.
     """
     target = statement.this
     named = [each.name for each in target.expressions] if isinstance(target, exp.Schema) else None
@@ -41,7 +55,9 @@ def insert(statement: exp.Insert, names: Names) -> Commit | None:
             "INSERT INTO ... REPLACE WHERE is not supported: DELETE the rows, or use INSERT "
             "OVERWRITE with PARTITION (...)"
         )
-    fixed, dynamic = _partitions(statement)
+    check_clauses(statement, {"this", "expression", "overwrite", "by_name"}, INSERT)
+    check_target(name, {"partition"}, INSERT)
+    fixed, dynamic = taken_apart(table, statement.this.find(exp.Partition), names)
     with resolved(statement.expression, names) as (text, _):
         rows = names.spark.sql(text)
     if statement.args.get("by_name"):
@@ -63,17 +79,13 @@ def insert(statement: exp.Insert, names: Names) -> Commit | None:
     mode = config.overwrite_mode or OverwriteMode(
         str(names.spark.conf.get(_OVERWRITE_MODE, "static")).upper()
     )
-    if fixed or mode is OverwriteMode.DYNAMIC:
+    is_open = len(fixed) < len(table.config.partition_columns)
+    if mode is OverwriteMode.DYNAMIC and is_open:
         return table.overwrite_partitions(rows)
+    if fixed:
+        # What the statement names is replaced, also where no row comes in its place.
+        return table.overwrite_partitions(rows, paths_named(table, fixed))
     return table.overwrite(rows)
-
-
-def _partitions(statement: exp.Insert) -> tuple[dict[str, exp.Expr], list[str]]:
-    """Return the partition columns of PARTITION (...): those with values, and those without."""
-    given = statement.this.find(exp.Partition)
-    listed = [] if given is None else given.expressions
-    fixed = {each.this.name: each.expression for each in listed if isinstance(each, exp.EQ)}
-    return fixed, [each.name for each in listed if not isinstance(each, exp.EQ)]
 
 
 def _aligned(
@@ -97,12 +109,16 @@ def _aligned(
     renamed = rows.toDF(*wanted)
     for name, value in fixed.items():
         renamed = renamed.withColumn(name, F.expr(value.sql(dialect="spark")))
-    present = {name.lower() for name in renamed.columns}
+    given = {field.name.lower(): field.dataType for field in renamed.schema}
     return renamed.select(
         [
-            (F.col(f"`{field.name}`") if field.name.lower() in present else F.lit(None))
-            .cast(field.dataType)
-            .alias(field.name)
+            (
+                stored_as(
+                    F.col(f"`{field.name}`"), given[field.name.lower()], field.dataType, field.name
+                )
+                if field.name.lower() in given
+                else F.lit(None).cast(field.dataType)
+            ).alias(field.name)
             for field in columns
         ]
     )
@@ -120,8 +136,10 @@ def update(statement: exp.Update, names: Names) -> Commit | None:
     table = names.find(name)
     if table is None:
         return None
+    check_clauses(statement, {"this", "expressions", "where"}, UPDATE)
+    check_target(name, {"alias"}, UPDATE)
     own = {name.alias_or_name.lower(): None}
-    assigned = {each.this.name: _text(each.expression, own) for each in statement.expressions}
+    assigned = _assigned(statement, own)
     return table.update(assigned, _condition(statement, own), time_zone=time_zone_of(names.spark))
 
 
@@ -134,6 +152,8 @@ def delete(statement: exp.Delete, names: Names) -> Commit | None:
     table = names.find(name)
     if table is None:
         return None
+    check_clauses(statement, {"this", "where"}, DELETE)
+    check_target(name, {"alias"}, DELETE)
     where = _condition(statement, {name.alias_or_name.lower(): None})
     return table.delete(where=where or "TRUE", time_zone=time_zone_of(names.spark))
 
@@ -147,6 +167,8 @@ def merge(statement: exp.Merge, names: Names) -> Commit | None:
     table = names.find(target)
     if table is None:
         return None
+    check_clauses(statement, {"this", "using", "on", "whens"}, MERGE)
+    check_target(target, {"alias"}, MERGE)
     sides = {target.alias_or_name.lower(): "t", source.alias_or_name.lower(): "s"}
     with resolved(source, names) as (text, _):
         rows = names.spark.sql(text)
@@ -159,44 +181,69 @@ def merge(statement: exp.Merge, names: Names) -> Commit | None:
 
 
 def _with_clause(merging: MergeBuilder, clause: exp.When, sides: Sides) -> MergeBuilder:
+    """Add a clause.
+
+    Raises:
+        UnsupportedError: it does what no clause of its kind does.
+    """
+    check_clauses(clause, {"matched", "source", "condition", "then"}, MERGE)
     given, then = clause.args.get("condition"), clause.args["then"]
     where = None if given is None else _text(given, sides)
-    if clause.args.get("source"):
-        return _by_source(merging, then, sides, where)
-    match then:
-        case exp.Update(expressions=[exp.Star()]):
+    if isinstance(then, exp.Update | exp.Insert):
+        check_clauses(then, {"this", "expression", "expressions"}, MERGE)
+    match (bool(clause.args.get("matched")), bool(clause.args.get("source")), then):
+        case (True, False, exp.Update(expressions=[exp.Star()])):
             return merging.when_matched_update(where=where)
-        case exp.Update():
-            values = {each.this.name: _text(each.expression, sides) for each in then.expressions}
-            return merging.when_matched_update(values, where=where)
-        case exp.Insert(this=exp.Star()):
-            return merging.when_not_matched_insert(where=where)
-        case exp.Insert():
-            columns = [each.name for each in then.this.expressions]
-            texts = [_text(each, sides) for each in then.expression.expressions]
-            if len(columns) != len(texts):
-                raise InvalidInputError(
-                    f"INSERT names {len(columns)} columns and gives {len(texts)} values"
-                )
-            inserted = dict(zip(columns, texts, strict=True))
-            return merging.when_not_matched_insert(inserted, where=where)
-        case _:
+        case (True, False, exp.Update()):
+            return merging.when_matched_update(_assigned(then, sides), where=where)
+        case (True, False, exp.Var(this="DELETE")):
             return merging.when_matched_delete(where=where)
+        case (False, False, exp.Insert()):
+            return merging.when_not_matched_insert(_inserted(then, sides), where=where)
+        case (False, True, exp.Update(expressions=[exp.Star()])):
+            raise InvalidInputError(
+                "WHEN NOT MATCHED BY SOURCE has no row of the source that * could mean. Name the "
+                "columns to set"
+            )
+        case (False, True, exp.Update()):
+            values = _assigned(then, sides)
+            return merging.when_not_matched_by_source_update(values, where=where)
+        case (False, True, exp.Var(this="DELETE")):
+            return merging.when_not_matched_by_source_delete(where=where)
+    shown = " ".join(clause.sql(dialect="spark").split())
+    raise UnsupportedError(f"{shown} is not supported, only {MERGE}")
 
 
-def _by_source(
-    merging: MergeBuilder, then: exp.Expr, sides: Sides, where: str | None
-) -> MergeBuilder:
-    """Add a clause on records that no row of the source matches."""
-    if not isinstance(then, exp.Update):
-        return merging.when_not_matched_by_source_delete(where=where)
-    if isinstance(then.expressions[0], exp.Star):
+def _inserted(then: exp.Insert, sides: Sides) -> dict[str, str] | None:
+    """Return what the columns of a new row are set to; None: all to what the source has."""
+    if isinstance(then.this, exp.Star):
+        return None
+    columns = [each.name for each in then.this.expressions]
+    texts = [_text(each, sides) for each in then.expression.expressions]
+    if len(columns) != len(texts):
         raise InvalidInputError(
-            "WHEN NOT MATCHED BY SOURCE has no row of the source that * could mean. Name the "
-            "columns to set"
+            f"INSERT names {len(columns)} columns and gives {len(texts)} values"
         )
-    values = {each.this.name: _text(each.expression, sides) for each in then.expressions}
-    return merging.when_not_matched_by_source_update(values, where=where)
+    return dict(zip(columns, texts, strict=True))
+
+
+def _assigned(statement: exp.Update, sides: Sides) -> dict[str, str]:
+    """Return by column the text of what SET gives it.
+
+    Raises:
+        UnsupportedError: it sets a field of a struct, or is no assignment.
+    """
+    assigned: dict[str, str] = {}
+    for each in statement.expressions:
+        column = each.this
+        if not isinstance(each, exp.EQ) or not isinstance(column, exp.Column):
+            raise UnsupportedError(f"SET takes column = value, got {each.sql(dialect='spark')}")
+        if column.table and column.table.lower() not in sides:
+            raise UnsupportedError(
+                f"SET {column.sql(dialect='spark')} is not supported: columns are set as a whole"
+            )
+        assigned[column.name] = _text(each.expression, sides)
+    return assigned
 
 
 def _condition(statement: exp.Update | exp.Delete, sides: Sides) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -20,6 +20,7 @@ SESSION_CATALOG = "spark_catalog"
 
 _LOCATION = "Location"
 _PROVIDER = "Provider"
+_CASE_SENSITIVE = "spark.sql.caseSensitive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,14 @@ class Names:
         if name.db.lower() in PATH_QUALIFIERS and ("/" in name.name or ":" in name.name):
             return name.name
         return self._location_of(name)
+
+    def column(self, name: str, columns: Sequence[str]) -> str | None:
+        """Return the column that a name means to Spark: in any case, unless the session says so."""
+        if name in columns:
+            return name
+        if str(self.spark.conf.get(_CASE_SENSITIVE, "false")).lower() == "true":
+            return None
+        return next((known for known in columns if known.lower() == name.lower()), None)
 
     def _location_of(self, name: exp.Table) -> str | None:
         if name.catalog.lower() not in ("", SESSION_CATALOG):

@@ -119,7 +119,7 @@ def _run(statement: exp.Expr, names: Names) -> Any:
         case exp.Drop() if str(statement.args.get("kind")).upper() == "TABLE":
             return ddl.drop(statement, names) or None
         case exp.TruncateTable():
-            return ddl.truncate(statement.expressions[0], names) or None
+            return ddl.truncate(statement, names) or None
         case exp.Insert():
             return dml.insert(statement, names)
         case exp.Update():
