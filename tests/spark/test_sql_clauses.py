@@ -137,7 +137,6 @@ def test_an_insert_refuses_values_that_do_not_fit(
         ("VALUES (3000000000, 1.0, 'sf')", "3000000000 does not fit int of column id"),
         ("VALUES (5, 'abc', 'sf')", "abc does not fit double of column fare"),
     )
-    old = spark.conf.get("spark.sql.ansi.enabled")
     spark.conf.set("spark.sql.ansi.enabled", ansi)
     try:
         for given, says in misfits:
@@ -145,7 +144,7 @@ def test_an_insert_refuses_values_that_do_not_fit(
                 hw.sql(spark, f"INSERT INTO rides {given}")
         hw.sql(spark, "INSERT INTO rides VALUES (CAST(6 AS BIGINT), '6.5', NULL), (7, NULL, 'la')")
     finally:
-        spark.conf.set("spark.sql.ansi.enabled", old)
+        spark.conf.unset("spark.sql.ansi.enabled")
     assert rows(spark, "SELECT * FROM rides WHERE id > 3") == [(6, 6.5, None), (7, None, "la")]
 
 
@@ -166,3 +165,72 @@ def test_values_within_values_fit_too(spark: SparkSession, tmp_path: Path) -> No
                 hw.sql(spark, given.format(path, *values))
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
+
+
+def test_a_with_before_the_statement_is_known_to_its_query(
+    spark: SparkSession, rides: Path
+) -> None:
+    hw.sql(spark, "WITH c AS (SELECT 4 AS a) INSERT INTO rides SELECT a, 4.0, 'la' FROM c")
+    merge = "MERGE INTO rides USING s ON rides.id = s.id AND rides.city = s.city WHEN MATCHED THEN"
+    hw.sql(spark, f"WITH s AS (SELECT 1 AS id, 'sf' AS city) {merge} DELETE")
+    assert rows(spark, "SELECT id FROM rides") == [(2,), (3,), (4,)]
+    with pytest.raises(UnsupportedError, match="together"):
+        hw.sql(
+            spark,
+            "WITH c AS (SELECT 4 AS a) INSERT INTO rides WITH d AS (SELECT * FROM c) "
+            "SELECT a, 4.0, 'la' FROM d",
+        )
+
+
+def test_what_is_written_unusually_is_understood_or_refused(
+    spark: SparkSession, rides: Path
+) -> None:
+    hw.sql(spark, "INSERT OVERWRITE rides TABLE rides")
+    assert rows(spark, "SELECT id FROM rides") == [(1,), (2,), (3,)]
+    with pytest.raises(InvalidInputError, match="needs the columns"):
+        hw.sql(spark, f"{MATCHED} NOT MATCHED THEN INSERT VALUES (1, 2.0, 'sf')")
+    for call in ("show_commits('rides', 'x')", "show_timeline(table => 'rides', limit => -1)"):
+        with pytest.raises(InvalidInputError, match="whole number"):
+            hw.sql(spark, f"CALL {call}")
+    assert len(rows(spark, "CALL show_commits('rides', '1')")) == 1
+
+
+def test_fields_of_structs_are_named_by_table_column_and_field(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = f"headwater.`{tmp_path}/nested`"
+    hw.sql(
+        spark,
+        f"CREATE TABLE {path} (id INT, v INT, st STRUCT<a: INT, b: STRUCT<c: INT>>) "
+        "USING headwater TBLPROPERTIES (primaryKey = 'id')",
+    )
+    values = "id, 0, named_struct('a', id, 'b', named_struct('c', id))"
+    hw.sql(spark, f"INSERT INTO {path} SELECT {values} FROM range(4)")
+    hw.sql(spark, f"DELETE FROM {path} AS n WHERE n.st.a = 3 OR n.st.b.c = 2")
+    hw.sql(
+        spark,
+        f"MERGE INTO {path} AS n USING (SELECT 1 AS id, named_struct('x', 50) AS s) AS s "
+        "ON n.id = s.id WHEN MATCHED AND n.st.a = 1 THEN UPDATE SET v = s.s.x",
+    )
+    assert rows(spark, f"SELECT id, v FROM {path}") == [(0, 0), (1, 50)]
+
+
+def test_a_table_keeps_the_options_it_was_opened_with(spark: SparkSession, rides: Path) -> None:
+    operation, duplicates = (
+        "hoodie.spark.sql.insert.into.operation",
+        "hoodie.datasource.insert.dup.policy",
+    )
+    table = hw.open_table(rides, {operation: "upsert"})
+    spark.conf.set(operation, "bulk_insert")
+    try:
+        table.sql("INSERT INTO this VALUES (1, 9.0, 'sf')")
+        assert rows(spark, "SELECT fare FROM rides WHERE id = 1") == [(9.0,)]
+        # What it was not opened with is the session's to say.
+        spark.conf.set(duplicates, "fail")
+        with pytest.raises(InvalidInputError, match="refuses them"):
+            hw.open_table(rides, {operation: "insert"}).sql(
+                "INSERT INTO this VALUES (1, 8.0, 'sf')"
+            )
+    finally:
+        spark.conf.unset(operation)
+        spark.conf.unset(duplicates)

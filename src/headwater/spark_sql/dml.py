@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -14,9 +14,9 @@ from headwater.model.commit import Commit
 from headwater.spark.schemas import frame_schema_of
 from headwater.spark.session import time_zone_of
 from headwater.spark_sql.casts import stored_as
-from headwater.spark_sql.clauses import check_clauses, check_target
+from headwater.spark_sql.clauses import check_clauses, check_target, with_ctes
 from headwater.spark_sql.names import Names
-from headwater.spark_sql.partitions import paths_named, taken_apart
+from headwater.spark_sql.partitions import Values, paths_named, taken_apart
 from headwater.spark_sql.selects import resolved
 from headwater.statements.merge_builder import MergeBuilder
 from headwater.table import Table
@@ -34,6 +34,9 @@ MERGE = (
 )
 """What statements may say, for who said more."""
 
+_INSERT_ARGS = frozenset({"this", "expression", "source", "with_", "overwrite", "by_name"})
+_LEVELS = ("this", "table", "db", "catalog")
+"""What sqlglot calls the parts of a column's name, from the last one on."""
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
@@ -55,18 +58,18 @@ def insert(statement: exp.Insert, names: Names) -> Commit | None:
             "INSERT INTO ... REPLACE WHERE is not supported: DELETE the rows, or use INSERT "
             "OVERWRITE with PARTITION (...)"
         )
-    check_clauses(statement, {"this", "expression", "overwrite", "by_name"}, INSERT)
+    check_clauses(statement, _INSERT_ARGS, INSERT)
     check_target(name, {"partition"}, INSERT)
     fixed, dynamic = taken_apart(table, statement.this.find(exp.Partition), names)
-    with resolved(statement.expression, names) as (text, _):
+    with resolved(_query_of(statement), names) as (text, _):
         rows = names.spark.sql(text)
     if statement.args.get("by_name"):
         named = rows.columns
-    elif dynamic:
+    elif dynamic and named is None:
         # Values of partition columns that the statement leaves open come after all others.
         open_last = [name for name in table.schema.names if name not in {*fixed, *dynamic}]
         named = [*open_last, *dynamic]
-    rows = _aligned(rows, table, named, fixed)
+    rows = _aligned(rows, table, _wanted(table, named, fixed, names), fixed)
     config = SqlConfig.from_options(table.context.options)
     if not statement.args.get("overwrite"):
         match config.insert_operation:
@@ -88,19 +91,44 @@ def insert(statement: exp.Insert, names: Names) -> Commit | None:
     return table.overwrite(rows)
 
 
-def _aligned(
-    rows: DataFrame, table: Table, named: list[str] | None, fixed: dict[str, exp.Expr]
-) -> DataFrame:
-    """Give rows the table's columns: by position, or by the names that the statement lists."""
-    columns = frame_schema_of(table.schema)
-    lowered = {field.name.lower(): field for field in columns}
-    wanted = named or [field.name for field in columns if field.name not in fixed]
-    unknown = [name for name in wanted if name.lower() not in lowered]
-    if unknown:
-        raise InvalidInputError(
-            f"Table {table.name} has no column {', '.join(unknown)}; it has "
-            f"{', '.join(field.name for field in columns)}"
-        )
+def _query_of(statement: exp.Insert) -> exp.Expr:
+    """Return what gives the rows: a query, or as in INSERT INTO a TABLE b, all of a table."""
+    source = statement.args.get("source")
+    query = exp.select("*").from_(source.copy()) if source else statement.expression
+    if not query:
+        raise InvalidInputError(f"INSERT needs rows: VALUES (...) or a query; {INSERT}")
+    return with_ctes(query, statement)
+
+
+def _wanted(table: Table, named: list[str] | None, fixed: Values, names: Names) -> list[str]:
+    """Return the columns that rows bring, as the table spells them.
+
+    Raises:
+        InvalidInputError: a column is none of the table's, or comes twice.
+    """
+    own = [field.name for field in frame_schema_of(table.schema)]
+    if named is None:
+        return [name for name in own if name not in fixed]
+    wanted: list[str] = []
+    for given in named:
+        name = names.column(given, own)
+        if name is None:
+            raise InvalidInputError(
+                f"Table {table.name} has no column {given}; it has {', '.join(own)}"
+            )
+        if name in (*wanted, *fixed):
+            raise InvalidInputError(f"Column {name} of table {table.name} is given twice")
+        wanted.append(name)
+    return wanted
+
+
+def _aligned(rows: DataFrame, table: Table, wanted: Sequence[str], fixed: Values) -> DataFrame:
+    """Give rows the table's columns and types.
+
+    Args:
+        wanted: the columns that the rows have, by position.
+        fixed: what other columns are, the same for all rows.
+    """
     if len(rows.columns) != len(wanted):
         raise InvalidInputError(
             f"{len(rows.columns)} values are given for the {len(wanted)} columns "
@@ -109,17 +137,15 @@ def _aligned(
     renamed = rows.toDF(*wanted)
     for name, value in fixed.items():
         renamed = renamed.withColumn(name, F.expr(value.sql(dialect="spark")))
-    given = {field.name.lower(): field.dataType for field in renamed.schema}
+    given = {field.name: field.dataType for field in renamed.schema}
     return renamed.select(
         [
             (
-                stored_as(
-                    F.col(f"`{field.name}`"), given[field.name.lower()], field.dataType, field.name
-                )
-                if field.name.lower() in given
+                stored_as(F.col(f"`{name}`"), given[name], field.dataType, name)
+                if (name := field.name) in given
                 else F.lit(None).cast(field.dataType)
-            ).alias(field.name)
-            for field in columns
+            ).alias(name)
+            for field in frame_schema_of(table.schema)
         ]
     )
 
@@ -167,11 +193,14 @@ def merge(statement: exp.Merge, names: Names) -> Commit | None:
     table = names.find(target)
     if table is None:
         return None
-    check_clauses(statement, {"this", "using", "on", "whens"}, MERGE)
+    check_clauses(statement, {"this", "using", "on", "whens", "with_"}, MERGE)
     check_target(target, {"alias"}, MERGE)
     sides = {target.alias_or_name.lower(): "t", source.alias_or_name.lower(): "s"}
     with resolved(source, names) as (text, _):
         rows = names.spark.sql(text)
+    # Clauses with * go by names, which the source may write in another case.
+    own = table.schema.names
+    rows = rows.toDF(*[names.column(name, own) or name for name in rows.columns])
     merging = table.merge(
         rows, on=_text(statement.args["on"], sides), time_zone=time_zone_of(names.spark)
     )
@@ -218,6 +247,11 @@ def _inserted(then: exp.Insert, sides: Sides) -> dict[str, str] | None:
     """Return what the columns of a new row are set to; None: all to what the source has."""
     if isinstance(then.this, exp.Star):
         return None
+    if then.this is None:
+        raise InvalidInputError(
+            "WHEN NOT MATCHED THEN INSERT needs the columns that it sets: INSERT (id, ...) VALUES "
+            "(s.id, ...), or INSERT * for all that the source has"
+        )
     columns = [each.name for each in then.this.expressions]
     texts = [_text(each, sides) for each in then.expression.expressions]
     if len(columns) != len(texts):
@@ -260,9 +294,21 @@ def _text(expression: exp.Expr, sides: Sides) -> str:
         )
     renamed = expression.copy()
     for column in renamed.find_all(exp.Column):
-        known = column.table.lower()
-        if known in sides:
-            side = sides[known]
-            column.set("table", None if side is None else exp.to_identifier(side))
-            column.set("db", None)
+        _name_side(column, sides)
     return renamed.sql(dialect="spark")
+
+
+def _name_side(column: exp.Column, sides: Sides) -> None:
+    """Let a column name its side by what it is called where the expression is evaluated.
+
+    sqlglot takes `rides.route.from` for a column of a database; a known name before any dot but the
+    last is the table's, and what follows is a field of a struct.
+    """
+    parts = column.parts
+    known = next((at for at, part in enumerate(parts[:-1]) if part.name.lower() in sides), None)
+    if known is None:
+        return
+    side = sides[parts[known].name.lower()]
+    left = [*([] if side is None else [exp.to_identifier(side)]), *parts[known + 1 :]]
+    for level in _LEVELS:
+        column.set(level, left.pop() if left else None)

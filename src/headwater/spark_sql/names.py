@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
+from headwater.config.registry import check_options
 from headwater.errors import ErrorKind, NotFoundError
 from headwater.table import Table, open_table
 
@@ -37,6 +38,8 @@ class Names:
 
     def find(self, name: exp.Table) -> Table | None:
         """Return the table of a name; None if it is not one of ours."""
+        if self.this is not None and self._is_this(name):
+            return _with_defaults(self.this, self.options)
         path = self.path_of(name)
         return None if path is None else open_table(path, self.options)
 
@@ -46,8 +49,6 @@ class Names:
         Raises:
             NotFoundError: kind NOT_A_TABLE; there is no such table, or it is not one of ours.
         """
-        if self.this is not None and not name.db and name.name.lower() == "this":
-            return self.this
         found = self.find(name)
         if found is None:
             raise NotFoundError(
@@ -60,7 +61,7 @@ class Names:
 
     def path_of(self, name: exp.Table) -> str | None:
         """Return where the table of a name is; None if it is not one of ours."""
-        if self.this is not None and not name.db and name.name.lower() == "this":
+        if self.this is not None and self._is_this(name):
             return self.this.uri
         if name.db.lower() in PATH_QUALIFIERS and ("/" in name.name or ":" in name.name):
             return name.name
@@ -73,6 +74,9 @@ class Names:
         if str(self.spark.conf.get(_CASE_SENSITIVE, "false")).lower() == "true":
             return None
         return next((known for known in columns if known.lower() == name.lower()), None)
+
+    def _is_this(self, name: exp.Table) -> bool:
+        return not name.db and name.name.lower() == "this"
 
     def _location_of(self, name: exp.Table) -> str | None:
         if name.catalog.lower() not in ("", SESSION_CATALOG):
@@ -89,8 +93,16 @@ class Names:
         for row in found:
             told = dict(line.partition(": ")[::2] for line in row["information"].splitlines())
             if told.get(_PROVIDER, "").lower() in PROVIDERS and _LOCATION in told:
-                return _plain_path(told[_LOCATION])
+                return plain_path(told[_LOCATION])
         return None
+
+
+def _with_defaults(table: Table, options: Mapping[str, str]) -> Table:
+    """Return a table with options for what those it was opened with do not say."""
+    if not options:
+        return table
+    known = {**check_options(options).known, **table.context.options}
+    return Table(replace(table.context, options=known))
 
 
 def text_of(name: exp.Table) -> str:
@@ -99,7 +111,7 @@ def text_of(name: exp.Table) -> str:
     return bare.sql(dialect="spark")
 
 
-def _plain_path(location: str) -> str:
+def plain_path(location: str) -> str:
     """Return a location of Spark's as a path: it writes those of local disks as file:/path."""
     if location.startswith("file:"):
         return "/" + location.removeprefix("file:").lstrip("/")

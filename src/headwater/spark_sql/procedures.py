@@ -164,13 +164,12 @@ def _restore(table: Table, given: Arguments) -> pa.Table:
 
 
 def _show_commits(table: Table, given: Arguments) -> pa.Table:
-    return table.history().slice(0, int(given.get("limit", 10)))
+    return table.history().slice(0, _limit(given, 10))
 
 
 def _show_timeline(table: Table, given: Arguments) -> pa.Table:
     shown = table.inspect.timeline(operations=True)
-    limit = int(given.get("limit", 20))
-    return shown.slice(max(0, shown.num_rows - limit))
+    return shown.slice(max(0, shown.num_rows - _limit(given, 20)))
 
 
 def _show_plans(*actions: str) -> Callable[[Table, Arguments], pa.Table]:
@@ -246,6 +245,13 @@ def _help() -> pa.Table:
 def _text(given: Arguments, key: str) -> str | None:
     value = given.get(key)
     return None if value is None else str(value)
+
+
+def _limit(given: Arguments, otherwise: int) -> int:
+    text = str(given.get("limit", otherwise))
+    if not text.isascii() or not text.isdigit():
+        raise InvalidInputError(f"limit is a whole number, got {text!r}")
+    return int(text)
 
 
 def _needed(given: Arguments, key: str) -> str:
