@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -117,8 +117,11 @@ def create_context(
     return context
 
 
-def delete_table(storage: Storage) -> int:
+def delete_table(storage: Storage, kept: Collection[str] = ()) -> int:
     """Delete a table with all of its files, for good; return how many there were.
+
+    Args:
+        kept: paths that were in its folder before it.
 
     It stops being a table first, so that nobody reads half of it. One that dies on its way leaves
     files that no table has.
@@ -129,7 +132,7 @@ def delete_table(storage: Storage) -> int:
     journaled, _ = find_journal(storage)
     if journaled is not None:
         storage = journaled.stored  # The journal goes with the rest; no slot says so.
-    paths = [info.path for info in storage.list_tree("")]
+    paths = [info.path for info in storage.list_tree("") if info.path not in kept]
     first = [path for path in paths if path.startswith(PROPERTIES)]
     storage.delete_many(first)
     storage.delete_many([path for path in paths if path not in first])

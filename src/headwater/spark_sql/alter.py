@@ -7,6 +7,7 @@ as the name of a table, is left to Spark.
 from __future__ import annotations
 
 import pyarrow as pa
+import sqlglot
 from sqlglot import exp
 
 from headwater.arrow.schema_evolution import evolve_schema
@@ -14,12 +15,19 @@ from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.metadata.view import view_of
 from headwater.model.commit import Commit
 from headwater.spark.schemas import arrow_schema_of, frame_schema_of
+from headwater.spark_sql.clauses import check_clauses, check_target
+from headwater.spark_sql.columns import column_text, columns_of, type_of
 from headwater.spark_sql.names import Names
 from headwater.spark_sql.partitions import path_named
 from headwater.table import Table
 
+ALTER = (
+    "ALTER TABLE table, and ADD COLUMNS (name type, ...), ALTER COLUMN name TYPE type, "
+    "DROP PARTITION (column = value, ...) or RENAME TO"
+)
 SUPPORTED = (
-    "ADD COLUMNS (...), ALTER COLUMN ... TYPE ..., DROP PARTITION (...) and RENAME TO are supported"
+    "ADD COLUMNS (...), ALTER COLUMN ... TYPE ..., DROP PARTITION (...) and RENAME TO are "
+    "supported, each in a statement of its own"
 )
 
 
@@ -34,21 +42,51 @@ def alter(statement: exp.Alter, names: Names) -> Commit | None:
     actions = statement.args["actions"]
     if table is None or isinstance(actions[0], exp.AlterRename):
         return None
-    match actions[0]:
-        case exp.DropPartition():
-            paths = [path_named(table, each, names) for each in actions[0].expressions]
+    check_clauses(statement, {"this", "kind", "actions"}, ALTER)
+    check_target(statement.this, (), ALTER)
+    match actions:
+        case [exp.DropPartition() as dropped]:
+            check_clauses(dropped, {"expressions"}, ALTER)
+            paths = [path_named(table, each, names) for each in dropped.expressions]
             return table.delete_partitions(paths)
-        case exp.Schema():
-            return _write_columns(table, _added(table, actions[0].expressions, names))
-        case exp.ColumnDef():
+        case [exp.Schema() as added]:
+            return _write_columns(table, _added(table, added.expressions, names))
+        case [exp.ColumnDef(), *_]:
             return _write_columns(table, _added(table, actions, names))
-        case exp.AlterColumn() if _is_only_type(actions[0]):
-            return _write_columns(table, _retyped(table, actions[0], names))
-        case other:
-            raise UnsupportedError(
-                f"ALTER TABLE cannot {other.sql(dialect='spark')} of table {table.name}; "
-                f"{SUPPORTED}"
-            )
+        case [exp.AlterColumn() as changed] if _is_only_type(changed):
+            check_clauses(changed, {"this", "dtype", "rename_to"}, ALTER)
+            return _write_columns(table, _retyped(table, changed, names))
+    shown = ", ".join(each.sql(dialect="spark") for each in actions)
+    raise UnsupportedError(f"ALTER TABLE cannot {shown} of table {table.name}; {SUPPORTED}")
+
+
+def refuse_alter(text: str, names: Names) -> None:
+    """Refuse an ALTER TABLE that sqlglot leaves as text, if it is about a table of ours.
+
+    Spark would change what its catalog says of the table, and nothing of the table itself.
+
+    Raises:
+        UnsupportedError
+    """
+    name = _named_first(text)
+    table = None if name is None else names.path_of(name)
+    if table is not None:
+        raise UnsupportedError(f"ALTER {' '.join(text.split())} is not supported; {SUPPORTED}")
+
+
+def _named_first(text: str) -> exp.Table | None:
+    """Return the table after TABLE [IF EXISTS]; None if the text says something else."""
+    tokens = sqlglot.tokenize(text, read="spark")
+    words = [token.text.upper() for token in tokens]
+    if words[:1] != ["TABLE"]:
+        return None
+    start = 3 if words[1:3] == ["IF", "EXISTS"] else 1
+    parts = tokens[start : start + 1]
+    while words[start + 1 : start + 2] == ["."]:
+        start += 2
+        parts += tokens[start : start + 1]
+    named = [exp.to_identifier(part.text, quoted=True) for part in reversed(parts)]
+    return exp.Table(**dict(zip(("this", "db", "catalog"), named, strict=False)))
 
 
 def show_partitions(text: str, names: Names) -> pa.Table | None:
@@ -91,16 +129,24 @@ def describe(statement: exp.Describe, names: Names) -> pa.Table | None:
     )
 
 
-def _added(table: Table, columns: list[exp.ColumnDef], names: Names) -> pa.Schema:
+def _added(table: Table, columns: list[exp.Expr], names: Names) -> pa.Schema:
     for column in columns:
+        if not isinstance(column, exp.ColumnDef):
+            raise UnsupportedError(
+                f"ALTER TABLE takes no {column.sql(dialect='spark')}; {SUPPORTED}"
+            )
         if column.args.get("position") is not None:
             raise UnsupportedError(
                 f"Columns are added at the end: leave the place of {column.name} out"
             )
-        if column.name.lower() in (name.lower() for name in table.schema.names):
+        if names.column(column.name, table.schema.names) is not None:
             raise InvalidInputError(f"Table {table.name} has a column {column.name} already")
-    new = _typed(", ".join(f"`{c.name}` {c.args['kind'].sql('spark')}" for c in columns), names)
-    return pa.schema([*table.schema, *new])
+    new = columns_of(", ".join(column_text(column) for column in columns))
+    if any(not field.nullable for field in new):
+        raise UnsupportedError(
+            "The rows that there are have null in a new column: leave out NOT NULL"
+        )
+    return pa.schema([*table.schema, *arrow_schema_of(new)])
 
 
 def _is_only_type(change: exp.AlterColumn) -> bool:
@@ -110,21 +156,22 @@ def _is_only_type(change: exp.AlterColumn) -> bool:
 
 
 def _retyped(table: Table, change: exp.AlterColumn, names: Names) -> pa.Schema:
-    found = [name for name in table.schema.names if name.lower() == change.this.name.lower()]
-    if not found:
+    found = names.column(change.this.name, table.schema.names)
+    if found is None:
         raise InvalidInputError(f"Table {table.name} has no column {change.this.name}")
-    (new,) = _typed(f"`{found[0]}` {change.args['dtype'].sql('spark')}", names)
-    wanted = table.schema.set(table.schema.get_field_index(found[0]), new)
-    if evolve_schema(table.schema, wanted).field(found[0]).type != new.type:
+    declared = columns_of(f"`{found}` {type_of(change.args['dtype'], found)}")
+    (new,) = arrow_schema_of(declared)
+    (stored,) = frame_schema_of(pa.schema([new]))
+    old = table.schema.field(found)
+    wanted = table.schema.set(table.schema.get_field_index(found), new)
+    # A SMALLINT is stored as INT, which is no reason to take INT for one.
+    is_narrower = stored.dataType.simpleString() != declared[0].dataType.simpleString()
+    if is_narrower or evolve_schema(table.schema, wanted).field(found).type != new.type:
         raise InvalidInputError(
-            f"Column {found[0]} of table {table.name} does not become {new.type}: it is "
-            f"{table.schema.field(found[0]).type}, and types become wider only"
+            f"Column {found} of table {table.name} does not become "
+            f"{declared[0].dataType.simpleString()}: it is {old.type}, and types become wider only"
         )
     return wanted
-
-
-def _typed(ddl: str, names: Names) -> pa.Schema:
-    return arrow_schema_of(names.spark.createDataFrame([], ddl).schema)
 
 
 def _write_columns(table: Table, columns: pa.Schema) -> Commit:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from sqlglot import exp
 
+from headwater.config.registry import check_options
 from headwater.errors import ErrorKind, InvalidInputError, NotFoundError, UnsupportedError
 from headwater.opening import delete_table
+from headwater.seams.open_storage import open_storage
 from headwater.spark.data_source import register
-from headwater.spark_sql.clauses import check_clauses, check_target
-from headwater.spark_sql.names import PROVIDERS, Names, text_of
+from headwater.spark_sql.clauses import check_clauses, check_target, with_ctes
+from headwater.spark_sql.columns import column_text, columns_of
+from headwater.spark_sql.names import PROVIDERS, Names, plain_path, text_of
 from headwater.spark_sql.partitions import paths_named, taken_apart
 from headwater.spark_sql.selects import resolved
-from headwater.table import create_table
+from headwater.table import create_table, open_table
 
 
 class _Named(Protocol):
@@ -40,7 +44,23 @@ NAMED_INDEXES = frozenset(
 )
 """Indexes that a table has once; every other name is that of a secondary index."""
 
+CREATE = (
+    "CREATE TABLE [IF NOT EXISTS] table [(columns)] USING headwater [PARTITIONED BY (columns)] "
+    "[LOCATION path] [COMMENT text] [TBLPROPERTIES (key = value, ...)] [AS query]"
+)
+DROP = "DROP TABLE [IF EXISTS] table [PURGE]"
 TRUNCATE = "TRUNCATE TABLE table [PARTITION (column = value, ...)]"
+
+_CREATE_ARGS = frozenset({"this", "kind", "expression", "properties", "exists", "with_"})
+_KEPT_PROPERTIES = (
+    exp.FileFormatProperty,
+    exp.PartitionedByProperty,
+    exp.LocationProperty,
+    exp.SchemaCommentProperty,
+    exp.ExternalProperty,
+    exp.OptionsProperty,
+    exp.Property,
+)
 
 
 def is_ours(statement: exp.Create) -> bool:
@@ -51,6 +71,9 @@ def is_ours(statement: exp.Create) -> bool:
 
 def create(statement: exp.Create, names: Names) -> None:
     """Create a table, and let the session's catalog know it by its name.
+
+    If it fails there is no table, and no file of it. CREATE TABLE ... LOCATION of a table that is
+    there, without columns, lets the catalog know that one.
 
     Raises: see `headwater.create_table`; InvalidInputError for what Hudi's SQL does not take.
     """
@@ -68,45 +91,134 @@ def create(statement: exp.Create, names: Names) -> None:
         raise InvalidInputError(
             f"The table {text_of(name)} exists already", kind=ErrorKind.TABLE_EXISTS
         )
-    arguments, options = _properties(statement)
-    location = statement.find(exp.LocationProperty)
-    path = _warehouse_path(names.spark, name) if location is None else location.this.name
-    query = statement.expression
-    rows = None
-    if query is not None:
-        with resolved(query, names) as (text, _):
-            rows = names.spark.sql(text)
-    partition_by = _partition_columns(statement)
+    _check_properties(statement)
+    if declared and statement.expression is not None:
+        raise UnsupportedError(
+            f"CREATE TABLE {text_of(name)} AS SELECT takes its columns from the query: leave them "
+            "out, and give values their names and types there"
+        )
+    new = _NewTable.of(statement, names)
     if declared:
-        columns = _partitions_last(target.expressions, partition_by)
-        schema: Any = ", ".join(_column(each) for each in columns)
-    elif rows is not None:
-        schema = StructType(_partitions_last(rows.schema.fields, partition_by))
+        columns = _partitions_last(target.expressions, new.partition_by)
+        _create_new(new, ", ".join(column_text(each) for each in columns), None, names)
+    elif statement.expression is not None:
+        with resolved(with_ctes(statement.expression, statement), names) as (text, _):
+            rows = names.spark.sql(text)
+        schema = StructType(_partitions_last(rows.schema.fields, new.partition_by))
+        _create_new(new, schema, rows, names)
     else:
-        raise InvalidInputError(f"CREATE TABLE {text_of(name)} needs columns, or AS SELECT")
+        _register_existing(new, names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NewTable:
+    """What a CREATE TABLE says beside columns and rows."""
+
+    name: exp.Table
+    path: str
+    comment: str | None
+    arguments: Mapping[str, Any]
+    """Those of `create_table`."""
+    options: Mapping[str, str]
+    partition_by: Sequence[str] | None
+
+    @classmethod
+    def of(cls, statement: exp.Create, names: Names) -> Self:
+        target = statement.this
+        name = target.this if isinstance(target, exp.Schema) else target
+        arguments, options = _properties(statement)
+        comment = statement.find(exp.SchemaCommentProperty)
+        return cls(
+            name=name,
+            path=_path_of_new(names.spark, name, statement.find(exp.LocationProperty)),
+            comment=None if comment is None else comment.this.name,
+            arguments=arguments,
+            options=options,
+            partition_by=_partition_columns(statement),
+        )
+
+    def spelled(self, columns: Sequence[str], names: Names) -> dict[str, Any]:
+        """Return the arguments of `create_table` with columns as the table spells them."""
+        given = {**self.arguments, "partition_by": self.partition_by}
+        return {
+            key: [names.column(each, columns) or each for each in value]
+            if isinstance(value, list)
+            else value
+            for key, value in given.items()
+        }
+
+
+def _create_new(
+    new: _NewTable, schema: str | StructType, rows: DataFrame | None, names: Names
+) -> None:
+    """Create a table with its first rows, and take it back if that or the catalog fails."""
+    columns = (columns_of(schema) if isinstance(schema, str) else schema).names
+    options = {**names.options, **new.options}
+    storage = open_storage(new.path, check_options(options).known)
+    kept = frozenset(info.path for info in storage.list_tree(""))
     table = create_table(
-        path,
+        new.path,
         schema=schema,
-        partition_by=partition_by,
-        name=name.name,
-        options={**names.options, **options},
-        **arguments,
+        name=new.name.name,
+        options=options,
+        **new.spelled(columns, names),
     )
-    _register(names.spark, name, path)
-    if rows is not None:
-        table.bulk_insert(rows)
+    try:
+        if rows is not None:
+            table.bulk_insert(rows)
+        _register(names.spark, new)
+    except (Exception, KeyboardInterrupt, SystemExit):
+        delete_table(storage, kept)
+        raise
+
+
+def _register_existing(new: _NewTable, names: Names) -> None:
+    """Let the catalog know a table that is there.
+
+    Raises:
+        InvalidInputError: there is none, or the statement says what the table says itself.
+    """
+    try:
+        table = open_table(new.path, names.options)
+    except NotFoundError:
+        raise InvalidInputError(
+            f"CREATE TABLE {text_of(new.name)} needs columns, AS SELECT, or the LOCATION of a "
+            f"table that is there; there is none at {new.path}"
+        ) from None
+    if new.arguments or new.options or new.partition_by:
+        raise InvalidInputError(
+            f"There is a table at {table.uri}, which says itself what its type, key and partition "
+            "columns are. Leave PARTITIONED BY and TBLPROPERTIES out to give it a name, or choose "
+            "another LOCATION"
+        )
+    _register(names.spark, new)
 
 
 def drop(statement: exp.Drop, names: Names) -> bool:
-    """Forget a table, and delete its files if PURGE is given; False if it is not one of ours."""
-    name = statement.this if statement.this is not None else statement.args["tables"][0]
-    table = names.find(name)
-    if table is None:
+    """Forget a table, and delete its files if PURGE is given; False if it is not one of ours.
+
+    A table that the catalog knows is forgotten also if its files are gone.
+
+    Raises:
+        NotFoundError: there is no table at a path, and no IF EXISTS.
+        UnsupportedError: several tables, or another clause.
+    """
+    listed = statement.args.get("tables") or [statement.this]
+    paths = [names.path_of(each) for each in listed]
+    if all(path is None for path in paths):
         return False
+    check_clauses(statement, {"this", "tables", "kind", "exists", "purge"}, DROP)
+    if len(listed) > 1:
+        raise UnsupportedError("DROP TABLE takes one table at a time")
+    (name,), (path,) = listed, paths
     if not _is_path(name):
         names.spark.sql(f"DROP TABLE {text_of(name)}")
-    if statement.args.get("purge"):
-        delete_table(table.storage)
+    elif not _exists(name, names):
+        if statement.args.get("exists"):
+            return True
+        names.get(name)  # Says that there is none.
+    if statement.args.get("purge") and path is not None:
+        delete_table(open_storage(path, check_options(names.options).known))
     return True
 
 
@@ -215,6 +327,11 @@ def _index_name(name: str, kind: str | None) -> str:
 
 
 def _exists(name: exp.Table, names: Names) -> bool:
+    """Whether a name is taken, by a table of whatever format."""
+    if not _is_path(name):
+        database = name.db or names.spark.catalog.currentDatabase()
+        # With its database, so that a temporary view of its name does not count.
+        return names.spark.catalog.tableExists(f"`{database}`.`{name.name}`")
     try:
         return names.find(name) is not None
     except NotFoundError:
@@ -231,7 +348,7 @@ def _properties(statement: exp.Create) -> tuple[dict[str, Any], dict[str, str]]:
     for each in statement.find_all(exp.Property):
         if type(each) is not exp.Property:
             continue
-        key, value = each.name, str(each.args["value"].this)
+        key, value = _key(each.this), str(each.args["value"].this)
         argument = SQL_OPTIONS.get(key.lower())
         if argument is None:
             options[key] = value
@@ -240,6 +357,14 @@ def _properties(statement: exp.Create) -> tuple[dict[str, Any], dict[str, str]]:
         else:
             arguments[argument] = [column.strip() for column in value.split(",")]
     return arguments, options
+
+
+def _key(given: exp.Expr) -> str:
+    """Return the key of a property; sqlglot takes dots without quotes for parts of a column."""
+    if isinstance(given, exp.Dot):
+        return f"{_key(given.this)}.{_key(given.expression)}"
+    parts = given.parts if isinstance(given, exp.Column) else [given]
+    return ".".join(part.name for part in parts)
 
 
 def _partitions_last(columns: Sequence[C], partition_by: Sequence[str] | None) -> list[C]:
@@ -257,6 +382,11 @@ def _partition_columns(statement: exp.Create) -> list[str] | None:
         return None
     listed = by.this.expressions if isinstance(by.this, exp.Schema | exp.Tuple) else [by.this]
     for each in listed:
+        if not isinstance(each, exp.Identifier | exp.Column | exp.ColumnDef):
+            raise UnsupportedError(
+                f"PARTITIONED BY takes columns, not {each.sql(dialect='spark')}. Add a column that "
+                "has it"
+            )
         if isinstance(each, exp.ColumnDef) and each.args.get("kind") is not None:
             raise InvalidInputError(
                 f"PARTITIONED BY names columns of the table; declare {each.name} among them"
@@ -264,32 +394,42 @@ def _partition_columns(statement: exp.Create) -> list[str] | None:
     return [each.name for each in listed]
 
 
-def _column(column: exp.Expr) -> str:
-    if not isinstance(column, exp.ColumnDef):
-        raise InvalidInputError(
-            f"CREATE TABLE takes columns, not {column.sql(dialect='spark')}; a record key is given "
-            "by TBLPROPERTIES (primaryKey = '...')"
-        )
-    constraints = {type(each.kind) for each in column.args.get("constraints") or ()}
-    suffix = " NOT NULL" if exp.NotNullColumnConstraint in constraints else ""
-    return f"`{column.name}` {column.args['kind'].sql(dialect='spark')}{suffix}"
+def _check_properties(statement: exp.Create) -> None:
+    """Refuse what is declared and would not be kept.
+
+    Raises:
+        UnsupportedError
+    """
+    check_clauses(statement, _CREATE_ARGS, CREATE)
+    given = statement.args.get("properties")
+    for each in () if given is None else given.expressions:
+        if type(each) not in _KEPT_PROPERTIES:  # All of them are a Property.
+            raise UnsupportedError(
+                f"{each.sql(dialect='spark')} is not supported here, only {CREATE}"
+            )
 
 
-def _warehouse_path(spark: SparkSession, name: exp.Table) -> str:
-    if _is_path(name):
-        return name.name
-    folder = spark.conf.get("spark.sql.warehouse.dir", "spark-warehouse")
+def _path_of_new(spark: SparkSession, name: exp.Table, given: exp.Expr | None) -> str:
+    """Return where a table is to be: a relative location is within its database, as to Spark."""
+    location = name.name if given is None else given.this.name
+    if _is_path(name) and given is None:
+        return str(location)
+    if location.startswith("/") or ":" in location:
+        return str(location)
     database = name.db or spark.catalog.currentDatabase()
-    within = "" if database == "default" else f"/{database}.db"
-    return f"{str(folder).removeprefix('file:')}{within}/{name.name.lower()}"
+    folder = plain_path(spark.catalog.getDatabase(database).locationUri)
+    return f"{folder}/{location.lower() if given is None else location}"
 
 
-def _register(spark: SparkSession, name: exp.Table, path: str) -> None:
-    if _is_path(name):
+def _register(spark: SparkSession, new: _NewTable) -> None:
+    if _is_path(new.name):
         return
     register(spark)
-    escaped = path.replace("'", "\\'")
-    spark.sql(f"CREATE TABLE {text_of(name)} USING headwater LOCATION '{escaped}'")
+    location = exp.Literal.string(new.path).sql(dialect="spark")
+    text = f"CREATE TABLE {text_of(new.name)} USING headwater LOCATION {location}"
+    if new.comment is not None:
+        text += f" COMMENT {exp.Literal.string(new.comment).sql(dialect='spark')}"
+    spark.sql(text)
 
 
 def _is_path(name: exp.Table) -> bool:

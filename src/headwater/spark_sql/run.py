@@ -135,6 +135,8 @@ def _run(statement: exp.Expr, names: Names) -> Any:
             if text.upper().startswith("PARTITIONS "):
                 return alter.show_partitions(text, names)
             return ddl.show_indexes(text, names)
+        case exp.Command() if statement.name.upper() == "ALTER":
+            return alter.refuse_alter(str(statement.args["expression"]), names)
         case exp.Command() if statement.name.upper() in ("CREATE", "REFRESH"):
             return ddl.refuse_index(str(statement.args["expression"]))
         case exp.Alter(kind="TABLE"):
