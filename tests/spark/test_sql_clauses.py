@@ -174,12 +174,9 @@ def test_a_with_before_the_statement_is_known_to_its_query(
     merge = "MERGE INTO rides USING s ON rides.id = s.id AND rides.city = s.city WHEN MATCHED THEN"
     hw.sql(spark, f"WITH s AS (SELECT 1 AS id, 'sf' AS city) {merge} DELETE")
     assert rows(spark, "SELECT id FROM rides") == [(2,), (3,), (4,)]
-    with pytest.raises(UnsupportedError, match="together"):
-        hw.sql(
-            spark,
-            "WITH c AS (SELECT 4 AS a) INSERT INTO rides WITH d AS (SELECT * FROM c) "
-            "SELECT a, 4.0, 'la' FROM d",
-        )
+    within = "WITH d AS (SELECT * FROM c) SELECT a, 5.0, 'la' FROM d"
+    hw.sql(spark, f"WITH c AS (SELECT 5 AS a) INSERT INTO rides {within}")
+    assert rows(spark, "SELECT id FROM rides") == [(2,), (3,), (4,), (5,)]
 
 
 def test_what_is_written_unusually_is_understood_or_refused(

@@ -106,8 +106,12 @@ def test_a_table_whose_files_are_gone_is_dropped(spark: SparkSession, made: Path
     for drop in ("DROP TABLE made", "DROP TABLE IF EXISTS made PURGE"):
         hw.sql(spark, f"CREATE TABLE made (id INT) USING headwater LOCATION '{made}'")
         shutil.rmtree(made)
+        made.mkdir()
+        (made / "of somebody else").touch()
         hw.sql(spark, drop)
         assert not spark.catalog.tableExists("made")
+        assert [path.name for path in made.iterdir()] == ["of somebody else"]
+        shutil.rmtree(made)
     with pytest.raises(NotFoundError):
         hw.sql(spark, f"DROP TABLE headwater.`{made}`")
     hw.sql(spark, f"DROP TABLE IF EXISTS headwater.`{made}` PURGE")

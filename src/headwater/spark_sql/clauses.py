@@ -46,26 +46,6 @@ def check_target(name: exp.Table, known: Collection[str], form: str) -> None:
         check_clauses(alias, {"this"}, form)
 
 
-def with_ctes(query: exp.Expr, statement: exp.Expr) -> exp.Expr:
-    """Return a query that knows the WITH before the statement that it is part of.
-
-    Raises:
-        UnsupportedError: it has one of its own.
-    """
-    before = statement.args.get("with_")
-    if before is None:
-        return query
-    own = query.args.get("with_")
-    if own is not None or not isinstance(query, exp.Query):
-        raise UnsupportedError(
-            "A WITH before the statement and another one within it are not supported together. "
-            "Write one of them, before the query"
-        )
-    query = query.copy()
-    query.set("with_", before.copy())
-    return query
-
-
 def _shown(part: exp.Expr, name: str) -> str:
     """Return a clause as it is written, as far as sqlglot can write it."""
     value = part.args[name]

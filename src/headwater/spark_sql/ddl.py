@@ -13,10 +13,11 @@ from sqlglot import exp
 
 from headwater.config.registry import check_options
 from headwater.errors import ErrorKind, InvalidInputError, NotFoundError, UnsupportedError
+from headwater.kernel.layout import PROPERTIES
 from headwater.opening import delete_table
 from headwater.seams.open_storage import open_storage
 from headwater.spark.data_source import register
-from headwater.spark_sql.clauses import check_clauses, check_target, with_ctes
+from headwater.spark_sql.clauses import check_clauses, check_target
 from headwater.spark_sql.columns import column_text, columns_of
 from headwater.spark_sql.names import PROVIDERS, Names, plain_path, text_of
 from headwater.spark_sql.partitions import paths_named, taken_apart
@@ -51,7 +52,7 @@ CREATE = (
 DROP = "DROP TABLE [IF EXISTS] table [PURGE]"
 TRUNCATE = "TRUNCATE TABLE table [PARTITION (column = value, ...)]"
 
-_CREATE_ARGS = frozenset({"this", "kind", "expression", "properties", "exists", "with_"})
+_CREATE_ARGS = frozenset({"this", "kind", "expression", "properties", "exists"})
 _KEPT_PROPERTIES = (
     exp.FileFormatProperty,
     exp.PartitionedByProperty,
@@ -102,7 +103,7 @@ def create(statement: exp.Create, names: Names) -> None:
         columns = _partitions_last(target.expressions, new.partition_by)
         _create_new(new, ", ".join(column_text(each) for each in columns), None, names)
     elif statement.expression is not None:
-        with resolved(with_ctes(statement.expression, statement), names) as (text, _):
+        with resolved(statement.expression, names) as (text, _):
             rows = names.spark.sql(text)
         schema = StructType(_partitions_last(rows.schema.fields, new.partition_by))
         _create_new(new, schema, rows, names)
@@ -218,7 +219,10 @@ def drop(statement: exp.Drop, names: Names) -> bool:
             return True
         names.get(name)  # Says that there is none.
     if statement.args.get("purge") and path is not None:
-        delete_table(open_storage(path, check_options(names.options).known))
+        storage = open_storage(path, check_options(names.options).known)
+        # Where its files are gone others may lie by now, which are none of the table's.
+        if storage.read_many([PROPERTIES]) != [None]:
+            delete_table(storage)
     return True
 
 

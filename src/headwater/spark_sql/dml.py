@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import sqlglot
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
@@ -14,8 +16,8 @@ from headwater.model.commit import Commit
 from headwater.spark.schemas import frame_schema_of
 from headwater.spark.session import time_zone_of
 from headwater.spark_sql.casts import stored_as
-from headwater.spark_sql.clauses import check_clauses, check_target, with_ctes
-from headwater.spark_sql.names import Names
+from headwater.spark_sql.clauses import check_clauses, check_target
+from headwater.spark_sql.names import Names, text_of
 from headwater.spark_sql.partitions import Values, paths_named, taken_apart
 from headwater.spark_sql.selects import resolved
 from headwater.statements.merge_builder import MergeBuilder
@@ -61,8 +63,7 @@ def insert(statement: exp.Insert, names: Names) -> Commit | None:
     check_clauses(statement, _INSERT_ARGS, INSERT)
     check_target(name, {"partition"}, INSERT)
     fixed, dynamic = taken_apart(table, statement.this.find(exp.Partition), names)
-    with resolved(_query_of(statement), names) as (text, _):
-        rows = names.spark.sql(text)
+    rows = _rows_of(statement, names)
     if statement.args.get("by_name"):
         named = rows.columns
     elif dynamic and named is None:
@@ -91,13 +92,17 @@ def insert(statement: exp.Insert, names: Names) -> Commit | None:
     return table.overwrite(rows)
 
 
-def _query_of(statement: exp.Insert) -> exp.Expr:
-    """Return what gives the rows: a query, or as in INSERT INTO a TABLE b, all of a table."""
+def _rows_of(statement: exp.Insert, names: Names) -> DataFrame:
+    """Return what is inserted: the rows of a query, or as in INSERT INTO a TABLE b, of a table."""
+    query: exp.Expr | None = statement.expression
     source = statement.args.get("source")
-    query = exp.select("*").from_(source.copy()) if source else statement.expression
-    if not query:
+    if isinstance(source, exp.Table):
+        text = f"SELECT * FROM {text_of(source)}"
+        query, names = sqlglot.parse_one(text, read="spark"), replace(names, statement=text)
+    if query is None:
         raise InvalidInputError(f"INSERT needs rows: VALUES (...) or a query; {INSERT}")
-    return with_ctes(query, statement)
+    with resolved(query, names) as (text, _):
+        return names.spark.sql(text)
 
 
 def _wanted(table: Table, named: list[str] | None, fixed: Values, names: Names) -> list[str]:
