@@ -6,13 +6,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # INSTALL BIN CONSTRAINTS: uv does it in half the time that pip takes. Where it finds no packages,
-# for it reads no settings of pip's, pip does. PySpark comes as sources: to compress the wheel that is
-# made of them and unpacked at once took as long as all the rest.
-PACKAGES = --quiet --constraint $(2) --group dev --editable ".[zookeeper]"
+# for it reads no settings of pip's, pip does. All that is pinned comes first, at once: what PySpark
+# depends on is known when it is here, and until then nothing else would be fetched. It comes as
+# sources: to compress the wheel that is made of them and unpacked at once took as long as all the rest.
+PACKAGES = --constraint $(2) --group dev --editable ".[zookeeper]"
+UV = $(1)/uv pip install --quiet --system-certs --python $(1)/python \
+  --config-settings-package pyspark:--build-option=--compression=stored
 INSTALL = $(1)/python -m pip install --quiet --upgrade "pip>=25.1,<27" "uv>=0.13,<0.14" \
-  && { $(1)/uv pip install --system-certs --python $(1)/python $(PACKAGES) \
-      --config-settings-package pyspark:--build-option=--compression=stored \
-    || $(1)/python -m pip install --no-compile $(PACKAGES); }
+  && { { $(UV) --no-deps --requirements $(2) && $(UV) $(PACKAGES); } \
+    || $(1)/python -m pip install --quiet --no-compile $(PACKAGES); }
 
 .DEFAULT_GOAL := help
 # No target here is a file.

@@ -32,6 +32,9 @@ os.environ.setdefault(
 )
 
 
+# What is imported and collected stays, so the garbage collector has nothing to look for until then.
+gc.disable()
+
 # Tests make some hundred thousand small files: in memory, where there is enough, that costs little.
 MEMORY = Path("/dev/shm")
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 8 * 1024**3:
@@ -64,6 +67,7 @@ def pytest_collection_finish() -> None:
     """Keep the garbage collector from going through all that was imported, over and over."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
