@@ -170,7 +170,7 @@ def write_again(table: Path) -> dict[str, int]:
         )
         if isinstance(file, LogFile):
             assert whole.values.equals(pa.concat_arrays([part.values for part in parts]))
-            data = encode_metadata_log(whole, partition, file.instant_time, METADATA_SCHEMA)
+            data = encode_metadata_log(whole, partition, file.instant_time)
         else:
             data = encode_hfile(whole.keys, whole.values, schema=METADATA_SCHEMA, is_base_file=True)
         path.unlink()

@@ -228,7 +228,7 @@ def test_logs_are_encoded_to_the_same_blocks(table: Path) -> None:
                 pa.concat_arrays([part.values for part in parts]),
                 pa.concat_arrays([part.removed for part in parts]),
             )
-            again = encode_metadata_log(whole, partition, file.instant_time, METADATA_SCHEMA)
+            again = encode_metadata_log(whole, partition, file.instant_time)
             theirs, ours = (
                 [(block.type, sorted(block.header)) for block in iter_blocks(data, path=str(path))]
                 for data in (path.read_bytes(), again)
@@ -273,7 +273,7 @@ def rewrite(table: Path) -> int:
                 pa.concat_arrays([part.values for part in parts]),
                 pa.concat_arrays([part.removed for part in parts]),
             )
-            data = encode_metadata_log(whole, partition, file.instant_time, METADATA_SCHEMA)
+            data = encode_metadata_log(whole, partition, file.instant_time)
         path.unlink()
         path.write_bytes(data)
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)

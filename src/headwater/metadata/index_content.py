@@ -19,7 +19,6 @@ from headwater.format.metadata.index_definitions import (
     IndexVersion,
     encode_index_definitions,
 )
-from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.format.timeline.records import decode_record
 from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.journal.storage import find_journal
@@ -340,7 +339,7 @@ def _put_log(
     entries: MetadataRecords,
 ) -> WriteStat:
     """Write what a run of instants brought to one file group."""
-    data = encode_metadata_log(entries, partition, time, METADATA_SCHEMA)
+    data = encode_metadata_log(entries, partition, time)
     log = LogFile(partition, name, time, FIRST_LOG_VERSION, token, size_bytes=len(data))
     puts.add(f"{METADATA}/{log.path}", data)
     return log_stat(log, written=len(entries.keys), deleted=len(entries.removed))

@@ -7,13 +7,12 @@ before anything is written to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 import pyarrow as pa
 
 from headwater.arrow.log_parts import DeletePart
 from headwater.files.log_files import read_log_blocks
-from headwater.format.hfile.blocks import Codec, corrupt
+from headwater.format.hfile.blocks import corrupt
 from headwater.format.hfile.reader import HFile
 from headwater.format.hfile.writer import encode_hfile, sort_entries
 from headwater.format.log.blocks import decode_part, encode_delete_block, encode_initial_block
@@ -24,29 +23,32 @@ from headwater.format.log.frames import (
     encode_block,
     iter_blocks,
 )
+from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.metadata.hfile_records import records_of_hfile
 from headwater.metadata.partition_kinds import partition_of
 from headwater.metadata.records import MetadataRecords
 from headwater.model.files import LogFile
 from headwater.model.instant import InstantTime
+from headwater.seams.byte_cache import ByteCache
 from headwater.seams.storage import Storage
 
-# Every commit asks the logs that the last ones wrote. Blocks are remembered by all of their bytes,
-# so that a file that has changed is never taken for what it was.
-_REMEMBERED_COUNT = 256
+# Every commit asks the logs that the last ones wrote, and a compaction all of them. Blocks are
+# remembered, with their partition, by all of their bytes, so that a file that has changed is never
+# taken for what it was.
 _REMEMBERED_BYTES_MAX = 32 * 1024
+_remembered = ByteCache[tuple[str, bytes], MetadataRecords](16 * 1024 * 1024)
 
 
 def encode_metadata_log(
     entries: MetadataRecords,
     partition: str,
     instant_time: InstantTime,
-    schema: str,
     *,
-    create_time_ms: int = 0,
-    codec: Codec = Codec.GZ,
+    remembers: bool = False,
 ) -> bytes:
     """Encode what an instant says to one file group of a partition of the metadata table.
+
+    With `remembers` whoever reads it next in this process need not decode it.
 
     Raises:
         InvalidInputError: a key is doubled, null or too long.
@@ -54,15 +56,10 @@ def encode_metadata_log(
     blocks = []
     if len(entries.keys):
         keys, values = sort_entries(entries.keys, entries.values)
-        content = encode_hfile(
-            keys,
-            values,
-            schema=schema,
-            is_base_file=False,
-            create_time_ms=create_time_ms,
-            codec=codec,
-        )
-        header = {HeaderKey.SCHEMA: schema, HeaderKey.INSTANT_TIME: instant_time}
+        content = encode_hfile(keys, values, schema=METADATA_SCHEMA, is_base_file=False)
+        if remembers and values.type == pa.binary():
+            _remember(partition, content, _without_removed(keys, values))
+        header = {HeaderKey.SCHEMA: METADATA_SCHEMA, HeaderKey.INSTANT_TIME: instant_time}
         blocks.append(encode_block(BlockType.HFILE_DATA, header, content))
     if len(entries.removed):
         partitions = pa.repeat(pa.scalar(partition, pa.string()), len(entries.removed))
@@ -72,7 +69,7 @@ def encode_metadata_log(
                 partitions,
                 None,
                 instant_time=instant_time,
-                avro_schema_json=schema,
+                avro_schema_json=METADATA_SCHEMA,
             )
         )
     return b"".join(blocks) or encode_initial_log(instant_time)
@@ -120,8 +117,7 @@ def load_metadata_logs(
 
 def _entries_of(block: LogBlock, path: str) -> MetadataRecords:
     if block.type is BlockType.HFILE_DATA:
-        is_small = len(block.content) <= _REMEMBERED_BYTES_MAX
-        return _remembered(bytes(block.content), path) if is_small else _of(block.content, path)
+        return _entries_of_hfile(block.content, path)
     part = decode_part(block, path=path)
     if not isinstance(part, DeletePart):
         raise corrupt(path, f"a {block.type.name} block at offset {block.offset}")
@@ -131,11 +127,27 @@ def _entries_of(block: LogBlock, path: str) -> MetadataRecords:
     return MetadataRecords(pa.array([], pa.string()), pa.array([], pa.binary()), part.record_keys)
 
 
-@lru_cache(_REMEMBERED_COUNT)
-def _remembered(content: bytes, path: str) -> MetadataRecords:
-    return _of(content, path)
+def _entries_of_hfile(content: memoryview, path: str) -> MetadataRecords:
+    if len(content) > _REMEMBERED_BYTES_MAX:
+        return _decoded(content, path)
+    partition, whole = partition_of(path), bytes(content)
+    entries = _remembered.get((partition, whole))
+    if entries is None:
+        entries = _decoded(content, path)
+        _remember(partition, whole, entries)
+    return entries
 
 
-def _of(content: bytes | memoryview, path: str) -> MetadataRecords:
+def _decoded(content: memoryview, path: str) -> MetadataRecords:
     hfile = HFile.of_bytes(content, path=path)
     return records_of_hfile(hfile, hfile.read_all())
+
+
+def _remember(partition: str, content: bytes, entries: MetadataRecords) -> None:
+    if len(content) <= _REMEMBERED_BYTES_MAX:
+        size_bytes = len(content) + entries.keys.nbytes + entries.values.nbytes
+        _remembered.put((partition, content), entries, size_bytes)
+
+
+def _without_removed(keys: pa.StringArray, values: pa.BinaryArray) -> MetadataRecords:
+    return MetadataRecords(keys, values, pa.array([], pa.string()))

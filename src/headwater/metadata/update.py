@@ -35,7 +35,6 @@ from headwater.errors import (
     StorageError,
 )
 from headwater.format.metadata.index_definitions import IndexDefinition, IndexVersion
-from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.kernel.layout import METADATA, TableLayout
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.index_births import IndexBirth
@@ -225,7 +224,7 @@ class MetadataUpdate:
         self, partition: str, file_id: str, group: int, entries: MetadataRecords, puts: BatchedPuts
     ) -> WriteStat:
         time = self._change.instant_time
-        data = encode_metadata_log(entries, partition, time, METADATA_SCHEMA)
+        data = encode_metadata_log(entries, partition, time, remembers=True)
         file = LogFile(
             partition,
             file_id,

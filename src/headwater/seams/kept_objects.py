@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
-from headwater.seams.mutex import new_mutex
+from headwater.seams.byte_cache import ByteCache
 
 BYTES_MAX = 8 * 1024 * 1024
 
@@ -18,28 +17,14 @@ class KeptObjects:
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._objects: OrderedDict[str, bytes] = OrderedDict()
-        self._mutex = new_mutex()
+        self._held = ByteCache[str, bytes](bytes_max)
 
     def find(self, paths: Iterable[str]) -> dict[str, bytes]:
         """Return those of some objects that are kept."""
-        found = {}
-        with self._mutex:
-            for path in paths:
-                data = self._objects.get(path)
-                if data is not None:
-                    self._objects.move_to_end(path)
-                    found[path] = data
-        return found
+        found = ((path, self._held.get(path)) for path in paths)
+        return {path: data for path, data in found if data is not None}
 
     def keep(self, objects: Mapping[str, bytes]) -> None:
         """Keep objects as they were read or written; others go if there are too many."""
-        with self._mutex:
-            for path, data in objects.items():
-                self._bytes += len(data) - len(self._objects.pop(path, b""))
-                self._objects[path] = data
-            while self._bytes > self._bytes_max:
-                _, oldest = self._objects.popitem(last=False)
-                self._bytes -= len(oldest)
+        for path, data in objects.items():
+            self._held.put(path, data, len(data))

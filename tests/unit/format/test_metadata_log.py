@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import CorruptTableError, ErrorKind
+from headwater.format.hfile.reader import HFile
 from headwater.format.log.frames import BlockType, HeaderKey, encode_block, iter_blocks
 from headwater.format.metadata.records import encode_secondary
 from headwater.format.metadata.schema import METADATA_SCHEMA
+from headwater.metadata.hfile_records import records_of_hfile
 from headwater.metadata.log_files import (
     encode_initial_log,
     encode_metadata_log,
@@ -23,6 +25,7 @@ from headwater.model.files import LogFile, parse_data_file
 from headwater.model.instant import InstantTime
 
 PATH = "secondary_index_a/.secondary-index-a-0000-0_20240101000000000.log.1_0-0-0"
+PARTITION = "secondary_index_a"
 INSTANT = InstantTime("20240101000000000")
 KEYS = st.lists(st.text(max_size=10), unique=True, max_size=8)
 
@@ -34,7 +37,7 @@ def entries_of(keys: list[str], removed: list[str]) -> MetadataRecords:
 
 
 def encode(entries: MetadataRecords) -> bytes:
-    return encode_metadata_log(entries, "secondary_index_a", INSTANT, METADATA_SCHEMA)
+    return encode_metadata_log(entries, PARTITION, INSTANT)
 
 
 @given(KEYS, KEYS)
@@ -47,6 +50,24 @@ def test_entries_come_back_in_the_order_of_blocks(keys: list[str], removed: list
         assert part.values.equals(encode_secondary(len(part.keys)))
     if keys and removed:
         assert [len(part.keys) > 0 for part in found] == [True, False]
+
+
+@given(KEYS.filter(bool))
+@settings(deadline=None)
+def test_what_is_remembered_is_what_would_be_decoded(keys: list[str]) -> None:
+    data = encode_metadata_log(entries_of(keys, []), PARTITION, INSTANT, remembers=True)
+    (remembered,) = read_metadata_log(data, PATH)
+    (block,) = iter_blocks(data, path=PATH)
+    hfile = HFile.of_bytes(block.content, path=PATH)
+    decoded = records_of_hfile(hfile, hfile.read_all())
+    assert remembered.keys.equals(decoded.keys)
+    assert remembered.values.equals(decoded.values)
+
+
+def test_what_is_remembered_of_one_partition_is_damage_in_another() -> None:
+    data = encode_metadata_log(entries_of(["a"], []), PARTITION, INSTANT, remembers=True)
+    with pytest.raises(CorruptTableError):
+        read_metadata_log(data, PATH.replace(PARTITION, "record_index"))
 
 
 def test_the_initial_log_is_that_of_format_rule_5_4() -> None:
@@ -118,7 +139,7 @@ def test_the_logs_of_a_slice_are_loaded_in_order_without_those_that_do_not_count
     times = [f"2024010100000000{number}" for number in range(3)]
     for number, time in enumerate(times):
         entries = entries_of([f"key-{number}"], [])
-        data = encode_metadata_log(entries, "secondary_index_a", InstantTime(time), METADATA_SCHEMA)
+        data = encode_metadata_log(entries, "secondary_index_a", InstantTime(time))
         storage.put(log(time).path, data)
     logs = [log(time) for time in times]
     found = load_metadata_logs(storage, logs, is_visible_instant=lambda time: time != times[1])

@@ -13,7 +13,6 @@ from tests.support.tables import a_table, rows_of
 import headwater as hw
 from headwater.format.hfile.writer import sort_entries
 from headwater.format.metadata.records import encode_record_locations
-from headwater.format.metadata.schema import METADATA_SCHEMA
 from headwater.inspect.validate_metadata import SCHEMA as PROBLEM_SCHEMA
 from headwater.kernel.view.table_view import load_listed_view
 from headwater.metadata.column_ranges import ColumnRange
@@ -69,7 +68,7 @@ def tell(
         assert file is not None
         (said,) = read_metadata_log(storage.read(path), path=path)
         changed = change(said)
-        data = encode_metadata_log(changed, partition, file.instant_time, METADATA_SCHEMA)
+        data = encode_metadata_log(changed, partition, file.instant_time)
         storage.put(path, data)
 
 

@@ -11,7 +11,7 @@ from tests.support.memory_storage import MemoryStorage
 
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.format.metadata.records import record_start
-from headwater.format.metadata.schema import METADATA_SCHEMA, RecordType
+from headwater.format.metadata.schema import RecordType
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import METADATA
 from headwater.kernel.timeline.active import instant_path
@@ -183,7 +183,7 @@ def test_a_record_index_kept_apart_by_partitions_is_asked_for_one_of_them(
         shared = split_by_group("record_index", metadata.entries(told), group_total)
         for group in range(group_total):
             name = file_id("record_index", group, data_partition)
-            log = encode_metadata_log(shared[group], "record_index", time, METADATA_SCHEMA)
+            log = encode_metadata_log(shared[group], "record_index", time)
             path = f".hoodie/metadata/record_index/.{name}_{time}.log.1_0-1-0"
             storage.put(path, log)
     table = metadata.table()
@@ -304,7 +304,7 @@ def test_a_record_that_is_no_list_is_noticed(metadata: MetadataBench) -> None:
         entries = MetadataRecords(
             pa.array(["city=sf"]), pa.array([junk], pa.binary()), pa.array([], pa.string())
         )
-        metadata.storage.put(path, encode_metadata_log(entries, "files", time, METADATA_SCHEMA))
+        metadata.storage.put(path, encode_metadata_log(entries, "files", time))
         assert answer_of(metadata) is DAMAGED
 
 
@@ -321,6 +321,6 @@ def test_removed_keys_of_another_partition_are_noticed(metadata: MetadataBench) 
     time = metadata.process().commit(added=[A]).requested_time
     (listed,) = [path for path in metadata.paths(time) if ".log." in path]
     removed = metadata.entries({"k": None})
-    log = encode_metadata_log(removed, "record_index", time, METADATA_SCHEMA)
+    log = encode_metadata_log(removed, "record_index", time)
     metadata.storage.put(listed, log)
     assert answer_of(metadata) is DAMAGED

@@ -15,7 +15,6 @@ from headwater.errors import CorruptTableError
 from headwater.files.base_files import open_base_file
 from headwater.metadata.view import load_view
 from headwater.model.files import FileSlice
-from headwater.operations.routing.byte_cache import ByteCache
 from headwater.operations.routing.key_lookup import KeyLookup, Search
 from headwater.table import Table
 
@@ -167,16 +166,3 @@ def test_lookups_agree_with_a_naive_search(tmp_path: Path) -> None:
         keys = [f"k{n}" for n in draw.choice(600, 50, replace=False)]
         expected = {n: [k for k in keys if k in held] for n, held in enumerate(files)}
         assert found(lookup, keys, slices) == {n: hits for n, hits in expected.items() if hits}
-
-
-def test_a_full_cache_forgets_what_was_not_used_for_the_longest_time() -> None:
-    cache = ByteCache[str](10)
-    cache.put("a", "A", 4)
-    cache.put("b", "B", 4)
-    assert cache.get("a") == "A"
-    cache.put("c", "C", 4)
-    assert [cache.get(name) for name in "abc"] == ["A", None, "C"]
-    cache.put("huge", "H", 11)
-    assert [cache.get(name) for name in ("a", "c", "huge")] == ["A", "C", None]
-    cache.put("a", "AA", 7)
-    assert [cache.get(name) for name in "ac"] == ["AA", None]

@@ -7,12 +7,12 @@ fresh listing, never an empty content.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from headwater.errors import ErrorKind, NotFoundError, Retry
 from headwater.kernel.timeline.active import instant_path
 from headwater.model.instant import Instant, State
+from headwater.seams.byte_cache import ByteCache
 from headwater.seams.storage import Storage
 
 CACHE_BYTES_MAX = 64 * 1024 * 1024
@@ -36,27 +36,18 @@ class TimelineContents:
     def __init__(self, storage: Storage, folder: str, *, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._storage = storage
         self._folder = folder
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._cached: OrderedDict[str, bytes] = OrderedDict()  # The longest unused comes first.
+        self._cached = ByteCache[str, bytes](bytes_max)
 
     def load(self, instants: Iterable[Instant], state: State | None = None) -> list[bytes]:
         """Return what `load_contents` does, reading only what is not remembered."""
         paths = [instant_path(self._folder, instant, state) for instant in instants]
-        absent = [path for path in dict.fromkeys(paths) if path not in self._cached]
-        fresh = dict(zip(absent, _load_paths(self._storage, absent), strict=True))
-        contents = [fresh[path] if path in fresh else self._cached[path] for path in paths]
-        for path, content in zip(paths, contents, strict=True):
-            self._remember(path, content)
-        return contents
-
-    def _remember(self, path: str, content: bytes) -> None:
-        self._bytes += len(content) - len(self._cached.get(path, b""))
-        self._cached[path] = content
-        self._cached.move_to_end(path)
-        while self._bytes > self._bytes_max:
-            _, dropped = self._cached.popitem(last=False)
-            self._bytes -= len(dropped)
+        held = ((path, self._cached.get(path)) for path in dict.fromkeys(paths))
+        found = {path: content for path, content in held if content is not None}
+        absent = [path for path in dict.fromkeys(paths) if path not in found]
+        for path, content in zip(absent, _load_paths(self._storage, absent), strict=True):
+            found[path] = content
+            self._cached.put(path, content, len(content))
+        return [found[path] for path in paths]
 
 
 def _load_paths(storage: Storage, paths: Sequence[str]) -> list[bytes]:

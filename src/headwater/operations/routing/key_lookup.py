@@ -31,7 +31,6 @@ from headwater.files.ahead import AHEAD_BYTES_MAX, windows
 from headwater.files.base_files import open_base_file
 from headwater.files.log_files import read_log_parts
 from headwater.model.files import BaseFile, FileSlice, LogFile
-from headwater.operations.routing.byte_cache import ByteCache
 from headwater.operations.routing.indexed_summaries import IndexedSummaries
 from headwater.operations.routing.key_summary import (
     NOWHERE,
@@ -39,6 +38,7 @@ from headwater.operations.routing.key_summary import (
     Positions,
     summary_of_footer,
 )
+from headwater.seams.byte_cache import ByteCache
 from headwater.seams.storage import Storage
 
 Found: TypeAlias = tuple[int, Positions]
@@ -74,8 +74,8 @@ class KeyLookup:
         self._storage = storage
         self._indexed = indexed
         self._uses_bloom_filters = uses_bloom_filters
-        self._summaries = ByteCache[KeySummary](cache_bytes // 2)
-        self._keys = ByteCache[pa.ChunkedArray](cache_bytes // 2)
+        self._summaries = ByteCache[str, KeySummary](cache_bytes // 2)
+        self._keys = ByteCache[str, pa.ChunkedArray](cache_bytes // 2)
 
     @property
     def storage(self) -> Storage:
