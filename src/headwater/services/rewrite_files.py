@@ -16,11 +16,10 @@ from headwater.arrow.fold import Tombstones
 from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.config.files import FileConfig
 from headwater.config.table import TableConfig
-from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
 from headwater.errors import CorruptTableError, ErrorKind
+from headwater.files.base_files import new_bloom_filter
 from headwater.format.avro.schema import encode_avro_schema
-from headwater.format.bloom import BloomFilterBuilder
 from headwater.format.log.blocks import encode_delete_blocks, log_file_bytes
 from headwater.format.parquet.base_file import BaseFileStats, write_base_file
 from headwater.kernel.txn.attempts import Attempt
@@ -115,24 +114,12 @@ class RewriteOutput:
                 sink=sink,
                 avro_schema_json=self._job.avro_schema,
                 codec=self._job.files.compression,
-                bloom=self.bloom_filter(row_count_max),
+                bloom=new_bloom_filter(self._job.config, self._job.files, row_count_max),
             )
 
     def put_log(self, file: LogFile, data: bytes) -> None:
         self.announce(file, MarkerKind.CREATE)
         self.storage.create_many({file.path: data})
-
-    def bloom_filter(self, row_count_max: int) -> BloomFilterBuilder | None:
-        """Return an empty filter for a file of that many rows, if the table's index wants one."""
-        if self._job.config.index_type not in BLOOM_INDEXES:
-            return None
-        files = self._job.files
-        keys_per_row = files.bloom_keys or max(1, row_count_max)
-        return BloomFilterBuilder(
-            keys_per_row=keys_per_row,
-            false_positive_rate=files.bloom_false_positive_rate,
-            keys_max=max(keys_per_row, files.bloom_keys_max),
-        )
 
 
 def put_kept_deletes(

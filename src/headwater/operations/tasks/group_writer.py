@@ -38,11 +38,9 @@ from headwater.arrow.meta_columns import (
 from headwater.arrow.ordering import is_all_null
 from headwater.arrow.record_marks import deleted_rows, whole
 from headwater.arrow.schema_evolution import project_batch
-from headwater.config.table_options import BLOOM_INDEXES
 from headwater.engine.engine import TaskContext
 from headwater.errors import AlreadyExistsError, check
-from headwater.files.base_files import open_base_file
-from headwater.format.bloom import BloomFilterBuilder
+from headwater.files.base_files import new_bloom_filter, open_base_file
 from headwater.format.log.blocks import encode_data_blocks, encode_delete_blocks
 from headwater.format.parquet.base_file import BaseFileReader, BaseFileStats, write_base_file
 from headwater.format.partition_metadata import (
@@ -500,20 +498,8 @@ class GroupWriter:
                 sink=sink,
                 avro_schema_json=self._plan.columns.avro_schema,
                 codec=self._plan.files.compression,
-                bloom=self._bloom_filter(row_count_max),
+                bloom=new_bloom_filter(self._plan.config, self._plan.files, row_count_max),
             )
-
-    def _bloom_filter(self, row_count_max: int) -> BloomFilterBuilder | None:
-        """Return an empty filter for a file of that many rows, if the table's index wants one."""
-        if self._plan.config.index_type not in BLOOM_INDEXES:
-            return None
-        files = self._plan.files
-        keys_per_row = files.bloom_keys or max(1, row_count_max)
-        return BloomFilterBuilder(
-            keys_per_row=keys_per_row,
-            false_positive_rate=files.bloom_false_positive_rate,
-            keys_max=max(keys_per_row, files.bloom_keys_max),
-        )
 
     def flush(self) -> None:
         """See to it that all files are there whose stats were given."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from headwater.arrow.meta_columns import FILE_NAME, RECORD_KEY
 from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
-from headwater.files.base_files import open_base_file
+from headwater.files.base_files import new_bloom_filter, open_base_file
 from headwater.format.parquet.base_file import BaseFileReader, key_entries, without_key_entries
 from headwater.format.parquet.columns import codec_name
 from headwater.format.parquet.row_group_copy import (
@@ -83,7 +83,7 @@ class CopyableFiles:
             output.announce(base, MarkerKind.CREATE)
             entries = {
                 **without_key_entries(common_entries(self._footers)),
-                **self._key_entries(output, some),
+                **self._key_entries(job, some),
             }
             with output.storage.open_output(base.path) as sink:
                 copied = copy_row_groups(
@@ -108,14 +108,13 @@ class CopyableFiles:
             size += group.size_bytes
         yield portion
 
-    def _key_entries(
-        self, output: RewriteOutput, groups: Collection[SourceGroup]
-    ) -> dict[str, str]:
+    def _key_entries(self, job: RewriteJob, groups: Collection[SourceGroup]) -> dict[str, str]:
         """Return what the footer of a new file says of its keys; only a bloom filter needs them."""
         ranges = [self._readers[path].key_range for path in {group.path for group in groups}]
         known = [one for one in ranges if one is not None]
         is_known = len(known) == len(ranges)
-        bloom = output.bloom_filter(sum(group.row_count for group in groups))
+        row_count = sum(group.row_count for group in groups)
+        bloom = new_bloom_filter(job.config, job.files, row_count)
         if bloom is not None:
             for group in groups:
                 reader = self._readers[group.path]
