@@ -128,9 +128,6 @@ def _folder(section: Section) -> Source:
     if section.text("format") is None:
         section.problem("format", f"is missing; there are {', '.join(formats)}")
     kind = section.choice("format", formats, None) or FileFormat.PARQUET
-    delimiter = section.text("delimiter", ",") or ","
-    if len(delimiter) != 1 or not delimiter.isascii():
-        section.problem("delimiter", f"must be one character of ASCII, got {delimiter!r}")
     source = FolderSource(
         path=path,
         format=kind,
@@ -139,7 +136,7 @@ def _folder(section: Section) -> Source:
         min_age_ms=section.parsed("min_age", parse_duration_ms, 0),
         files_max=section.integer("batch_files", 1000, minimum=1),
         bytes_max=section.parsed("batch_size", parse_size_bytes, 1 << 30),
-        delimiter=delimiter,
+        delimiter=section.character("delimiter", ","),
         has_header=section.flag("header", True),
         options=section.options(),
     )

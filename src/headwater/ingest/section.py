@@ -38,6 +38,14 @@ class Section:
     def integer(self, key: str, default: int, *, minimum: int = 0) -> int:
         return self._take(key, default, lambda v: _as_integer(v, minimum), f"a number >= {minimum}")
 
+    def character(self, key: str, default: str) -> str:
+        return self._take(
+            key,
+            default,
+            _as_character,
+            "one character of ASCII that is no quotation mark and no end of a line",
+        )
+
     def share(self, key: str, default: float) -> float:
         return self._take(key, default, _as_share, "a number from 0 to 1")
 
@@ -114,6 +122,12 @@ def _list(known: Iterable[str]) -> str:
 
 def _as_text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
+        raise ValueError
+    return value
+
+
+def _as_character(value: Any) -> str:
+    if not isinstance(value, str) or len(value) != 1 or not value.isascii() or value in '"\n\r\0':
         raise ValueError
     return value
 

@@ -225,9 +225,50 @@ def test_csv_of_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(bad_of(given)) == [10, 11, 150, 200, 300]
 
 
+def test_csv_that_is_no_utf8_costs_its_rows_alone() -> None:
+    data = b"id,value\na,1\n\xff,2\nc,3\nd,\xe9\n"
+    given = reading()
+
+    rows = rows_of(read_csv, data, given)
+
+    assert rows == {1: {"id": "a", "value": 1}, 3: {"id": "c", "value": 3}}
+    assert list(bad_of(given)) == [2, 4]
+
+
+def test_a_quotation_mark_that_is_not_closed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_rows, "_BLOCK_BYTES", 1000)
+    data = b'id,value\n"a,1\n' + b"b,2\n" * 1000
+
+    with pytest.raises(InvalidInputError, match="a quotation mark is not closed"):
+        rows_of(read_csv, data, reading())
+
+
 def test_csv_of_other_columns_is_damage() -> None:
     with pytest.raises(InvalidInputError, match="none of the columns id, value, but a;b"):
         rows_of(read_csv, b"a;b\n1;2\n", reading())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["1", "2"], pa.large_string()),
+        pa.array(["1", "2"], pa.string_view()),
+        pa.array(["1", "2"]).dictionary_encode(),
+        pa.array([b"1", b"2"], pa.large_binary()),
+        pa.array([b"1", b"2"], pa.binary(1)),
+    ],
+    ids=lambda values: str(values.type),
+)
+@pytest.mark.parametrize("wanted", ["string", "binary"])
+def test_parquet_of_other_programs_has_text_in_other_layouts(values: pa.Array, wanted: str) -> None:
+    table = pa.table({"id": values, "value": values})
+    given = reading(columns(f"id string, value {wanted}"))
+
+    rows = rows_of(read_parquet, parquet(table), given)
+
+    one, two = ("1", "2") if wanted == "string" else (b"1", b"2")
+    assert rows == {1: {"id": "1", "value": one}, 2: {"id": "2", "value": two}}
+    assert bad_of(given) == {}
 
 
 def test_parquet_takes_on_the_types_that_are_wanted() -> None:

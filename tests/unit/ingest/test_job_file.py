@@ -101,6 +101,32 @@ def test_other_sources() -> None:
     )
 
 
+@pytest.mark.parametrize("given", [r"\t", " ", "|", r"\u0001"])
+def test_a_delimiter_may_be_blank(given: str) -> None:
+    text = f"""
+    name = "t"
+    source = {{ path = "in", format = "csv", delimiter = "{given}" }}
+    target = {{ path = "out" }}
+    """
+    source = parse_job(text, "j").source
+
+    assert isinstance(source, FolderSource)
+    assert len(source.delimiter) == 1
+
+
+@pytest.mark.parametrize("given", ["", "ab", r"\"", r"\n", r"\r", "ä"])
+def test_a_delimiter_is_one_character_that_can_be_one(given: str) -> None:
+    text = f"""
+    name = "t"
+    source = {{ path = "in", format = "csv", delimiter = "{given}" }}
+    target = {{ path = "out" }}
+    """
+    with pytest.raises(
+        InvalidInputError, match=r"source\.delimiter must be one character of ASCII"
+    ):
+        parse_job(text, "j")
+
+
 def test_every_problem_is_in_one_message() -> None:
     text = """
     nam = "t"

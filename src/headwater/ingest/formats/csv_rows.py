@@ -7,11 +7,13 @@ quoted value may go over several lines.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
+from headwater.errors import InvalidInputError
 from headwater.ingest.bad_rows import BadRow
 from headwater.ingest.formats.reading import Reading, fitted, naming_damage
 from headwater.ingest.rows import SourceRows
@@ -40,7 +42,7 @@ def read_csv(file: BinaryIO, reading: Reading) -> Iterator[SourceRows]:
             reading.bad.add(row)
         unsaid.clear()
 
-    with naming_damage("CSV"):
+    with naming_damage("CSV"), _naming_long_rows():
         opened = _opened(file, reading, refuse)
         names, good = reading.present(opened.schema), 0
         for batch in opened:
@@ -50,6 +52,20 @@ def read_csv(file: BinaryIO, reading: Reading) -> Iterator[SourceRows]:
             good += batch.num_rows
             yield from fitted(SourceRows(rows, reading.origin, positions), reading)
         say_refused()
+
+
+@contextmanager
+def _naming_long_rows() -> Iterator[None]:
+    """Say what is most often wrong where no row ends."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        if "straddling" not in str(error):
+            raise
+        raise InvalidInputError(
+            "It cannot be read as CSV: a quotation mark is not closed, or a row is longer than "
+            f"{_BLOCK_BYTES >> 20} MB"
+        ) from error
 
 
 def _opened(file: BinaryIO, reading: Reading, refuse: Any) -> Any:
@@ -69,6 +85,7 @@ def _opened(file: BinaryIO, reading: Reading, refuse: Any) -> Any:
         ),
         convert_options=pacsv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
+            check_utf8=False,  # What is none costs its row alone: `fitted` looks.
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
             null_values=[""],

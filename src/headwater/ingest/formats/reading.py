@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headwater.arrow.input_schema import check_values
+from headwater.arrow.convert import convert_array
+from headwater.arrow.input_schema import check_values, stored_schema
 from headwater.errors import InvalidInputError
 from headwater.expressions.casts import can_cast, cast_values
 from headwater.ingest.bad_rows import BadRows
@@ -73,7 +74,7 @@ def check_castable(name: str, found: pa.DataType, wanted: pa.DataType) -> None:
     """
     if pa.types.is_nested(found) and pa.types.is_nested(wanted):
         return  # Arrow says what of them fits.
-    if not can_cast(found, wanted):
+    if not can_cast(_known_type(found, wanted), wanted):
         raise InvalidInputError(f"Column {name} is of type {found}, which cannot become {wanted}")
 
 
@@ -88,7 +89,8 @@ def cast_column(values: pa.Array, field: pa.Field, zone: str) -> pa.Array:
     try:
         if pa.types.is_nested(field.type):
             return values.cast(field.type)
-        return cast_values(values, field.type, zone)
+        known = pa.field(field.name, _known_type(values.type, field.type))
+        return cast_values(convert_array(values, known, (field.name,)), field.type, zone)
     except MemoryError:
         raise
     except (InvalidInputError, pa.ArrowException) as error:
@@ -96,6 +98,19 @@ def cast_column(values: pa.Array, field: pa.Field, zone: str) -> pa.Array:
         raise InvalidInputError(
             f"A value of column {field.name} does not fit into {field.type}: {cause}"
         ) from error
+
+
+def _known_type(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """Return a type that casts know: the one that tables store for text or bytes of another layout.
+
+    Polars and pandas write large strings and categories.
+    """
+    if can_cast(found, wanted):
+        return found
+    try:
+        return stored_schema(pa.schema([("", found)])).field(0).type
+    except InvalidInputError:
+        return found
 
 
 def numbered(rows: pa.RecordBatch, origin: str, first: int) -> SourceRows:
