@@ -304,6 +304,51 @@ def test_avro_rows() -> None:
     assert list(bad_of(given)) == [2]
 
 
+@pytest.mark.parametrize("codec", ["deflate", "snappy", "zstandard", "bzip2", "xz"])
+def test_avro_of_every_codec_that_spark_writes(codec: str) -> None:
+    data = avro([{"id": "a", "value": 1}], ("id", "string"), ("value", "long"), codec=codec)
+
+    assert rows_of(read_avro, data, reading()) == {1: {"id": "a", "value": 1}}
+
+
+def test_avro_columns_that_are_left_out_may_have_any_type() -> None:
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "int"}]}
+    data = avro(
+        [{"first": {"x": 1}, "time": 5, "either": "b", "id": "a", "value": {"x": 7}}],
+        ("first", inner),  # A name that a wanted column refers to.
+        ("time", {"type": "int", "logicalType": "time-millis"}),
+        ("either", ["int", "string"]),
+        ("id", "string"),
+        ("value", "Inner"),
+    )
+
+    rows = rows_of(read_avro, data, reading(columns("id string, value struct<x:int>")))
+
+    assert rows == {1: {"id": "a", "value": {"x": 7}}}
+
+
+def test_avro_uuids_are_text() -> None:
+    uuid = {"type": "string", "logicalType": "uuid"}
+    one = "00000000-0000-0000-0000-00000000000a"
+    data = avro(
+        [{"id": one, "value": [one, None]}],
+        ("id", uuid),
+        ("value", {"type": "array", "items": ["null", uuid]}),
+    )
+
+    rows = rows_of(read_avro, data, reading(columns("id string, value array<string>")))
+
+    assert rows == {1: {"id": one, "value": [one, None]}}
+
+
+def test_avro_times_that_no_calendar_has_end_their_file() -> None:
+    when = {"type": "long", "logicalType": "timestamp-millis"}
+    data = avro([{"id": "a", "at": 1}, {"id": "b", "at": 10**17}], ("id", "string"), ("at", when))
+
+    with pytest.raises(InvalidInputError, match="cannot be read as Avro"):
+        rows_of(read_avro, data, reading(columns("id string, at timestamp")))
+
+
 def test_what_comes_before_damage_is_good(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(avro_rows, "_RECORDS", 7)
     records = [{"id": str(n), "value": n} for n in range(100)]
