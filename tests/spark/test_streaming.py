@@ -134,6 +134,23 @@ def test_a_stream_out_of_a_table_gives_every_write_once(
 
 
 @pytest.mark.long
+def test_a_stream_goes_on_after_a_restore(spark: SparkSession, tmp_path: Path) -> None:
+    path, out = tmp_path / "trips", tmp_path / "out"
+    schema = pa.schema([("id", pa.string()), ("amount", pa.int64())])
+    table = hw.create_table(path, schema=schema, record_key="id")
+    table.upsert(pa.table({"id": ["a"], "amount": [1]}))
+    savepoint = table.services.savepoint()
+    table.upsert(pa.table({"id": ["b"], "amount": [2]}))
+    run_out_of_table(spark, path, out)
+    table.services.restore(savepoint.instant)
+    run_out_of_table(spark, path, out)
+    table.upsert(pa.table({"id": ["c"], "amount": [3]}))
+    run_out_of_table(spark, path, out)
+
+    assert rows_of(out, "id", "amount") == [("a", 1), ("b", 2), ("c", 3)]
+
+
+@pytest.mark.long
 def test_a_stream_may_start_later_and_show_every_change(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -6,18 +6,36 @@ every write exactly once.
 Since 4.2 Spark says where a batch starts and how much it may hold, so a batch may end before the
 newest write; and it says when a query is to end with what is there now. Spark 4.1 does neither: a
 batch reads all there is, and such a query ends when it finds nothing new.
+
+A stream may have come further than the newest write there is: writes that it has read were taken
+back, or it was told to begin at a time to come. Then it waits where it is. Spark 4.1 does not say
+where that is, so the reader remembers; of a query that was started again it learns it from the first
+batch, which may lead back. That one is empty, and nothing is read twice: what was taken back does
+not come again, and later writes complete after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from headwater.config.source import AS_OF, EARLIEST, LATEST, QUERY_TYPE, QueryType, SourceConfig
+from headwater.config.source import (
+    AS_OF,
+    BEGIN_INSTANT,
+    EARLIEST,
+    END_INSTANT,
+    LATEST,
+    QUERY_TYPE,
+    START_OFFSET,
+    QueryType,
+    SourceConfig,
+)
+from headwater.context import TableContext
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.metadata.view import view_of
@@ -57,19 +75,26 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
                 f"{QUERY_TYPE.key}=read_optimized",
                 kind=ErrorKind.INVALID_OPTION,
             )
+        if config.after is not None or config.until is not None:
+            raise InvalidInputError(
+                f"A stream of the table {config.path} has no end, and a new one begins where "
+                f"{START_OFFSET.key} says; remove {BEGIN_INSTANT.key} and {END_INSTANT.key}, or "
+                "read their window in a batch",
+                kind=ErrorKind.INVALID_OPTION,
+            )
         self._config = config
         self._target: str | None = None
+        self._reached = BEGINNING
+        """As far as this process knows that the stream has come."""
         self._schema = batch_schema_of(schema)
 
     def initialOffset(self) -> Offset:  # noqa: N802
         match self._config.start_offset:
-            case start if start == EARLIEST:
-                return {OFFSET: BEGINNING}
             case start if start == LATEST:
-                return {OFFSET: self._newest()}
-            case start:
-                is_utc = open_source_table(self._config).config.is_utc
-                return {OFFSET: parse_window(start, None, is_utc=is_utc).after or BEGINNING}
+                self._reached = self._newest()
+            case _:
+                self._reached = self._told_beginning
+        return {OFFSET: self._reached}
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """Return how much a batch reads; of the limits that Spark knows, the nearest to writes."""
@@ -83,7 +108,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self, start: Offset | None = None, limit: Any | None = None
     ) -> Offset:
         if start is None:
-            return {OFFSET: self._newest()}
+            return {OFFSET: max(self._newest(), self._reached, self._told_beginning)}
         after, most = start[OFFSET], self._config.commits_per_trigger
         times = [time for time in self._write_times() if time > after]
         if self._target is not None:
@@ -93,6 +118,15 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         newest = times[-1] if times else after
         # Everything may be archived, and then only the view tells.
         return {OFFSET: self._newest() if newest == BEGINNING else newest}
+
+    @cached_property
+    def _told_beginning(self) -> str:
+        """Return the completion time after which a new stream begins, if the options say one."""
+        told = self._config.start_offset
+        if told in (EARLIEST, LATEST):
+            return BEGINNING
+        is_utc = open_source_table(self._config).config.is_utc
+        return parse_window(told, None, is_utc=is_utc).after or BEGINNING
 
     def _newest(self) -> str:
         times = self._write_times()
@@ -108,10 +142,28 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         )
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        if end[OFFSET] in (BEGINNING, start[OFFSET]):
+        after, until = start[OFFSET], end[OFFSET]
+        self._reached = max(self._reached, after, until)
+        if until <= after:
             return []
-        window = parse_window(start[OFFSET], end[OFFSET])
-        return plan_window(self._config, open_source_table(self._config), self._schema, window)
+        table = open_source_table(self._config)
+        self._check_is_past(table, after, until)
+        return plan_window(self._config, table, self._schema, parse_window(after, until))
+
+    def _check_is_past(self, table: TableContext, after: str, until: str) -> None:
+        """Refuse a batch that ends in time to come: writes may yet complete within it.
+
+        Spark 4.1 asks for one if a stream that has begun is told another beginning.
+        """
+        if until > (table.load_timeline().largest_time or until):
+            raise InvalidInputError(
+                f"The stream of table {table.config.name} has come to {after}, and "
+                f"{START_OFFSET.key} tells it to begin at {until}, which is to come. Only a new "
+                "stream can be told where to begin: remove the option. This batch can be read once "
+                "a later write has completed; to read it before, remove the newest file of "
+                "offsets/ in the checkpoint",
+                kind=ErrorKind.INVALID_OPTION,
+            )
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         return read_partition(self._config, partition, self._schema)

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import headwater as hw
 from headwater.config.source import SourceConfig
+from headwater.errors import ErrorKind, InvalidInputError
 from headwater.spark.schemas import frame_schema_of
 from headwater.spark.source_stream import OFFSET, TableStreamReader
 
@@ -65,3 +67,117 @@ def test_an_empty_table_has_no_batch(tmp_path: Path) -> None:
     reader = stream(tmp_path)
     start = reader.initialOffset()
     assert rows_between(reader, start, reader.latestOffset(start)) == []
+
+
+START_OFFSET = "hoodie.datasource.streaming.startoffset"
+
+
+class Query:
+    """One run of a streaming query, as Spark 4.1 or a later one asks for its batches."""
+
+    def __init__(self, reader: TableStreamReader, offset: Any = None, *, tells_start: bool) -> None:
+        self._reader = reader
+        self._tells_start = tells_start
+        self.offset = offset
+        """Where the checkpoint says that the query has come."""
+
+    def run(self) -> list[int]:
+        """Run batches until none is new."""
+        reader, rows = self._reader, list[int]()
+        for _ in range(9):
+            start = reader.initialOffset() if self.offset is None else self.offset
+            end = reader.latestOffset(start) if self._tells_start else reader.latestOffset()
+            if end == self.offset:
+                return rows
+            rows += rows_between(reader, start, end)
+            self.offset = end
+        raise AssertionError(f"The query does not come to rest at {self.offset}")
+
+
+both_versions = pytest.mark.parametrize("tells_start", [False, True])
+
+
+@both_versions
+@pytest.mark.parametrize("is_new_run", [False, True])
+def test_a_stream_goes_on_after_what_it_has_read_was_taken_back(
+    tmp_path: Path, tells_start: bool, is_new_run: bool
+) -> None:
+    table = hw.create_table(tmp_path, schema=SCHEMA)
+    written(table, 1)
+    savepoint = table.services.savepoint()
+    written(table, 2, 3)
+    query = Query(stream(tmp_path), tells_start=tells_start)
+    assert query.run() == [1, 2, 3]
+
+    table.services.restore(savepoint.instant)
+    if is_new_run:
+        query = Query(stream(tmp_path), query.offset, tells_start=tells_start)
+    assert query.run() == []
+    written(table, 4)
+    assert query.run() == [4]
+
+
+def test_a_batch_whose_end_was_taken_back_is_read_again(tmp_path: Path) -> None:
+    table = hw.create_table(tmp_path, schema=SCHEMA)
+    written(table, 1)
+    savepoint = table.services.savepoint()
+    second, third = written(table, 2, 3)
+    table.services.restore(savepoint.instant)
+
+    reader = stream(tmp_path)
+    assert rows_between(reader, {OFFSET: "0"}, {OFFSET: third}) == [1]
+    assert rows_between(reader, {OFFSET: second}, {OFFSET: third}) == []
+
+
+@both_versions
+@pytest.mark.parametrize("is_new_run", [False, True])
+def test_a_stream_that_begins_at_a_time_to_come_waits_for_it(
+    tmp_path: Path, tells_start: bool, is_new_run: bool
+) -> None:
+    table = hw.create_table(tmp_path, schema=SCHEMA)
+    written(table, 1)
+    query = Query(stream(tmp_path, **{START_OFFSET: "2999-01-01"}), tells_start=tells_start)
+    assert query.run() == []
+    written(table, 2)
+    if is_new_run:
+        again = stream(tmp_path, **{START_OFFSET: "2999-01-01"})
+        query = Query(again, query.offset, tells_start=tells_start)
+    assert query.run() == []
+
+
+@both_versions
+def test_a_stream_may_begin_after_the_newest_write(tmp_path: Path, tells_start: bool) -> None:
+    table = hw.create_table(tmp_path, schema=SCHEMA)
+    newest = written(table, 1)[-1]
+    begin = {START_OFFSET: str(int(newest) + 1)}
+    query = Query(stream(tmp_path, **begin), tells_start=tells_start)
+    assert query.run() == []
+    written(table, 2)
+    assert query.run() == [2]
+    query = Query(stream(tmp_path, **begin), query.offset, tells_start=tells_start)
+    written(table, 3)
+    assert query.run() == [3]
+
+
+def test_another_beginning_to_come_loses_nothing_of_a_stream_that_has_begun(tmp_path: Path) -> None:
+    table = hw.create_table(tmp_path, schema=SCHEMA)
+    written(table, 1)
+    query = Query(stream(tmp_path), tells_start=False)
+    assert query.run() == [1]
+    written(table, 2)
+
+    told = Query(stream(tmp_path, **{START_OFFSET: "2999-01-01"}), query.offset, tells_start=False)
+    with pytest.raises(InvalidInputError, match=f"{START_OFFSET} tells it to begin at 2999"):
+        told.run()
+    assert Query(stream(tmp_path), query.offset, tells_start=False).run() == [2]
+
+
+@pytest.mark.parametrize("end", ["begin", "end"])
+def test_a_stream_takes_no_window(tmp_path: Path, end: str) -> None:
+    options = {
+        "hoodie.datasource.query.type": "incremental",
+        f"hoodie.datasource.read.{end}.instanttime": "2024-01-31",
+    }
+    with pytest.raises(InvalidInputError, match=f"remove .*{end}.instanttime") as caught:
+        stream(tmp_path, **options)
+    assert caught.value.kind is ErrorKind.INVALID_OPTION
