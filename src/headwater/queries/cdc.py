@@ -33,7 +33,7 @@ from headwater.kernel.view.commits import CompletedCommit
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import load_view, view_of
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
-from headwater.model.instant import InstantTime
+from headwater.model.instant import InstantTime, instant_time_after
 from headwater.queries.incremental import Window, check_rows_have_instants
 from headwater.queries.slice_query import SliceQuery
 from headwater.seams.storage import Storage
@@ -103,7 +103,7 @@ def plan_change_feed(table: TableContext, window: Window) -> ChangeFeedPlan:
         verifies=table.file_config.verifies_checksums,
     )
     if writes:
-        _check_beginning(table.storage, table.config, window, writes[0])
+        _check_beginning(table.storage, table.config, writes[0])
     tasks = tuple(task for write in writes for task in _tasks_of(view, write))
     for task in tasks:
         view.check_complete(side for side in (task.before, task.after) if side is not None)
@@ -120,19 +120,18 @@ def _check_logs_have_instants(config: TableConfig) -> None:
         )
 
 
-def _check_beginning(
-    storage: Storage, config: TableConfig, window: Window, first: CompletedCommit
-) -> None:
+def _check_beginning(storage: Storage, config: TableConfig, first: CompletedCommit) -> None:
     """Check that cleaning has left what lay there before and after the first write of the window.
 
-    Where the window begins, a savepoint may have preserved the table alone.
+    Where the window begins matters not. Between there and the first write are table services alone,
+    which change no row: of files that they have replaced nothing is needed. A savepoint may have
+    preserved what lay there before, and not what came after.
     """
-    if window.after is not None:
-        try:
-            load_view(storage, config, as_of=window.after)
-        except NotFoundError as error:
-            if error.kind is not ErrorKind.BEFORE_FIRST_INSTANT:
-                raise
+    try:
+        load_view(storage, config, as_of=instant_time_after(first.completion_time, -1))
+    except NotFoundError as error:
+        if error.kind is not ErrorKind.BEFORE_FIRST_INSTANT:
+            raise
     load_view(storage, config, as_of=first.completion_time)
 
 

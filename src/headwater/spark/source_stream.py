@@ -9,9 +9,9 @@ batch reads all there is, and such a query ends when it finds nothing new.
 
 A stream may have come further than the newest write there is: writes that it has read were taken
 back, or it was told to begin at a time to come. Then it waits where it is. Spark 4.1 does not say
-where that is, so the reader remembers; of a query that was started again it learns it from the first
-batch, which may lead back. That one is empty, and nothing is read twice: what was taken back does
-not come again, and later writes complete after it.
+where that is, so the reader remembers; of a query that was started again it learns it from the
+first batch, which may lead back. That one is empty, and nothing is read twice: what was taken back
+does not come again, and later writes complete after it.
 """
 
 from __future__ import annotations

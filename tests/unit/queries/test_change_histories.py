@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -228,3 +229,26 @@ def test_a_record_that_moves_is_deleted_before_it_is_inserted(
                 folded[change["after"]["id"]] = change["after"]
         rows = table.read_arrow().to_pylist()
     assert sorted(folded.values(), key=str) == sorted(rows, key=str)
+
+
+@pytest.mark.parametrize("service", ["compact", "cluster"])
+def test_who_has_read_all_writes_reads_on_after_services_and_a_clean(
+    tmp_path: Path, service: str
+) -> None:
+    versions = {
+        "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
+        "hoodie.clean.fileversions.retained": "1",
+    }
+    table = hw.create_table(
+        tmp_path, schema=COLUMNS, record_key="id", table_type="MERGE_ON_READ", options=versions
+    )
+    Write("upsert", [("a", "sf", 0), ("b", "sf", 0)]).run(table, 1)
+    read_until = Write("upsert", [("a", "sf", 0)]).run(table, 2)
+    getattr(table.services, service)()
+    (cleaned,) = table.services.clean()
+    assert cleaned.deleted_paths
+    Write("upsert", [("a", "sf", 0), ("c", "sf", 0)]).run(table, 3)
+
+    (update, insert) = table.changes_arrow(read_until, cdc=True).to_pylist()
+    assert (update["before"]["v"], update["after"]["v"]) == (2, 3)
+    assert insert["after"]["id"] == "c"
