@@ -180,6 +180,9 @@ class FolderBatch:
         self.folder.unsettled.update(changed)
         return not self.folder.unsettled
 
+    def is_overtaken(self) -> bool:
+        return False  # `is_unchanged` tells before the commit.
+
 
 def chosen_files(
     listed: Iterable[ObjectInfo],

@@ -123,6 +123,9 @@ class KafkaBatch:
     def is_unchanged(self) -> bool:
         return True  # An offset means the same record for ever.
 
+    def is_overtaken(self) -> bool:
+        return False
+
 
 def records_after(records: pa.Table, taken: Offsets) -> pa.Table:
     """Return the records that were not taken."""

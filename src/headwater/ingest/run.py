@@ -28,6 +28,7 @@ from headwater.engine.arrow_input import opened_arrow_rows
 from headwater.errors import (
     CommitUnknownError,
     ConflictError,
+    CorruptTableError,
     ErrorKind,
     FencedError,
     HeadwaterError,
@@ -155,11 +156,18 @@ class Ingestion:
         return transform
 
     def _run_unless_changed(self, newest: Note | None, batch: Batch) -> BatchReport | None:
-        """Write a batch; None if its source changed meanwhile, which may make good rows bad."""
+        """Write a batch; None if its source changed meanwhile.
+
+        That may make good rows bad, and take away the files that are being read.
+        """
         try:
             return self._run(newest, batch)
         except InvalidInputError as error:
             if error.kind is not ErrorKind.BAD_ROWS or batch.is_unchanged():
+                raise
+            return None
+        except CorruptTableError as error:
+            if error.kind is not ErrorKind.MISSING_DATA_FILE or not batch.is_overtaken():
                 raise
             return None
 

@@ -39,6 +39,10 @@ class Batch(Protocol):
         """Whether what was read is still there; the next batch leaves the rest out otherwise."""
         ...
 
+    def is_overtaken(self) -> bool:
+        """Whether a file that could not be found may have been deleted since the batch was made."""
+        ...
+
 
 class OpenedSource(Protocol):
     """A source that is being read."""

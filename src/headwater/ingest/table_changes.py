@@ -2,6 +2,9 @@
 
 Windows follow each other without a gap, and of completion times there are no late arrivals, so
 every write is in exactly one of them.
+
+Nobody waits for a reader: a clean, a rollback or a restore may delete the files of a window while
+they are being read. Then the window is planned again, on the table as it is left.
 """
 
 from __future__ import annotations
@@ -17,12 +20,14 @@ import pyarrow.compute as pc
 
 from headwater.arrow.meta_columns import COMMIT_TIME, RECORD_KEY
 from headwater.context import TableContext
+from headwater.errors import CorruptTableError, ErrorKind
 from headwater.ingest.bad_rows import BadRows
 from headwater.ingest.checkpoint import Note
 from headwater.ingest.job import TableSource
 from headwater.ingest.rows import SourceRows
 from headwater.ingest.source import check_same_source
 from headwater.metadata.view import view_of
+from headwater.model.instant import Action, InstantTime
 from headwater.queries.cdc import ChangeFeedPlan, change_schema, plan_change_feed
 from headwater.queries.change_images import read_changes
 from headwater.queries.incremental import (
@@ -34,6 +39,7 @@ from headwater.queries.incremental import (
 from headwater.queries.slice_query import read_slices
 
 _KIND = "table"
+_REMOVING = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +58,21 @@ class TableChanges:
         return change_schema(schema) if self.source.is_feed else schema
 
     def next_batch(self, notes: Iterator[Note]) -> ChangesBatch | None:
-        table = self.table.reload()
-        window = self._window(table, next(notes, None))
+        newest = next(notes, None)
+        while True:
+            table = self.table.reload()
+            known = _removals(table)
+            try:
+                return self._plan(table, newest, known)
+            except CorruptTableError as error:
+                is_missing = error.kind is ErrorKind.MISSING_DATA_FILE
+                if not is_missing or _removals(table) <= known:
+                    raise
+
+    def _plan(
+        self, table: TableContext, newest: Note | None, removals: frozenset[InstantTime]
+    ) -> ChangesBatch | None:
+        window = self._window(table, newest)
         if window is None:
             return None
         plan: IncrementalPlan | ChangeFeedPlan
@@ -63,7 +82,7 @@ class TableChanges:
         else:
             plan = plan_incremental(table, window)
             writes = len(plan.instants)
-        return ChangesBatch(table.storage.uri, window, plan, writes) if writes else None
+        return ChangesBatch(table, window, plan, writes, removals) if writes else None
 
     def _window(self, table: TableContext, newest: Note | None) -> Window | None:
         """Return the time since the last window; None if nothing completed in it."""
@@ -83,10 +102,16 @@ class TableChanges:
 class ChangesBatch:
     """The writes of one window."""
 
-    uri: str
+    table: TableContext
     window: Window
     plan: IncrementalPlan | ChangeFeedPlan
     writes: int
+    removals: frozenset[InstantTime]
+    """What had deleted files of the table, or begun to, before the window was planned."""
+
+    @property
+    def uri(self) -> str:
+        return self.table.storage.uri
 
     @property
     def summary(self) -> str:
@@ -108,7 +133,10 @@ class ChangesBatch:
         return self._read_rows(self.plan)
 
     def is_unchanged(self) -> bool:
-        return True  # What is committed stays.
+        return True  # What was read stays in the target, also if the table takes it back.
+
+    def is_overtaken(self) -> bool:
+        return not _removals(self.table) <= self.removals
 
     def _read_rows(self, plan: IncrementalPlan) -> Iterator[SourceRows]:
         """Give rows, each known by its commit and key, in whatever window it is read."""
@@ -135,6 +163,12 @@ class ChangesBatch:
                     times, pa.array(numbers).cast(pa.string()), "/"
                 )
                 yield SourceRows(batch, self.uri, places)
+
+
+def _removals(table: TableContext) -> frozenset[InstantTime]:
+    """Return the cleans, rollbacks and restores of a table, the pending ones too."""
+    instants = table.load_timeline().instants
+    return frozenset(each.requested_time for each in instants if each.action in _REMOVING)
 
 
 def _numbers_within(times: pa.Array, last: str, count: int) -> np.ndarray[Any, Any]:

@@ -19,6 +19,7 @@ from headwater.config.write import ConcurrencyMode
 from headwater.errors import (
     CommitUnknownError,
     ConflictError,
+    CorruptTableError,
     ErrorKind,
     FencedError,
     HeadwaterError,
@@ -40,10 +41,13 @@ from headwater.ingest.job import (
 )
 from headwater.ingest.job_file import PATTERNS
 from headwater.ingest.run import Ingestion, is_passing, opened_job
+from headwater.ingest.table_changes import ChangesBatch
 from headwater.model.operation import Operation
 from headwater.table import Table
 
 SCHEMA = "id string not null, value long"
+AFTER = "SELECT after.id AS id, after.value AS value FROM source"
+"""What a change leaves, as rows of the schema."""
 
 
 @pytest.fixture
@@ -513,6 +517,58 @@ def test_changes_of_another_table(table: Table, tmp_path: Path) -> None:
     source.upsert(pa.table({"id": ["c"], "value": [3]}))
     assert run(job) == [1]
     assert rows_in(table) == {"a": 1, "b": 2, "c": 3}
+
+
+@pytest.mark.parametrize("is_feed", [False, True])
+def test_changes_go_on_after_what_was_read_is_taken_back(
+    table: Table, tmp_path: Path, is_feed: bool
+) -> None:
+    source = table_at(tmp_path / "source", SCHEMA).create()
+    job = table_job(table, source, is_feed=is_feed, select=AFTER if is_feed else None)
+    source.upsert(pa.table({"id": ["a"], "value": [1]}))
+    savepoint = source.services.savepoint()
+    source.upsert(pa.table({"id": ["a", "b"], "value": [2, 2]}))
+    run(job)
+    source.services.restore(savepoint.instant)
+    assert run(job) == []
+    source.upsert(pa.table({"id": ["c"], "value": [3]}))
+    assert run(job) == [1]
+    assert rows_in(table) == {"a": 2, "b": 2, "c": 3}
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", MOR])
+@pytest.mark.parametrize("is_feed", [False, True])
+def test_what_is_taken_back_while_it_is_read_is_passed_over(
+    table: Table, tmp_path: Path, table_type: str, is_feed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = table_at(tmp_path / "source", SCHEMA, table_type=table_type).create()
+    job = table_job(table, source, is_feed=is_feed, select=AFTER if is_feed else None)
+    source.upsert(pa.table({"id": ["a"], "value": [1]}))
+    taken_back = [source.upsert(pa.table({"id": ["a"], "value": [2]})).instant]
+    read = ChangesBatch.read
+
+    def after_a_rollback(self: ChangesBatch, bad: Any) -> Any:
+        if taken_back:
+            source.services.rollback(taken_back.pop())
+        return read(self, bad)
+
+    monkeypatch.setattr(ChangesBatch, "read", after_a_rollback)
+    assert run(job) == [1]
+    assert rows_in(table) == {"a": 1}
+
+
+def test_a_file_that_nobody_took_away_is_missed(table: Table, tmp_path: Path) -> None:
+    source = table_at(tmp_path / "source", SCHEMA).create()
+    source.upsert(pa.table({"id": ["a"], "value": [1]}))
+    (file,) = Path(source.uri).glob("*.parquet")
+    with opened_job(table_job(table, source)) as ingestion:
+        newest, batch = ingestion._next()
+        assert batch is not None
+        file.unlink()
+        with pytest.raises(CorruptTableError, match=file.name):
+            ingestion._run_unless_changed(newest, batch)
+        with pytest.raises(CorruptTableError, match=file.name):
+            ingestion.run_batch()
 
 
 def test_changes_of_a_table_whose_commits_are_archived(table: Table, tmp_path: Path) -> None:
