@@ -52,22 +52,27 @@ def parse_as_of(given: str | datetime, *, is_utc: bool = True) -> InstantTime:
         is_utc: whether the zone of the table's timeline is UTC, and not that of this process.
 
     Raises:
-        InvalidInputError: kind INVALID_INSTANT_TIME, if the text has none of the forms.
+        InvalidInputError: kind INVALID_INSTANT_TIME, if what is given has none of the forms, or is
+            outside of the years that they can tell.
     """
-    if isinstance(given, datetime):
-        return _digits(given, f"{given.microsecond // 1000:03d}", is_utc=is_utc)
+    try:
+        if isinstance(given, datetime):
+            return _digits(given, f"{given.microsecond // 1000:03d}", is_utc=is_utc)
+        return _parse_text(given, is_utc=is_utc)
+    except (ValueError, OverflowError, OSError):  # Of pandas' NaT, and near the years 1 and 9999.
+        raise _malformed(given) from None
+
+
+def _parse_text(given: str, *, is_utc: bool) -> InstantTime:
     if not isinstance(given, str):
         raise _malformed(given)
     if len(given) == 17 and given.isascii() and given.isdigit():
         return InstantTime(given)
     iso = _ISO.fullmatch(given)
-    try:
-        if iso is None:
-            return _parse_plain(given)
-        day, clock, fraction, offset = iso.groups()
-        moment = datetime.fromisoformat(f"{day}T{clock}{(offset or '').replace('Z', '+00:00')}")
-    except ValueError:
-        raise _malformed(given) from None
+    if iso is None:
+        return _parse_plain(given)
+    day, clock, fraction, offset = iso.groups()
+    moment = datetime.fromisoformat(f"{day}T{clock}{(offset or '').replace('Z', '+00:00')}")
     ending = _LAST_MILLISECOND if fraction is None else fraction.ljust(3, "0")[:3]
     return _digits(moment, ending, is_utc=is_utc)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from headwater.errors import ErrorKind, InvalidInputError
@@ -43,7 +45,7 @@ def test_a_datetime_is_its_millisecond() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    "given",
     [
         "",
         "now",
@@ -60,10 +62,14 @@ def test_a_datetime_is_its_millisecond() -> None:
         "2024-01-31 09:30:00,123",
         "2024-01-31 09:30:00.12x",
         "2024013109300012",
+        "9999-12-31T23:59:59-05:00",
+        "0001-01-01T00:00:00+05:00",
+        pd.NaT,
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))),
         "٢٠٢٤٠١٣١٠٩٣٠٠٠١٢٣",
     ],
 )
-def test_anything_else_is_refused(text: str) -> None:
+def test_anything_else_is_refused(given: Any) -> None:
     with pytest.raises(InvalidInputError, match="A time to query as of is") as caught:
-        parse_as_of(text)
+        parse_as_of(given)
     assert caught.value.kind is ErrorKind.INVALID_INSTANT_TIME
