@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,34 @@ def test_a_sink_may_have_a_name_of_its_own(spark: SparkSession, tmp_path: Path) 
 
     assert numbers_in(table) == [1]
     assert sink_notes(table) == [{"orders/eu": "0"}]
+
+
+def test_a_query_that_begins_anew_loses_no_batch(spark: SparkSession, tmp_path: Path) -> None:
+    source, table, checkpoint = tmp_path / "in", tmp_path / "events", tmp_path / "checkpoint"
+    key = {"hoodie.datasource.write.recordkey.field": "n"}
+    add_file(source, 1)
+    run_into_table(files_as_stream(spark, source), table, checkpoint, **key)
+    shutil.rmtree(checkpoint)
+    (source / "1.parquet").unlink()
+    add_file(source, 2)
+    run_into_table(files_as_stream(spark, source), table, checkpoint, **key)
+
+    assert numbers_in(table) == [1, 2]
+    (first,), (second,) = sink_notes(table)
+    assert first != second
+
+
+@pytest.mark.long
+def test_a_batch_before_the_last_one_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    source, table = tmp_path / "in", tmp_path / "events"
+    add_file(source, 1)
+    add_file(source, 2)
+    name = {"hoodie.datasource.write.streaming.checkpoint.identifier": "orders"}
+    run_into_table(files_as_stream(spark, source), table, tmp_path / "one", **name)
+    with pytest.raises(PySparkException, match=r"has batch 1 .* orders, and is given batch 0"):
+        run_into_table(files_as_stream(spark, source), table, tmp_path / "two", **name)
+    assert hw.open_table(table).inspect.heartbeats().num_rows == 0
+    assert numbers_in(table) == [1, 2]
 
 
 @pytest.mark.long

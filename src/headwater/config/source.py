@@ -106,7 +106,7 @@ SINK_IDENTIFIER = Option(
     NON_BLANK,
     default=None,
     doc="Name under which a streaming query notes the batches that it has committed. Default: made "
-    "from its checkpoint location.",
+    "of the query's id, which is in its checkpoint.",
 )
 META_COLUMNS_SHOWN = Option(
     "headwater.read.meta.columns",

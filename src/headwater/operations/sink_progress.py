@@ -2,8 +2,8 @@
 
 A query that was stopped between the commit of a batch to the table and Spark's own note of it runs
 that batch again. So every commit of a sink carries the batch's number in its metadata, under the
-key that Hudi's streaming sink uses, as JSON `{"<sink>": "<batch>"}`, and a batch whose number is
-not above the newest one is not committed again. Numbers of one sink only grow.
+key that Hudi's streaming sink uses, as JSON `{"<sink>": "<batch>"}`, and the batch whose number is
+the newest one is not committed again. Numbers of one sink only grow.
 
 Two runs of one query at the same time are not told apart; Spark prevents them by its checkpoint.
 """

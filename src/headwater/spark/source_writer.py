@@ -97,6 +97,8 @@ class Written(WriterCommitMessage):
     staged: StagedFile | None = None
     planned: PlannedWrite | None = None
     """The write itself, where the committing process has no other way to know it."""
+    query: str | None = None
+    """The id of the streaming query, likewise."""
 
 
 class TableWriter(DataSourceArrowWriter):
