@@ -12,13 +12,14 @@ Deletes leave no row and do not show up, as in Hudi; the change feed (`cdc`) has
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 
 from headwater.arrow.meta_columns import COMMIT_TIME
 from headwater.config.table import TableConfig
 from headwater.context import TableContext
-from headwater.errors import InvalidInputError, UnsupportedError
+from headwater.errors import ErrorKind, InvalidInputError, NotFoundError, UnsupportedError
 from headwater.kernel.view.as_of import parse_as_of
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.view import view_of
@@ -26,6 +27,8 @@ from headwater.model.files import FileSlice
 from headwater.model.instant import InstantTime
 from headwater.queries.predicate import Comparison, Condition, Predicate
 from headwater.queries.slice_query import SliceQuery
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,15 @@ def _is_zeros(given: str | datetime | None) -> bool:
     return isinstance(given, str) and given != "" and not given.strip("0")
 
 
-def plan_incremental(table: TableContext, window: Window) -> IncrementalPlan:
+def plan_incremental(
+    table: TableContext, window: Window, *, is_of_stream: bool = False
+) -> IncrementalPlan:
     """Plan to read the rows that were written in a window of time.
+
+    Args:
+        is_of_stream: whether later windows are read as well, up to now. Then of a window whose end
+            cleaning has passed the rows are read that are still there: the others were written
+            again in a later one, or deleted.
 
     Raises:
         NotFoundError: the table cannot be read as of the end of the window.
@@ -88,7 +98,7 @@ def plan_incremental(table: TableContext, window: Window) -> IncrementalPlan:
         CorruptTableError: a file of the answer is missing.
     """
     check_rows_have_instants(table.config)
-    view = view_of(table, as_of=window.until)
+    view = _view_of_stream(table, window) if is_of_stream else view_of(table, as_of=window.until)
     writes = view.instants_within_open_closed(window.after, window.until)
     instants = tuple(write.requested_time for write in writes)
     schema = view.schema()
@@ -105,6 +115,16 @@ def plan_incremental(table: TableContext, window: Window) -> IncrementalPlan:
     slices = _slices_to_read(view, window) if instants else []
     view.check_complete(slices)
     return IncrementalPlan(query, tuple(slices), instants)
+
+
+def _view_of_stream(table: TableContext, window: Window) -> TableView:
+    try:
+        return view_of(table, as_of=window.until)
+    except NotFoundError as error:
+        if error.kind is not ErrorKind.OUTSIDE_RETENTION:
+            raise
+        log.info("window is outside of retention, rows of now are read window=%s", window)
+        return view_of(table)
 
 
 def written_by(*instants: InstantTime) -> Predicate:

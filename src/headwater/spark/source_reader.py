@@ -156,21 +156,24 @@ class FilteredTableReader(TableReader):
 
 
 def plan_window(
-    config: SourceConfig, table: TableContext, schema: pa.Schema, window: Window
+    config: SourceConfig,
+    table: TableContext,
+    schema: pa.Schema,
+    window: Window,
+    *,
+    is_of_stream: bool = False,
 ) -> list[InputPartition]:
     """Plan to read the rows, or the changes, of a window of time."""
     if config.is_change_feed:
-        feed = plan_change_feed(
-            table,
-            window,
-        )
+        feed = plan_change_feed(table, window)
         shares = _shares(feed.tasks, _change_size)
         return [ChangesPartition(feed.query, share) for share in shares]
-    plan = plan_incremental(
-        table,
-        window,
-    )
-    query = replace(plan.query, columns=_known_columns(plan.query, schema))
+    plan = plan_incremental(table, window, is_of_stream=is_of_stream)
+    query = plan.query
+    if is_of_stream and not _has_columns(query, schema):
+        # A stream has one schema for all of its windows, those before a column came included.
+        query = replace(query, schema=view_of(table).schema())
+    query = replace(query, columns=_known_columns(query, schema))
     return slice_partitions(query, plan.slices)
 
 
@@ -201,6 +204,10 @@ def _shares(items: Sequence[T], size: Callable[[T], int]) -> list[list[T]]:
 
 def _change_size(task: ChangeTask) -> int:
     return sum(side.size_bytes for side in (task.before, task.after) if side is not None)
+
+
+def _has_columns(query: SliceQuery, schema: pa.Schema) -> bool:
+    return set(schema.names) <= set(schema_with_meta_columns(query.schema).names)
 
 
 def _known_columns(query: SliceQuery, schema: pa.Schema) -> tuple[str, ...]:

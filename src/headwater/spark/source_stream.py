@@ -86,6 +86,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._target: str | None = None
         self._reached = BEGINNING
         """As far as this process knows that the stream has come."""
+        self._newest_seen = BEGINNING
         self._schema = batch_schema_of(schema)
 
     def initialOffset(self) -> Offset:  # noqa: N802
@@ -135,11 +136,13 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def _write_times(self) -> list[str]:
         """Return the completion times of writes on the active timeline, oldest first."""
         timeline = open_source_table(self._config).load_timeline()
-        return sorted(
+        times: list[str] = sorted(
             instant.completion_time
             for instant in timeline.completed
             if instant.action in COMMIT_ACTIONS and instant.completion_time is not None
         )
+        self._newest_seen = max([self._newest_seen, *times[-1:]])
+        return times
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         after, until = start[OFFSET], end[OFFSET]
@@ -148,14 +151,15 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             return []
         table = open_source_table(self._config)
         self._check_is_past(table, after, until)
-        return plan_window(self._config, table, self._schema, parse_window(after, until))
+        window = parse_window(after, until)
+        return plan_window(self._config, table, self._schema, window, is_of_stream=True)
 
     def _check_is_past(self, table: TableContext, after: str, until: str) -> None:
         """Refuse a batch that ends in time to come: writes may yet complete within it.
 
         Spark 4.1 asks for one if a stream that has begun is told another beginning.
         """
-        if until > (table.load_timeline().largest_time or until):
+        if until > self._newest_seen and until > (table.load_timeline().largest_time or until):
             raise InvalidInputError(
                 f"The stream of table {table.config.name} has come to {after}, and "
                 f"{START_OFFSET.key} tells it to begin at {until}, which is to come. Only a new "

@@ -76,14 +76,14 @@ class Query:
     """One run of a streaming query, as Spark 4.1 or a later one asks for its batches."""
 
     def __init__(self, reader: TableStreamReader, offset: Any = None, *, tells_start: bool) -> None:
-        self._reader = reader
+        self.reader = reader
         self._tells_start = tells_start
         self.offset = offset
         """Where the checkpoint says that the query has come."""
 
     def run(self) -> list[int]:
         """Run batches until none is new."""
-        reader, rows = self._reader, list[int]()
+        reader, rows = self.reader, list[int]()
         for _ in range(9):
             start = reader.initialOffset() if self.offset is None else self.offset
             end = reader.latestOffset(start) if self._tells_start else reader.latestOffset()
@@ -169,6 +169,8 @@ def test_another_beginning_to_come_loses_nothing_of_a_stream_that_has_begun(tmp_
     told = Query(stream(tmp_path, **{START_OFFSET: "2999-01-01"}), query.offset, tells_start=False)
     with pytest.raises(InvalidInputError, match=f"{START_OFFSET} tells it to begin at 2999"):
         told.run()
+    with pytest.raises(InvalidInputError, match="This batch can be read once"):
+        rows_between(stream(tmp_path), query.offset, told.reader.latestOffset())
     assert Query(stream(tmp_path), query.offset, tells_start=False).run() == [2]
 
 
@@ -181,3 +183,39 @@ def test_a_stream_takes_no_window(tmp_path: Path, end: str) -> None:
     with pytest.raises(InvalidInputError, match=f"remove .*{end}.instanttime") as caught:
         stream(tmp_path, **options)
     assert caught.value.kind is ErrorKind.INVALID_OPTION
+
+
+def test_batches_before_a_column_came_have_nulls_in_it(tmp_path: Path) -> None:
+    table = hw.create_table(tmp_path, schema=SCHEMA)
+    (first,) = written(table, 1)
+    table.insert(pa.table({"n": [2], "name": ["b"]}))
+    wide = pa.schema([*SCHEMA, ("name", pa.string())])
+    config = SourceConfig.from_options({"path": str(tmp_path)})
+    reader = TableStreamReader(config, frame_schema_of(wide))
+
+    (task,) = reader.partitions({OFFSET: "0"}, {OFFSET: first})
+    (batch,) = reader.read(task)
+    assert batch.to_pylist() == [{"n": 1, "name": None}]
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_stream_that_cleaning_has_passed_goes_on(tmp_path: Path, table_type: str) -> None:
+    table = hw.create_table(
+        tmp_path,
+        schema=pa.schema([("n", pa.int64()), ("v", pa.int64())]),
+        record_key="n",
+        table_type=table_type,
+        options={
+            "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
+            "hoodie.clean.fileversions.retained": "1",
+        },
+    )
+    for number in range(4):
+        table.upsert(pa.table({"n": [0, 10 + number], "v": [number, number]}))
+    if table_type == "MERGE_ON_READ":
+        table.services.compact()
+    (cleaned,) = table.services.clean()
+    assert cleaned.deleted_paths
+
+    limited = stream(tmp_path, **{"headwater.stream.commits.per.trigger": "1"})
+    assert Query(limited, tells_start=True).run() == [10, 11, 12, 0, 13]
