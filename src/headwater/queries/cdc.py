@@ -20,7 +20,7 @@ an update.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -30,8 +30,9 @@ from headwater.config.table_options import TableType
 from headwater.context import TableContext
 from headwater.errors import ErrorKind, NotFoundError, UnsupportedError
 from headwater.kernel.view.commits import CompletedCommit
-from headwater.kernel.view.table_view import TableView
-from headwater.metadata.view import load_view, view_of
+from headwater.kernel.view.retention import check_all_retained, check_readable
+from headwater.kernel.view.table_view import TableView, load_view_start
+from headwater.metadata.view import view_of
 from headwater.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from headwater.model.instant import InstantTime, instant_time_after
 from headwater.queries.incremental import Window, check_rows_have_instants
@@ -83,7 +84,8 @@ def plan_change_feed(table: TableContext, window: Window) -> ChangeFeedPlan:
     """Plan to read the changes of a window of time.
 
     Raises:
-        NotFoundError: the table cannot be read as of the beginning or the end of the window.
+        NotFoundError: cleaning has not left what lay there before and after each write of the
+            window, or the table cannot be read as of its end.
         UnsupportedError: the table's rows do not carry their instants, or its logs do not tell
             which write they are of.
         CorruptTableError: a file that is needed is missing.
@@ -103,7 +105,7 @@ def plan_change_feed(table: TableContext, window: Window) -> ChangeFeedPlan:
         verifies=table.file_config.verifies_checksums,
     )
     if writes:
-        _check_beginning(table.storage, table.config, writes[0])
+        _check_retained(table.storage, table.config, writes)
     tasks = tuple(task for write in writes for task in _tasks_of(view, write))
     for task in tasks:
         view.check_complete(side for side in (task.before, task.after) if side is not None)
@@ -120,19 +122,29 @@ def _check_logs_have_instants(config: TableConfig) -> None:
         )
 
 
-def _check_beginning(storage: Storage, config: TableConfig, first: CompletedCommit) -> None:
-    """Check that cleaning has left what lay there before and after the first write of the window.
+def _check_retained(
+    storage: Storage, config: TableConfig, writes: Sequence[CompletedCommit]
+) -> None:
+    """Check that cleaning has left what lay there before and after each write of the window.
 
     Where the window begins matters not. Between there and the first write are table services alone,
-    which change no row: of files that they have replaced nothing is needed. A savepoint may have
-    preserved what lay there before, and not what came after.
+    which change no row: of files that they have replaced nothing is needed. Savepoints preserve
+    single moments, so what lay there at one of them tells nothing of the next write.
     """
+    start = load_view_start(storage, config)
+    before_all = instant_time_after(writes[0].completion_time, -1)
     try:
-        load_view(storage, config, as_of=instant_time_after(first.completion_time, -1))
+        check_readable(start.timeline, start.reader, before_all, table=config.name)
     except NotFoundError as error:
         if error.kind is not ErrorKind.BEFORE_FIRST_INSTANT:
             raise
-    load_view(storage, config, as_of=first.completion_time)
+    moments = (
+        moment
+        for number, write in enumerate(writes)
+        for moment in (instant_time_after(write.completion_time, -1), write.completion_time)
+        if number or moment > before_all
+    )
+    check_all_retained(start.timeline, start.reader, moments, table=config.name)
 
 
 def _tasks_of(view: TableView, write: CompletedCommit) -> Iterator[ChangeTask]:

@@ -16,6 +16,7 @@ from tests.support.tables import columns
 
 import headwater as hw
 from headwater.config.table_options import TableType
+from headwater.errors import ErrorKind, NotFoundError
 from headwater.metadata.view import load_view
 from headwater.queries.incremental import parse_window, plan_incremental
 from headwater.table import Table
@@ -252,3 +253,26 @@ def test_who_has_read_all_writes_reads_on_after_services_and_a_clean(
     (update, insert) = table.changes_arrow(read_until, cdc=True).to_pylist()
     assert (update["before"]["v"], update["after"]["v"]) == (2, 3)
     assert insert["after"]["id"] == "c"
+
+
+@pytest.mark.parametrize("has_indexes", ["false", "true"])
+def test_savepoints_at_the_beginning_do_not_stand_for_what_was_cleaned_after_them(
+    tmp_path: Path, has_indexes: str
+) -> None:
+    options = {
+        "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
+        "hoodie.clean.fileversions.retained": "1",
+        "hoodie.metadata.enable": has_indexes,
+    }
+    table = hw.create_table(tmp_path, schema=COLUMNS, record_key="id", options=options)
+    times = []
+    for number in range(4):
+        times.append(Write("upsert", [("a", "sf", 0)]).run(table, number))
+        if number < 2:
+            table.services.savepoint()
+    table.services.clean()
+
+    assert table.changes_arrow(times[0], times[1], cdc=True).num_rows == 1
+    with pytest.raises(NotFoundError) as caught:
+        table.changes_arrow(times[0], cdc=True)
+    assert caught.value.kind is ErrorKind.OUTSIDE_RETENTION

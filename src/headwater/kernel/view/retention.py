@@ -37,18 +37,34 @@ def check_readable(
         NotFoundError: kind BEFORE_FIRST_INSTANT or OUTSIDE_RETENTION.
     """
     _check_not_before_first(timeline, commits, as_of, table)
+    check_all_retained(timeline, commits, (as_of,), table=table)
+
+
+def check_all_retained(
+    timeline: Timeline, commits: CommitReader, times: Iterable[InstantTime], *, table: str
+) -> None:
+    """Check that cleaning has left what the table held at some completion times, the oldest first.
+
+    Raises:
+        NotFoundError: kind OUTSIDE_RETENTION.
+    """
     changes = (
         instant.completion_time
         for instant in reversed(timeline.completed)
         if instant.action.completed_name in COMMIT_ACTIONS
     )
     newest = next(changes, None)
-    # From the last commit on it is what everybody reads. That commit may be older than what a clean
-    # retained, if those after it were taken back.
-    if (newest is not None and as_of >= newest) or _is_savepointed(timeline, as_of):
-        return
-    floor = load_floor(timeline, commits)
-    if floor is not None and as_of < floor:
+    floor: InstantTime | None = None
+    for as_of in times:
+        # From the last commit on it is what everybody reads. That commit may be older than what a
+        # clean retained, if those after it were taken back.
+        if newest is not None and as_of >= newest:
+            return
+        if _is_savepointed(timeline, as_of):
+            continue
+        floor = floor or load_floor(timeline, commits)
+        if floor is None or as_of >= floor:
+            return
         raise NotFoundError(
             f"Table {table} cannot be read as of {as_of}: cleaning deleted files that were "
             f"current then. The earliest time it can be read at is {floor}; retain more commits, "
