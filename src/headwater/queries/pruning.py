@@ -204,18 +204,13 @@ def key_rows(
 
 
 def _overlapping(file: BaseFileReader, condition: Condition, kind: pa.DataType) -> set[int]:
-    everything = set(range(file.footer.num_row_groups))
     if condition.comparison is Comparison.IS_NULL:
-        return everything
-    try:
-        return {
-            group
-            for low, high in _bounds(condition, kind)
-            for group in file.row_groups_overlapping(condition.column, low, high)
-        }
-    except (ValueError, OverflowError):
-        # Statistics outside of the years that Python knows.
-        return everything
+        return set(range(file.footer.num_row_groups))
+    return {
+        group
+        for low, high in _bounds(condition, kind)
+        for group in file.row_groups_overlapping(condition.column, low, high)
+    }
 
 
 def _bounds(condition: Condition, kind: pa.DataType) -> list[tuple[Any, Any]]:

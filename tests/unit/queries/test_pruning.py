@@ -293,6 +293,26 @@ class TestReading:
         assert table.read_arrow(["id"], where="v = 9").num_rows == 0
         assert table.read_arrow(["id"], where="v < 9 AND id < 'k02'")["id"].to_pylist() == ["k01"]
 
+    @BOTH
+    def test_years_that_python_does_not_know(self, tmp_path: Path, kind: str) -> None:
+        schema = pa.schema(
+            [("id", pa.string()), ("day", pa.date32()), ("at", pa.timestamp("us", "UTC"))]
+        )
+        days, moments = [-(2**31), 0, 2**31 - 1], [-(2**63) + 1, 0, 2**63 - 1]
+        given_rows = [pa.array(["a", "b", "c"]), pa.array(days, pa.int32()), pa.array(moments)]
+        rows = pa.table(given_rows, names=schema.names).cast(schema)
+        table = hw.create_table(
+            tmp_path / "t", schema=schema, record_key="id", table_type=kind, buckets=1
+        )
+        table.upsert(rows)
+        for where, ids in {
+            "at > DATE '2000-01-01'": ["c"],
+            "at <= TIMESTAMP '1970-01-01 00:00:00Z'": ["a", "b"],
+            "day = DATE '1970-01-01'": ["b"],
+            "day BETWEEN DATE '0001-01-01' AND DATE '9999-12-31'": ["b"],
+        }.items():
+            assert sorted(table.read_arrow(["id"], where=where)["id"].to_pylist()) == ids
+
     def test_what_is_not_understood_is_refused(self, tables: dict[str, Table]) -> None:
         table = tables["COPY_ON_WRITE"]
         with pytest.raises(InvalidInputError, match=r"soundex.*\n.*soundex\(id\) = 'K03'"):

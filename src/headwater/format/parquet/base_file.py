@@ -206,7 +206,7 @@ class BaseFileReader:
         A bound of None is open. Groups without statistics are among them, groups of nulls not.
 
         Raises:
-            CorruptTableError: statistics are malformed.
+            CorruptTableError: the footer is malformed.
         """
         groups = range(self.footer.num_row_groups)
         if column not in self._columns:
@@ -475,6 +475,10 @@ def _may_hold(chunk: pq.ColumnChunkMetaData, low: Any, high: Any) -> bool:
     if not statistics.has_min_max:
         # Without bounds, only a group that is known to be all null is out of the question.
         return not (statistics.has_null_count and statistics.null_count == chunk.num_values)
-    is_below = low is not None and statistics.max < low
-    is_above = high is not None and statistics.min > high
+    try:
+        is_below = low is not None and statistics.max < low
+        is_above = high is not None and statistics.min > high
+    except (ValueError, OverflowError):
+        # Years that Python does not know, or text that a writer cut within a character.
+        return True
     return not (is_below or is_above)
