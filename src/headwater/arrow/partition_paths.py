@@ -22,6 +22,7 @@ DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 _DOTS = (".", "..")
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})", re.ASCII)
 
 
@@ -162,9 +163,9 @@ def unescape_path_part(text: str) -> str:
 
 
 def _check_part(part: str, column: str, *, is_url_encoded: bool) -> None:
-    """Refuse what would leave the table's folder, or meet its metadata."""
+    """Refuse what would leave the table's folder, or meet its metadata, or no storage takes."""
     segments = part.replace("\\", "/").split("/")
-    if any(segment in ("", *_DOTS) for segment in segments) or "\x00" in part:
+    if any(segment in ("", *_DOTS) for segment in segments) or _CONTROL_CHARACTER.search(part):
         advice = "Change the value"
         if not is_url_encoded and part not in _DOTS:  # Which url encoding leaves as they are.
             advice += ", or create the table with url encoding of partition paths"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
+from headwater.cli.row_values import values_of
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class JsonOutput:
     """For programs: one JSON document."""
 
     def show_rows(self, rows: pa.Table, *, nothing: str) -> None:
-        _print_json(rows.to_pylist())
+        _print_json(values_of(rows))
 
     def show_fields(self, fields: dict[str, Any]) -> None:
         _print_json(fields)
@@ -62,7 +63,7 @@ class CsvOutput:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(rows.column_names)
         for batch in rows.to_batches():
-            for row in batch.to_pylist():
+            for row in values_of(batch):
                 writer.writerow([_csv_value(value) for value in row.values()])
 
     def show_fields(self, fields: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from headwater.cli.output import show_error_to_people
+from headwater.cli.row_values import values_of
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def text_table(rows: pa.Table, title: str | None = None) -> TextTable:
     for field in rows.schema:
         is_number = str(field.type).startswith(("int", "uint", "float", "double", "decimal"))
         shown.add_column(field.name, justify="right" if is_number else "left", overflow="fold")
-    for row in rows.to_pylist():
+    for row in values_of(rows):
         shown.add_row(*(Text(_text(value)) for value in row.values()))
     return shown
 

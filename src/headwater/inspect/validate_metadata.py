@@ -350,9 +350,18 @@ def _compare_stats(
                     partition,
                     problem,
                     names[row].as_py(),
-                    held=f"{name}: {held_low[row]} to {held_high[row]}",
-                    expected=f"{name}: {low[row]} to {high[row]}",
+                    held=f"{name}: {_shown(held_low[row])} to {_shown(held_high[row])}",
+                    expected=f"{name}: {_shown(low[row])} to {_shown(high[row])}",
                 )
+
+
+def _shown(bound: pa.Scalar) -> str:
+    try:
+        return str(bound)
+    except (OverflowError, ValueError):
+        # Years that Python does not know.
+        unit = "D" if pa.types.is_date(bound.type) else bound.type.unit
+        return str(np.datetime64(bound.value, unit))
 
 
 def _is_narrower(

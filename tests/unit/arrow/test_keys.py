@@ -327,7 +327,8 @@ def test_slashes_between_columns_are_refused_with_the_row() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["..", ".", "a/../b", "/a", "a/", "a//b", "..\\x", ".hoodie", "a/.hoodie_x", "\x00"]
+    "value",
+    ["..", ".", "a/../b", "/a", "a/", "a//b", "..\\x", ".hoodie", "a/.hoodie_x", "\x00", "a\tb"],
 )
 def test_a_value_that_leaves_its_folder_is_refused(value: str) -> None:
     with pytest.raises(InvalidInputError, match=r"Column p .* cannot be a partition path"):

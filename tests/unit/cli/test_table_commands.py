@@ -108,6 +108,27 @@ def test_json_is_read_in_the_types_of_the_table(run: Run, ask: Ask, tmp_path: Pa
     assert table.read_arrow().num_rows == 1
 
 
+def test_years_that_python_does_not_know_are_shown(run: Run, tmp_path: Path) -> None:
+    never = pa.timestamp("us", "UTC")
+    within = pa.struct([("l", pa.list_(never)), ("m", pa.map_(pa.string(), never))])
+    schema = pa.schema([("id", pa.string()), ("day", pa.date32()), ("at", never), ("st", within)])
+    moment = pa.array([2**63 - 1]).cast(never)
+    inner = [
+        pa.ListArray.from_arrays([0, 1], moment),
+        pa.MapArray.from_arrays([0, 1], ["k"], moment),
+    ]
+    nested = pa.StructArray.from_arrays(inner, ["l", "m"]).cast(within)
+    day = pa.array([2**31 - 1], pa.int32()).cast(pa.date32())
+    path = tmp_path / "never"
+    table = hw.create_table(path, schema=schema, record_key="id")
+    table.upsert(pa.table([pa.array(["a"]), day, moment, nested], schema=schema))
+    for output in ("text", "json", "csv"):
+        code, out, _ = run("table", "read", str(path), "--output", output)
+        assert code == 0
+        assert out.count("294247-01-10T04:00:54.775807") == 3
+        assert "5881580-07-11" in out
+
+
 def test_bytes_that_are_no_text_do_not_go_out_to_json(run: Run, tmp_path: Path) -> None:
     table = hw.create_table(tmp_path / "blobs", schema="id long, b binary", record_key="id")
     table.insert(pa.table({"id": [1], "b": [b"\xff"]}))

@@ -193,3 +193,19 @@ def test_nan_is_no_problem_and_a_bound_below_it_is(tmp_path: Path, kind: pa.Data
     narrow = ColumnRange("x", kind, 1.5, 1.5, 2, 0)
     tell(table, "column_stats", lambda _: column_stats_records([(file, [narrow])]))
     assert "wrong" in {row["problem"] for row in problems(table)}
+
+
+def test_bounds_of_years_that_python_does_not_know_are_told(tmp_path: Path) -> None:
+    never = pa.schema([("id", pa.string()), ("until", pa.timestamp("us", "UTC"))])
+    table = hw.create_table(
+        tmp_path / "never", schema=never, record_key="id", buckets=1, options=OPTIONS
+    )
+    rows = pa.table([pa.array(["a"]), pa.array([2**63 - 1])], names=never.names)
+    table.insert(rows.cast(never))
+    (file,) = base_files(table).values()
+    narrow = ColumnRange("until", never.field("until").type, 0, 0, 1, 0)
+    tell(table, "column_stats", lambda _: column_stats_records([(file, [narrow])]))
+    (wrong,) = (row for row in problems(table) if row["problem"] == "wrong")
+    assert wrong["expected"].endswith(
+        "until: 294247-01-10T04:00:54.775807 to 294247-01-10T04:00:54.775807"
+    )
