@@ -17,6 +17,7 @@ from headwater.config.secrets import without_values
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.seams.new_object import PART_BYTES
 from headwater.seams.object_store import ConditionalStore, ObjectStorage
+from headwater.seams.store_address import StoreAddress
 from headwater.seams.store_settings import OPTION_PREFIX, StoreSettings, store_settings
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _STORES_MAX = 64
 
 @lru_cache(maxsize=_STORES_MAX)
 def open_object_storage(
-    scheme: str, uri: str, options: tuple[tuple[str, str], ...], surroundings: tuple[str, ...]
+    address: StoreAddress, options: tuple[tuple[str, str], ...], surroundings: tuple[str, ...]
 ) -> ObjectStorage:
     """Return the storage at an address; nothing is contacted.
 
@@ -42,40 +43,40 @@ def open_object_storage(
     Raises:
         InvalidInputError: kind INVALID_OPTION; the location or an option is wrong.
     """
-    settings = store_settings(scheme, dict(options))
-    store = _open_store(scheme, uri, settings, settings.client)
+    settings = store_settings(address, dict(options))
+    store = _open_store(address, settings, settings.client)
     bulk = store
     if _TIMEOUT_KEY not in settings.client:
         seconds = _TIMEOUT_S + PART_BYTES // _BYTES_PER_SECOND_MIN
         patient = {**settings.client, _TIMEOUT_KEY: f"{seconds}s"}
-        bulk = _open_store(scheme, uri, settings, patient)
-    return ObjectStorage(store, uri, bulk=bulk, requests_at_once=settings.requests_at_once)
+        bulk = _open_store(address, settings, patient)
+    return ObjectStorage(store, address.uri, bulk=bulk, requests_at_once=settings.requests_at_once)
 
 
 def _open_store(
-    scheme: str, uri: str, settings: StoreSettings, client: Mapping[str, str]
+    address: StoreAddress, settings: StoreSettings, client: Mapping[str, str]
 ) -> ConditionalStore:
     client_options = cast("ClientConfig", dict(client))
     provider = settings.credential_provider
     try:
-        match scheme:
+        match address.scheme:
             case "s3" | "s3a":
                 return S3Store.from_url(
-                    uri,
+                    address.url,
                     config=cast("S3Config", dict(settings.store)),
                     client_options=client_options,
                     credential_provider=provider,
                 )
             case "gs":
                 return GCSStore.from_url(
-                    uri,
+                    address.url,
                     config=cast("GCSConfig", dict(settings.store)),
                     client_options=client_options,
                     credential_provider=provider,
                 )
             case _:
                 return AzureStore.from_url(
-                    uri,
+                    address.url,
                     config=cast("AzureConfig", dict(settings.store)),
                     client_options=client_options,
                     credential_provider=provider,
@@ -85,7 +86,7 @@ def _open_store(
         reason = without_values(str(error).partition("\n")[0].rstrip("."), given)
         keys = ", ".join(sorted([*settings.store, *settings.client])) or "none"
         raise InvalidInputError(
-            f"Cannot open {uri!r}: {reason}. Correct the location or the {OPTION_PREFIX}* options, "
+            f"Cannot open {address.uri!r}: {reason}. Correct the location or the {OPTION_PREFIX}* options, "
             f"of which there are: {keys}",
             kind=ErrorKind.INVALID_OPTION,
         ) from error

@@ -33,6 +33,7 @@ from headwater.seams.ids import this_process
 from headwater.seams.local import LocalStorage
 from headwater.seams.meters import is_listening
 from headwater.seams.storage import Storage
+from headwater.seams.store_address import StoreAddress
 from headwater.seams.store_settings import (
     HADOOP_PREFIX,
     OPTION_PREFIX,
@@ -42,6 +43,8 @@ from headwater.seams.store_settings import (
 )
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):/", re.IGNORECASE)
+# What pathlib makes of an address, and what other systems write: dbfs:/path. A drive has one letter.
+_SCHEME_WITH_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "az", "abfs", "abfss"})
 _SCHEMES = "file, s3, s3a, gs, az, abfs and abfss, or a plain path"
 
@@ -64,12 +67,13 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
             return _open_local(uri, storage_options(given))
         case "file":
             return _open_local(_parse_file_uri(uri), storage_options(given))
-        case "s3" | "s3a" | "gs" | "az" | "abfs" | "abfss" as scheme:
+        case "s3" | "s3a" | "gs" | "az" | "abfs" | "abfss":
             # Imported by who needs it: a local table starts without a client of stores.
             from headwater.seams.open_object_store import open_object_storage
 
+            address = StoreAddress.parse(uri)
             relevant = tuple(sorted(item for item in given.items() if _is_of_storage(item[0])))
-            return open_object_storage(scheme, uri, relevant, _surroundings())
+            return open_object_storage(address, relevant, _surroundings())
         case scheme:
             raise InvalidInputError(
                 f"No storage for the scheme {scheme!r} of {uri!r}. Use one of {_SCHEMES}"
@@ -85,6 +89,11 @@ def _parse_scheme(uri: str) -> str | None:
     if not uri:
         raise InvalidInputError("The location of a table is empty. Give a path or a URI")
     found = _SCHEME.match(uri)
+    if found is None and (cut := _SCHEME_WITH_ONE_SLASH.match(uri)):
+        raise InvalidInputError(
+            f"{uri!r} has one slash where an address has two: {cut[1]}://. pathlib takes the other "
+            f"away, so pass addresses as text. A folder of this name is ./{uri}"
+        )
     return (found[1] or found[2]).lower() if found else None
 
 

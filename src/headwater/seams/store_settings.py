@@ -26,6 +26,7 @@ from typing import Any
 
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.seams.aws_profile import profile_settings
+from headwater.seams.store_address import AZURE_SCHEMES, StoreAddress
 
 OPTION_PREFIX = "headwater.storage."
 HADOOP_PREFIX = "fs."
@@ -72,6 +73,14 @@ _S3A_PATH_STYLE = "fs.s3a.path.style.access"
 _S3A_TLS = "fs.s3a.connection.ssl.enabled"
 _AZURE_ACCOUNT_KEY = "fs.azure.account.key."
 
+# What the address of a table says, by all names that obstore has for it.
+_BUCKET_KEYS = frozenset(
+    f"{vendor}{key}"
+    for vendor in ("", "aws_", "google_", "azure_")
+    for key in ("bucket", "bucket_name", "container_name")
+)
+_ACCOUNT_KEYS = ("account_name", "azure_storage_account_name")
+
 # obstore reads the rest of the environment by itself; these it does not, or not from everywhere.
 _S3_ENVIRONMENT = {
     "AWS_ENDPOINT_URL_S3": "endpoint",
@@ -103,19 +112,20 @@ def storage_options(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def store_settings(scheme: str, options: Mapping[str, str]) -> StoreSettings:
-    """Return the settings of the store that a scheme leads to.
+def store_settings(address: StoreAddress, options: Mapping[str, str]) -> StoreSettings:
+    """Return the settings of the store that an address leads to.
 
     Raises:
         InvalidInputError: kind INVALID_OPTION.
     """
-    is_s3 = scheme in ("s3", "s3a")
-    is_azure = scheme in ("az", "abfs", "abfss")
+    is_s3 = address.scheme in ("s3", "s3a")
+    is_azure = address.scheme in AZURE_SCHEMES
     given = storage_options(options)
+    _check_address_agrees(address, given)
     requests_at_once = _parse_width(given.pop("requests_at_once", str(REQUESTS_AT_ONCE)))
     provider = _load_provider(given.pop("credential_provider", None))
     profile = given.pop("profile", None) if is_s3 else None
-    hadoop = _hadoop_settings(options, is_s3=is_s3, is_azure=is_azure)
+    hadoop = _hadoop_settings(address, options, is_s3=is_s3)
     settings = {**hadoop, **{key.lower(): value for key, value in given.items()}}
     environment = _S3_ENVIRONMENT if is_s3 else _AZURE_ENVIRONMENT if is_azure else {}
     for variable, key in environment.items():
@@ -139,15 +149,32 @@ def store_settings(scheme: str, options: Mapping[str, str]) -> StoreSettings:
     )
 
 
-def _hadoop_settings(options: Mapping[str, str], *, is_s3: bool, is_azure: bool) -> dict[str, str]:
+def _check_address_agrees(address: StoreAddress, given: Mapping[str, str]) -> None:
+    """Refuse options that would lead elsewhere than the address; obstore would follow them."""
+    for names, said in ((_BUCKET_KEYS, address.bucket), (_ACCOUNT_KEYS, address.account)):
+        for key, value in given.items():
+            if key.lower() in names and said is not None and value != said:
+                raise _bad(key, f"it is {value!r}, but {address.uri} says {said!r}. Leave it out")
+
+
+def _hadoop_settings(
+    address: StoreAddress, options: Mapping[str, str], *, is_s3: bool
+) -> dict[str, str]:
     given = {
         key.removeprefix("spark.hadoop."): value
         for key, value in options.items()
         if key.startswith((HADOOP_PREFIX, SPARK_HADOOP_PREFIX))
     }
-    if is_azure:
-        keys = [value for key, value in given.items() if key.startswith(_AZURE_ACCOUNT_KEY)]
-        return {"access_key": keys[0]} if keys else {}
+    if address.scheme in AZURE_SCHEMES:
+        keys = {
+            key.removeprefix(_AZURE_ACCOUNT_KEY).partition(".")[0]: value
+            for key, value in given.items()
+            if key.startswith(_AZURE_ACCOUNT_KEY)
+        }
+        named = {key.lower(): value for key, value in storage_options(options).items()}
+        account = address.account or next((named[key] for key in _ACCOUNT_KEYS if key in named), "")
+        key = keys.get(account) or (next(iter(keys.values())) if len(keys) == 1 else None)
+        return {} if key is None else {"access_key": key}
     if not is_s3:
         return {}
     settings = {ours: given[theirs] for theirs, ours in _S3A.items() if theirs in given}

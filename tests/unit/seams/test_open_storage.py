@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from obstore.store import S3Store
+from obstore.store import AzureStore, S3Store
 
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.seams.local import LocalStorage
@@ -111,6 +111,82 @@ class TestObjectStores:
             "copy_if_not_exists": "multipart",
         }
         assert storage._store.client_options == {"allow_http": "true", "timeout": "5s"}
+
+    @pytest.mark.parametrize(
+        "key",
+        ["a b", "a ", " a", "a%20b", "%41", "a%2Fb", "%2e%2e", "a%", "a+b", "a#b", "#", "ü", "u\u0308"]
+        + ["a&b=c;d,e", "a:b", "a@b", "~", "*", "[a]", "a|b^c`{}<>\"'", "a/b%2F/c", "\u2028", "..."],
+    )
+    def test_a_key_is_taken_as_it_stands(self, key: str) -> None:
+        storage = open_storage(f"s3://bucket/{key}")
+        assert isinstance(storage, ObjectStorage)
+        assert isinstance(storage._store, S3Store)
+        assert storage._store.prefix == key
+        assert storage.uri == f"s3://bucket/{key}"
+
+    def test_one_slash_at_the_end_is_no_part_of_a_key_and_schemes_have_no_case(self) -> None:
+        assert open_storage("S3://bucket/a/").uri == "s3://bucket/a"
+        assert open_storage("s3://bucket/").uri == "s3://bucket"
+
+    @pytest.mark.parametrize(
+        ("uri", "why"),
+        [
+            ("s3://bucket//a", "empty part"),
+            ("s3://bucket/a//b", "empty part"),
+            ("s3://bucket/a//", "empty part"),
+            ("s3://bucket/./a", "no folders"),
+            ("s3://bucket/a/..", "no folders"),
+            ("s3://bucket/a\nb", "control character"),
+            ("s3://bucket/a?", "question mark"),
+            ("s3://bucket/(a)?versionId=x", "question mark"),
+            ("s3:///a", "no bucket"),
+            ("s3://user@bucket/a", "name of a bucket"),
+            ("s3://bucket:9000/a", "name of a bucket"),
+            ("s3://buc%6bet/a", "name of a bucket"),
+            ("s3://buc ket/a", "name of a bucket"),
+            ("az://box/a\\b", "backslash"),
+            ("az://box/a./b", "dot at the end"),
+        ],
+    )
+    def test_what_would_be_read_in_another_way_is_refused(self, uri: str, why: str) -> None:
+        with pytest.raises(InvalidInputError, match=f"is no address of a table: .*{why}") as caught:
+            open_storage(uri)
+        assert "versionId" not in str(caught.value)  # It could have been a key to the store.
+
+    @pytest.mark.parametrize(
+        ("uri", "key", "value"),
+        [
+            ("s3://bucket/a", "bucket", "other"),
+            ("s3://bucket/a", "aws_bucket_name", "other"),
+            ("gs://bucket/a", "google_bucket", "other"),
+            ("az://box/a", "container_name", "other"),
+            ("abfss://box@me.dfs.core.windows.net/a", "account_name", "you"),
+        ],
+    )
+    def test_an_option_that_leads_elsewhere_than_the_address_is_refused(
+        self, uri: str, key: str, value: str
+    ) -> None:
+        with pytest.raises(InvalidInputError, match=f"{key}: it is 'other|you', but {uri} says"):
+            open_storage(uri, {f"headwater.storage.{key}": value})
+
+    def test_the_key_of_an_account_of_azure_is_for_that_account(self) -> None:
+        options = {
+            f"fs.azure.account.key.{account}.dfs.core.windows.net": key
+            for account, key in {"you": "eW91", "me": "bWU="}.items()
+        }
+        storage = open_storage("abfss://box@me.dfs.core.windows.net/a", options)
+        assert isinstance(storage, ObjectStorage)
+        assert isinstance(storage._store, AzureStore)
+        assert storage._store.config.get("account_key") == "bWU="
+
+    @pytest.mark.parametrize("uri", ["s3:/bucket/a", "abfss:/box/a", "dbfs:/tables/a"])
+    def test_an_address_that_went_through_pathlib_is_no_folder_of_this_machine(
+        self, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with pytest.raises(InvalidInputError, match="one slash where an address has two"):
+            open_storage(uri)
+        monkeypatch.chdir(tmp_path)
+        assert open_storage(f"./{uri}").uri == f"{tmp_path}/{uri}"
 
     def test_a_location_without_a_bucket_is_refused(self) -> None:
         with pytest.raises(InvalidInputError, match="s3://"):
