@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -19,7 +20,7 @@ from headwater.errors import ErrorKind, UnsupportedError
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.state import Areas
 from headwater.kernel.journal.storage import JournaledStorage, find_journal
-from headwater.kernel.layout import PROPERTIES
+from headwater.kernel.layout import HOODIE, PROPERTIES
 from headwater.kernel.table_config import (
     check_no_table,
     check_options_agree,
@@ -38,6 +39,9 @@ from headwater.seams.storage import Storage
 
 if TYPE_CHECKING:
     from headwater.kernel.new_table import NewTable
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +128,7 @@ def delete_table(storage: Storage, kept: Collection[str] = ()) -> int:
         kept: paths that were in its folder before it.
 
     It stops being a table first, so that nobody reads half of it. One that dies on its way leaves
-    files that no table has.
+    files that no table has. Other tables may lie in folders of its folder; they stay whole.
 
     Raises:
         StorageError: storage failed; what is left can be deleted again.
@@ -132,11 +136,30 @@ def delete_table(storage: Storage, kept: Collection[str] = ()) -> int:
     journaled, _ = find_journal(storage)
     if journaled is not None:
         storage = journaled.stored  # The journal goes with the rest; no slot says so.
-    paths = [info.path for info in storage.list_tree("") if info.path not in kept]
+    found = [info.path for info in storage.list_tree("")]
+    others = _tables_inside(found)
+    if others:
+        names = ", ".join(sorted(others))
+        log.warning("tables inside of a dropped one are kept table=%s kept=%s", storage.uri, names)
+    paths = [path for path in found if path not in kept and others.isdisjoint(_folders_of(path))]
     first = [path for path in paths if path.startswith(PROPERTIES)]
     storage.delete_many(first)
     storage.delete_many([path for path in paths if path not in first])
     return len(paths)
+
+
+def _tables_inside(paths: Collection[str]) -> set[str]:
+    """Return the folders of tables that are not part of this one, as its metadata table is.
+
+    Whatever has a folder .hoodie is one, or is just becoming one.
+    """
+    inside = (path.partition(f"/{HOODIE}/") for path in paths if not path.startswith(f"{HOODIE}/"))
+    return {folder for folder, is_table, _ in inside if is_table}
+
+
+def _folders_of(path: str) -> Iterator[str]:
+    parts = path.split("/")[:-1]
+    return ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
 def _context(place: Place, config: TableConfig, defaults: Mapping[str, str] | None) -> TableContext:

@@ -65,8 +65,11 @@ def test_a_table_with_a_journal_is_dropped_with_its_files(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table = a_table(tmp_path, options=FENCED).with_commits(1).create()
+    inner = a_table(Path(table.uri) / "of-another").with_commits(1).create()
     hw.sql(spark, f"DROP TABLE headwater.`{table.uri}` PURGE")
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert all(path.is_relative_to(inner.uri) for path in left), "nothing but the table within"
+    assert hw.open_table(inner.uri).read_arrow().num_rows > 0
 
 
 def test_rows_are_overwritten_as_spark_says(spark: SparkSession, trips: str) -> None:

@@ -264,7 +264,7 @@ def drop(
     yes: Confirmed = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Delete a table and all of its files, for good."""
+    """Delete a table and all of its files, for good. Tables in folders of its folder stay."""
     from headwater.opening import delete_table
 
     with open_given_table(path, options) as table:
