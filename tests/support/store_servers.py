@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from moto.moto_server.werkzeug_app import (
@@ -84,18 +84,29 @@ class AzureServer(NamedTuple):
 
 
 @contextmanager
-def moto_server(names_per_page: int = 1000) -> Iterator[S3Server]:
+def moto_server(
+    names_per_page: int = 1000, *, honours_preconditions: bool = True
+) -> Iterator[S3Server]:
     """Serve moto's S3 on loopback, one request at a time.
+
+    Args:
+        honours_preconditions: there are servers that pass over If-None-Match.
 
     moto looks whether a name is free and then takes it, without a lock in between. Its own
     ThreadedMotoServer would let two creations of one name both succeed, as real S3 does not.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", str(names_per_page))
+        application = DomainDispatcherApplication(create_backend_app)
+
+        def without_preconditions(environ: dict[str, Any], *rest: Any) -> Any:
+            environ.pop("HTTP_IF_NONE_MATCH", None)
+            return application(environ, *rest)
+
         server = make_server(
             "127.0.0.1",
             0,
-            DomainDispatcherApplication(create_backend_app),
+            application if honours_preconditions else without_preconditions,
             threaded=False,
             request_handler=MotoRequestHandler,
         )

@@ -65,6 +65,7 @@ from headwater.errors import (
     InvalidInputError,
     NotFoundError,
     StorageError,
+    UnsupportedError,
 )
 from headwater.format.properties import (
     check_table_checksum,
@@ -72,7 +73,7 @@ from headwater.format.properties import (
     parse_properties,
 )
 from headwater.kernel.layout import HOODIE, PROPERTIES, PROPERTIES_BACKUP, TableLayout
-from headwater.kernel.write_once import put_once
+from headwater.kernel.write_once import put_if_missing, put_once
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
 from headwater.seams.lock import TABLE, HeldLock, LockProvider
@@ -157,7 +158,7 @@ def load_config_object(storage: Storage, clock: Clock) -> ConfigObject:
             except CorruptTableError as error:
                 # The damage of the file says more than that of a backup.
                 damage = damage or error
-        if damage is None and not _is_table(storage):
+        if damage is None and not is_table(storage):
             raise _not_a_table(storage)
         # A damaged file may be in the making; two absent ones changed places between our reads.
     if damage is not None:
@@ -212,7 +213,7 @@ def check_no_table(storage: Storage) -> None:
     Raises:
         AlreadyExistsError: kind TABLE_EXISTS.
     """
-    if _is_table(storage):
+    if is_table(storage):
         raise _table_exists(storage)
 
 
@@ -224,17 +225,33 @@ def create_table_config(storage: Storage, clock: Clock, ids: Ids, config: TableC
     Raises:
         AlreadyExistsError: kind TABLE_EXISTS; nothing was changed.
         CommitUnknownError: storage did not say whether the table was created.
+        UnsupportedError: the store creates an object that is there.
         StorageError: the location cannot be written to.
     """
     check_no_table(storage)
-    history = table_layout(config).history
-    storage.put(f"{history}/{FOLDER_MARK}", b"")
+    _mark_history(storage, clock, f"{table_layout(config).history}/{FOLDER_MARK}")
     # The id tells our file from a rival's with the same content, should the reply get lost.
     saved = f"Properties saved on {_now(clock)} by Headwater {ids.new_uuid()}"
     try:
         put_once(storage, clock, PROPERTIES, _encode(config.to_properties(), saved))
     except ConflictError as error:
         raise _table_exists(storage) from error
+
+
+def _mark_history(storage: Storage, clock: Clock, mark: str) -> None:
+    """Create the folder of the history, and find out whether the store creates objects once.
+
+    All decisions of writers rest on that, and there are servers that take no notice of the
+    precondition: to them a creation is an overwriting, and the last of two commits would win.
+    """
+    is_ours = put_if_missing(storage, clock, mark, b"")
+    if is_ours and storage.is_distant and put_if_missing(storage, clock, mark, b""):
+        raise UnsupportedError(
+            f"The store of {storage.uri} let one object be created twice ({mark}), so two writers "
+            "could overwrite each other's commits. There is no table. Use a store, or a version of "
+            "it, that honours If-None-Match on writes; headwater doctor checks it",
+            table=storage.uri,
+        )
 
 
 def update_table_config(
@@ -448,7 +465,8 @@ def _encode(properties: Mapping[str, str], comment: str) -> bytes:
     return encode_properties({key: properties[key] for key in keys}, comment=comment)
 
 
-def _is_table(storage: Storage) -> bool:
+def is_table(storage: Storage) -> bool:
+    """Whether there is a table, of whatever version and state."""
     names = storage.list_names(HOODIE)
     return any(_name_in_hoodie(path) in names for path in (PROPERTIES, PROPERTIES_BACKUP))
 

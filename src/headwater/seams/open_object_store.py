@@ -86,8 +86,8 @@ def _open_store(
         reason = without_values(str(error).partition("\n")[0].rstrip("."), given)
         keys = ", ".join(sorted([*settings.store, *settings.client])) or "none"
         raise InvalidInputError(
-            f"Cannot open {address.uri!r}: {reason}. Correct the location or the {OPTION_PREFIX}* options, "
-            f"of which there are: {keys}",
+            f"Cannot open {address.uri!r}: {reason}. Correct the location or the {OPTION_PREFIX}* "
+            f"options, of which there are: {keys}",
             kind=ErrorKind.INVALID_OPTION,
         ) from error
 

@@ -43,7 +43,7 @@ from headwater.seams.store_settings import (
 )
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):/", re.IGNORECASE)
-# What pathlib makes of an address, and what other systems write: dbfs:/path. A drive has one letter.
+# What pathlib makes of an address, and what others write: dbfs:/path. A drive has one letter.
 _SCHEME_WITH_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "az", "abfs", "abfss"})
 _SCHEMES = "file, s3, s3a, gs, az, abfs and abfss, or a plain path"

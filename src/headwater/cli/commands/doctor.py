@@ -152,8 +152,10 @@ def _absent_folders(storage: Storage) -> list[Path]:
 
 
 def _can_list(storage: Storage) -> Finding:
-    names = storage.list_names("")
-    has_table = ".hoodie" in {name.strip("/") for name in names}
+    from headwater.kernel.table_config import is_table
+
+    storage.list_names("")
+    has_table = is_table(storage)
     detail = f"{storage.uri} answers; " + ("a table is there" if has_table else "no table there")
     return Finding("list", "ok", detail)
 
