@@ -195,7 +195,8 @@ def _reader_of(given: Any) -> pa.RecordBatchReader:
     raise InvalidInputError(
         "Rows are a Spark DataFrame, or anything with Arrow's C stream or array interface: a "
         "pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas or Polars "
-        f"frame, a DuckDB relation; got {type(given).__name__}"
+        f"frame, a DuckDB relation; got {type(given).__name__}. Of a list of dicts, "
+        "pyarrow.Table.from_pylist makes a Table"
     )
 
 

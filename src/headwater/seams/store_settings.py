@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,6 +147,26 @@ def store_settings(address: StoreAddress, options: Mapping[str, str]) -> StoreSe
         credential_provider=provider,
         requests_at_once=requests_at_once,
     )
+
+
+def is_same_for_hadoop(
+    address: StoreAddress, options: Mapping[str, str], told: Callable[[str], str | None]
+) -> bool:
+    """Whether Hadoop's client, which is told so by its own settings, reaches a store as ours does.
+
+    It knows neither the vendors' variables for an endpoint or for Azure, nor profiles, nor the
+    options of one table.
+    """
+    own = {key.removeprefix("spark.hadoop."): value for key, value in options.items()}
+    if any(told(key) != value for key, value in own.items() if key.startswith(HADOOP_PREFIX)):
+        return False
+    if address.scheme in AZURE_SCHEMES:
+        return not any(name.startswith("AZURE_") for name in os.environ)
+    is_s3 = address.scheme in ("s3", "s3a")
+    theirs = {key: value for key in (*_S3A, _S3A_TLS) if (value := told(key))}
+    endpoint = _hadoop_settings(address, theirs, is_s3=is_s3).get("endpoint")
+    settings = store_settings(address, options)
+    return settings.credential_provider is None and settings.store.get("endpoint") == endpoint
 
 
 def _check_address_agrees(address: StoreAddress, given: Mapping[str, str]) -> None:

@@ -26,6 +26,7 @@ from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from headwater.arrow.input_schema import normalise_rows
@@ -38,6 +39,8 @@ from headwater.model.instant import InstantTime
 from headwater.queries.slice_query import SliceQuery, read_slices
 from headwater.queries.snapshot import SnapshotPlan
 from headwater.seams.open_storage import open_storage
+from headwater.seams.store_address import StoreAddress
+from headwater.seams.store_settings import is_same_for_hadoop
 from headwater.spark.schemas import frame_schema_of
 from headwater.spark.session import core_count, gateway_of
 from headwater.spark.shares import balanced_shares
@@ -128,7 +131,8 @@ def _is_parquet(file_slice: FileSlice) -> bool:
 def _reaches(spark: SparkSession, query: SliceQuery) -> bool:
     """Whether the session can read the table's files by itself, as far as one can tell.
 
-    Settings of our own storage client are not Spark's, so with any of them only tasks read.
+    Settings of our own storage client are not Spark's, so with any of them only tasks read; so they
+    do where Spark has no client for the store, as it comes from PyPI.
     """
     scheme, separator, _ = query.storage_uri.partition("://")
     if not separator or scheme == "file":
@@ -137,7 +141,17 @@ def _reaches(spark: SparkSession, query: SliceQuery) -> bool:
     if jvm is None or any(key.startswith(STORAGE_PREFIX.prefix) for key in query.storage_options):
         return False
     configured = spark.sparkContext._jsc.hadoopConfiguration()
-    return configured.get(f"fs.{_HADOOP_SCHEMES.get(scheme, scheme)}.impl") is not None
+    if not is_same_for_hadoop(
+        StoreAddress.parse(query.storage_uri), query.storage_options, configured.get
+    ):
+        return False
+    try:  # Hadoop has names for clients whose classes a session need not have.
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
+            _HADOOP_SCHEMES.get(scheme, scheme), configured
+        )
+    except Py4JJavaError:
+        return False
+    return True
 
 
 def _unconvertible(query: SliceQuery, slices: Sequence[FileSlice]) -> set[InstantTime]:
