@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -63,8 +64,10 @@ INPUTS: dict[str, Callable[[Path], Any]] = {
     "dataset": dataset_of,
     "scanner": lambda folder: dataset_of(folder).scanner(),
     "pandas": lambda _: ROWS.to_pandas(),
+    "pandas by its key": lambda _: ROWS.to_pandas().set_index(["id", "city"]),
     "polars": lambda _: pl.from_arrow(ROWS),
     "lazy polars": lambda _: pl.from_arrow(ROWS).lazy(),  # type: ignore[union-attr]
+    "polars categories": lambda _: pl.from_arrow(ROWS).cast({pl.String: pl.Categorical}),  # type: ignore[union-attr]
     "duckdb": lambda _: duckdb.from_arrow(ROWS),
 }
 
@@ -105,7 +108,13 @@ def test_none_is_no_rows_but_a_mistake(tmp_path: Path, operation: str) -> None:
     assert table.read_arrow().num_rows == ROWS.num_rows
 
 
-@pytest.mark.parametrize("given", [pa.array(["a"]), pa.chunked_array([["a"]]), pl.Series(["a"])])
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(pa.array(["a"]), pa.chunked_array([["a"]]), pl.Series(["a"]), pd.Series(["a"])),
+        pd.DataFrame([["a", "b"]], columns=["id", "id"]),
+    ],
+)
 def test_values_that_are_no_rows_are_refused_by_name(tmp_path: Path, given: Any) -> None:
     with pytest.raises(hw.InvalidInputError, match=rf"{type(given).__name__} cannot be taken as"):
         create(tmp_path).upsert(given)

@@ -77,7 +77,7 @@ def _converted(
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if isinstance(array, pa.DictionaryArray):
-        array = array.dictionary_decode()
+        array = _with_plain_values(array).dictionary_decode()
     if isinstance(array, pa.RunEndEncodedArray):
         array = pc.run_end_decode(array)
     source = array.type
@@ -100,6 +100,15 @@ def _converted(
             f"Column {'.'.join(path)} cannot be turned from {source} into {target}: {error}. "
             "Cast or correct it before writing"
         ) from error
+
+
+def _with_plain_values(array: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return an array without views in its dictionary, as Polars makes them: Arrow takes none."""
+    kind = array.dictionary.type
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(kind)
+    if plain is None:
+        return array
+    return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(plain))
 
 
 def _check_exact(array: pa.Array, target: pa.DataType, path: tuple[str, ...]) -> None:

@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -161,11 +160,27 @@ def _in_memory(given: Any) -> pa.Table | None:
         return given
     if isinstance(given, pa.RecordBatch):
         return pa.Table.from_batches([given])
-    if _package_of(given) == "pandas":
-        return _imported(partial(pa.Table.from_pandas, preserve_index=False), given)
+    pandas = sys.modules.get("pandas")  # Who gives a frame has loaded it; nobody else has to.
+    if pandas is not None and isinstance(given, pandas.DataFrame):
+        return _imported(_table_of_frame, given)
     if not hasattr(given, "__arrow_c_stream__") and hasattr(given, "__arrow_c_array__"):
         return pa.Table.from_batches([_imported(pa.record_batch, given)])
     return None
+
+
+def _table_of_frame(frame: Any) -> pa.Table:
+    """Return a pandas frame as rows; levels of its index that have names are columns, too.
+
+    `set_index` and `groupby` make them of columns, which a write would else take for missing ones.
+    """
+    if not frame.columns.is_unique:
+        raise pa.ArrowInvalid("a column comes twice")
+    names = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    if names:
+        frame = frame.reset_index(
+            [place for place, name in enumerate(frame.index.names) if name in names]
+        )
+    return pa.Table.from_pandas(frame, preserve_index=False)
 
 
 def _imported(take: Callable[[Any], R], given: Any) -> R:
