@@ -113,6 +113,9 @@ def create_context(
     from headwater.metadata.initialize import create_first_indexes, with_first_indexes
 
     metadata = MetadataConfig.from_options(place.options.known)
+    if "://" not in place.storage.uri:
+        # A folder gives it a name, and not how that is written: `.` or `~`.
+        new = replace(new, location=place.storage.uri)
     config = with_first_indexes(plan_table_config(new, place.options.known), metadata)
     context = _checked(_context(place, config, defaults))  # Refuses before anything is written.
     check_no_table(place.storage)

@@ -76,6 +76,10 @@ class Table:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a table go to another process, which opens it there with the same options."""
+        return open_table, (self.uri, {**self.context.options, **self.context.unknown_options})
+
     def close(self) -> None:
         """End the session with the server that keeps the locks, if there is one (ZooKeeper).
 

@@ -67,7 +67,9 @@ INPUTS: dict[str, Callable[[Path], Any]] = {
     "pandas by its key": lambda _: ROWS.to_pandas().set_index(["id", "city"]),
     "polars": lambda _: pl.from_arrow(ROWS),
     "lazy polars": lambda _: pl.from_arrow(ROWS).lazy(),  # type: ignore[union-attr]
-    "polars categories": lambda _: pl.from_arrow(ROWS).cast({pl.String: pl.Categorical}),  # type: ignore[union-attr]
+    "polars categories": lambda _: pl.DataFrame(ROWS).with_columns(
+        pl.col("city").cast(pl.Categorical)
+    ),
     "duckdb": lambda _: duckdb.from_arrow(ROWS),
 }
 

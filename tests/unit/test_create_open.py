@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
+from tests.support.tables import FENCED
 
 import headwater as hw
 from headwater.config.option import OptionAliasWarning, UnknownOptionWarning
@@ -641,3 +643,60 @@ def test_partial_update_modes_and_custom_merging_can_be_chosen(tmp_path: Path) -
 def add_totals(old: pa.Table, new: pa.Table) -> pa.Table:
     total = pc.add(old["total"], new["total"])
     return new.set_column(new.schema.get_field_index("total"), "total", total)
+
+
+class TestGone:
+    """A table that is deleted while a process has it."""
+
+    @pytest.fixture
+    def table(self, tmp_path: Path) -> Table:
+        table = hw.create_table(tmp_path / "t", schema="id string", record_key="id", options=FENCED)
+        table.upsert(pa.table({"id": ["a"]}))
+        shutil.rmtree(tmp_path / "t")
+        return table
+
+    def test_it_is_not_written_to_any_more(self, table: Table) -> None:
+        with pytest.raises(hw.NotFoundError, match="any more") as caught:
+            table.upsert(pa.table({"id": ["b"]}))
+        assert caught.value.kind is ErrorKind.NOT_A_TABLE
+
+    def test_it_is_not_read_any_more(self, table: Table) -> None:
+        with pytest.raises(hw.NotFoundError, match="any more"):
+            table.read_arrow()
+
+    def test_what_a_writer_left_becomes_no_part_of_a_new_table(self, table: Table) -> None:
+        with pytest.raises(hw.NotFoundError):
+            table.upsert(pa.table({"id": ["b"]}))
+        with pytest.raises(hw.AlreadyExistsError, match="Delete the folder"):
+            hw.create_table(table.uri, schema="id string", record_key="id")
+        shutil.rmtree(table.uri)
+        again = hw.create_table(table.uri, schema="id string", record_key="id")
+        again.upsert(pa.table({"id": ["c"]}))
+        assert again.read_arrow()["id"].to_pylist() == ["c"]
+
+    def test_nor_does_what_is_left_of_a_deletion_that_died(self, tmp_path: Path) -> None:
+        table = hw.create_table(tmp_path / "t", schema="id string", record_key="id", options=FENCED)
+        table.upsert(pa.table({"id": ["a"]}))
+        (tmp_path / "t/.hoodie/hoodie.properties").unlink()
+        with pytest.raises(hw.AlreadyExistsError, match="not deleted to the end"):
+            hw.create_table(table.uri, schema="id string", record_key="id")
+
+
+def test_a_table_goes_to_another_process(tmp_path: Path) -> None:
+    table = hw.create_table(tmp_path / "t", schema="id string", record_key="id", options=FENCED)
+    there = pickle.loads(pickle.dumps(table))
+    there.upsert(pa.table({"id": ["a"]}))
+    assert table.read_arrow().num_rows == 1
+    assert there.context.options == table.context.options
+
+
+def test_a_folder_is_named_by_what_it_is_and_not_by_how_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    made = hw.create_table("~/home", schema="id string", record_key="id")
+    assert (made.uri, made.name) == (str(tmp_path / "home"), "home")
+    monkeypatch.chdir(tmp_path / "here")
+    assert hw.create_table(".", schema="id string", record_key="id").name == "here"

@@ -72,7 +72,7 @@ from headwater.format.properties import (
     encode_properties,
     parse_properties,
 )
-from headwater.kernel.layout import HOODIE, PROPERTIES, PROPERTIES_BACKUP, TableLayout
+from headwater.kernel.layout import HOODIE, JOURNAL, PROPERTIES, PROPERTIES_BACKUP, TableLayout
 from headwater.kernel.write_once import put_if_missing, put_once
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
@@ -208,13 +208,24 @@ def with_chosen_index(config: TableConfig, options: Mapping[str, str]) -> TableC
 
 
 def check_no_table(storage: Storage) -> None:
-    """Check that the location is no table yet.
+    """Check that the location is no table yet, and has no decisions of one that was.
 
     Raises:
-        AlreadyExistsError: kind TABLE_EXISTS.
+        AlreadyExistsError: kind TABLE_EXISTS, or another if there are decisions only.
     """
     if is_table(storage):
         raise _table_exists(storage)
+    for folder in (JOURNAL, f"{HOODIE}/timeline"):
+        for name in storage.list_names(folder)[:1]:
+            if is_table(storage):  # Somebody else's, by now.
+                raise _table_exists(storage)
+            raise AlreadyExistsError(
+                f"At {storage.uri} are files of a table that has no {PROPERTIES} any more, such as "
+                f"{folder}/{name}: it was not deleted to the end, or a writer went on after that. "
+                "A new table would take them for its own. Delete the folder, or choose another "
+                "path",
+                table=storage.uri,
+            )
 
 
 def create_table_config(storage: Storage, clock: Clock, ids: Ids, config: TableConfig) -> None:

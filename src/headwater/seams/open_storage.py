@@ -1,7 +1,8 @@
 """From where a table is to the storage that reaches it.
 
 `/path`, `path`, `file:///path`, `file:/path`
-    Files of this machine. A relative path starts at the working directory of this process.
+    Files of this machine. A relative path starts at the working directory of this process, and `~`
+    is the home of its user.
 `s3://bucket/prefix`, `s3a://bucket/prefix`
     S3, and stores that speak its language.
 `gs://bucket/prefix`
@@ -64,7 +65,7 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
     raise_limits(given)  # Here, because every process that reads a table comes by, tasks too.
     match _parse_scheme(uri):
         case None:
-            return _open_local(uri, storage_options(given))
+            return _open_local(os.path.expanduser(uri), storage_options(given))
         case "file":
             return _open_local(_parse_file_uri(uri), storage_options(given))
         case "s3" | "s3a" | "gs" | "az" | "abfs" | "abfss":

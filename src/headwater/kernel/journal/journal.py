@@ -26,6 +26,7 @@ from headwater.errors import (
     ConflictError,
     CorruptTableError,
     ErrorKind,
+    NotFoundError,
     Retry,
     StorageError,
 )
@@ -53,7 +54,7 @@ from headwater.kernel.journal.state import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from headwater.kernel.layout import JOURNAL
+from headwater.kernel.layout import JOURNAL, PROPERTIES, PROPERTIES_BACKUP
 from headwater.kernel.write_once import name_taken, put_if_missing, put_once
 from headwater.model.instant import InstantTime
 from headwater.seams.clock import Clock
@@ -391,9 +392,25 @@ class Journal:
         begin = since if since < known + self._every else known
         names = self.storage.list_names(JOURNAL, names_from(begin) if begin else "")
         listing = Listing(names, floor=known if begin else 0)
+        if begin and not listing.slots and not listing.checkpoints:
+            self._check_there()
         self._floor = max(self._floor, listing.floor)
         self.turns = listing.turns
         return listing
+
+    def _check_there(self) -> None:
+        """Check that there is a table, where the newest slot is gone, which is never deleted.
+
+        Raises:
+            NotFoundError: kind NOT_A_TABLE.
+        """
+        if self.storage.read_many([PROPERTIES, PROPERTIES_BACKUP]) == [None, None]:
+            raise NotFoundError(
+                f"There is no table at {self.storage.uri} any more: since it was opened it was "
+                "deleted, or its folder was moved",
+                kind=ErrorKind.NOT_A_TABLE,
+                table=self.storage.uri,
+            )
 
     def append(
         self, look: Look, waves: Sequence[Wave], issued: InstantTime | None = None
@@ -517,8 +534,10 @@ class Journal:
 
     def _counts(self, put: Appended) -> bool:
         number, mine = put.slot.number, digest_of(put.data)
-        listing = self._list(number)
+        listing = self._list(number - 1)
         if listing.floor < number:
+            if listing.floor < number - 1 and number - 1 not in listing.slots:
+                self._check_there()
             self._is_alone = listing.tail == number
             self._note(put.look)
             return True
