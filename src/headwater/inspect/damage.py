@@ -2,8 +2,9 @@
 
     timeline    every file of the active timeline can be read, and nobody's write was left behind
     archive     every file of the archived timeline is there, in its size, and can be read
-    files       every file of a slice that is kept is there, in the size that its commit noted, and
-                begins and ends as it should; with `is_deep` all of it is read
+    files       every committed file that no clean has deleted is there, in the size that its commit
+                noted, and begins and ends as it should; with `is_deep` all of it is read. Those
+                that no snapshot reads count: reads of the past and savepoints need them
     keys        with `is_deep`: no partition has a record key twice
     leftovers   files that announce work, of attempts and markers, can be read
     indexes     once all of that is whole: the metadata table says what the files say
@@ -108,7 +109,7 @@ def find_problems(table: TableContext, *, is_deep: bool = False) -> Iterator[Pro
     yield from _guarded("leftovers", table, lambda: _of_leftovers(table))
     try:
         view = load_listed_view(table.storage, table.config)
-        groups = view.all_slices()
+        committed = [file for group in view.histories() for file in group.files]
         newest = view.slices()
     except HeadwaterError as error:
         # Without commits nobody knows which files the table has; what keeps them from being read
@@ -116,9 +117,10 @@ def find_problems(table: TableContext, *, is_deep: bool = False) -> Iterator[Pro
         if not timeline_problems and not archive_problems:
             yield _unreadable("timeline", table, error)
         return
-    kept = [one for slices in groups.values() for one in slices]
     file_problems = [
-        *_guarded("files", table, lambda: _of_files(table, view, kept, newest, is_deep=is_deep))
+        *_guarded(
+            "files", table, lambda: _of_files(table, view, committed, newest, is_deep=is_deep)
+        )
     ]
     yield from file_problems
     if is_deep and not file_problems:
@@ -347,7 +349,7 @@ def _of_archive(table: TableContext) -> Iterator[Problem]:
 def _of_files(
     table: TableContext,
     view: TableView,
-    kept: Iterable[FileSlice],
+    committed: Collection[DataFile],
     newest: Iterable[FileSlice],
     *,
     is_deep: bool,
@@ -362,16 +364,11 @@ def _of_files(
     }
     rows = _noted_rows(view)
     links = set()
-    lost = [file for one in kept for file in one.files() if not view.is_stored(file)]
+    lost = [file for file in committed if not view.is_stored(file)]
     since = min((file.instant_time for file in lost), default=None)
     # What a clean says it deleted is in its place: nowhere, though commits still list it.
     cleaned = frozenset() if since is None else load_cleaned(table, view.timeline, since)
-    checked = [
-        file
-        for one in kept
-        for file in one.files()
-        if file.path not in cleaned or file.path in in_use
-    ]
+    checked = [file for file in committed if file.path not in cleaned or file.path in in_use]
 
     def problem_of(file: DataFile) -> str | None:
         return _problem_of_file(table, file, noted.get(file.path, 0), is_deep=is_deep)
@@ -421,7 +418,7 @@ def _open(table: TableContext, file: DataFile, *, is_deep: bool) -> None:
                 if is_deep:
                     for _ in reader.iter_batches():
                         pass
-        case LogFile() if is_deep:
+        case LogFile() if is_deep and not file.is_cdc:  # Nobody here reads the latter.
             read_log_parts(table.storage, [file])
         case _:
             pass

@@ -239,6 +239,17 @@ def test_the_doctor_looks_at_this_machine_and_at_storage(ask: Ask, tmp_path: Pat
     assert not list(tmp_path.iterdir()), "nor does it leave a folder"
 
 
+def test_the_doctor_says_whether_a_table_is_there(
+    ask: Ask, table: hw.Table, tmp_path: Path
+) -> None:
+    def told(path: str) -> str:
+        (detail,) = (row["detail"] for row in ask("doctor", path) if row["check"] == "list")
+        return str(detail)
+
+    assert told(table.uri).endswith("a table is there")
+    assert told(str(tmp_path)).endswith("no table there")
+
+
 def test_the_doctor_says_what_to_do(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -200,6 +200,36 @@ def test_planted_damage_is_found(folder: Path, name: str) -> None:
     assert all(one["advice"] and one["subject"] for one in found)
 
 
+def test_damage_of_files_that_only_reads_of_the_past_need_is_found(tmp_path: Path) -> None:
+    """Logs that a log compaction took in, and file groups that were replaced, until a clean."""
+    table = hw.create_table(
+        tmp_path / "trips",
+        schema=SCHEMA,
+        record_key="id",
+        table_type="MERGE_ON_READ",
+        buckets=1,
+        options={**OPTIONS, "hoodie.log.compaction.blocks.threshold": "2"},
+    )
+    table.upsert(rows(0, 6, 0))
+    table.services.compact()
+    logged = table.upsert(rows(0, 6, 1))
+    table.upsert(rows(0, 6, 2))
+    assert table.services.log_compact() is not None
+    (log,) = (tmp_path / "trips").glob(f".*_{logged.instant}.log.*")
+    bases = [*(tmp_path / "trips").glob("*.parquet")]
+    table.overwrite(rows(0, 6, 3))
+    assert problems_of(tmp_path / "trips", deep=True) == []
+    flip(log, -40)
+    (problem,) = problems_of(tmp_path / "trips", deep=True)
+    assert problem["subject"] == log.name
+    assert "past" in problem["at_stake"]
+    log.unlink()
+    for base in bases:
+        cut(base)
+    found = problems_of(tmp_path / "trips")
+    assert {one["subject"] for one in found} == {log.name, *(base.name for base in bases)}
+
+
 def test_n_175_what_another_engine_archived_is_not_lost(tmp_path: Path) -> None:
     table = hw.create_table(
         tmp_path / "trips", schema=SCHEMA, record_key="id", options={**OPTIONS, **FENCED}
