@@ -14,7 +14,7 @@ A check that cannot go on says so and is no reason for the others to stop: nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum, unique
@@ -46,7 +46,7 @@ from headwater.kernel.txn.rollback_plan import pending_rollbacks
 from headwater.kernel.txn.steps import pending_ingestion
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.markers.batches import is_batch_file, parse_markers
-from headwater.model.files import BaseFile, DataFile, FileSlice, LogFile
+from headwater.model.files import BaseFile, DataFile, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.storage import ObjectInfo, Storage
 
@@ -100,34 +100,48 @@ class Problem:
 
 
 def find_problems(table: TableContext, *, is_deep: bool = False) -> Iterator[Problem]:
-    """Give all that is wrong with a table; nothing is changed and nothing raised."""
-    timeline_problems = [*_guarded("timeline", table, lambda: _of_timeline(table))]
+    """Give all that is wrong with a table; nothing is changed and nothing raised.
+
+    The table may be in use: what others do meanwhile is no problem.
+    """
+    timeline_problems = _confirmed("timeline", table, lambda _: _of_timeline(table))
     yield from timeline_problems
-    yield from _guarded("timeline", table, lambda: _of_journal(table))
-    archive_problems = [*_guarded("archive", table, lambda: _of_archive(table))]
+    yield from _confirmed("timeline", table, lambda _: _of_journal(table))
+    archive_problems = _confirmed("archive", table, lambda _: _of_archive(table))
     yield from archive_problems
-    yield from _guarded("leftovers", table, lambda: _of_leftovers(table))
-    try:
-        view = load_listed_view(table.storage, table.config)
-        committed = [file for group in view.histories() for file in group.files]
-        newest = view.slices()
-    except HeadwaterError as error:
+    yield from _confirmed("leftovers", table, lambda _: _of_leftovers(table))
+    file_problems = _confirmed("files", table, lambda only: _of_files(table, only, is_deep=is_deep))
+    if any(problem.check == "timeline" for problem in file_problems):
         # Without commits nobody knows which files the table has; what keeps them from being read
         # is named above, unless it is something else.
         if not timeline_problems and not archive_problems:
-            yield _unreadable("timeline", table, error)
+            yield from file_problems
         return
-    file_problems = [
-        *_guarded(
-            "files", table, lambda: _of_files(table, view, committed, newest, is_deep=is_deep)
-        )
-    ]
     yield from file_problems
     if is_deep and not file_problems:
-        yield from _guarded("keys", table, lambda: _of_keys(table))
+        yield from _confirmed("keys", table, lambda _: _of_keys(table))
     if archive_problems or file_problems:
         return  # The metadata table would be blamed for what is lost elsewhere.
-    yield from _guarded("indexes", table, lambda: _of_indexes(table))
+    yield from _confirmed("indexes", table, lambda _: _of_indexes(table))
+
+
+def _confirmed(
+    check: str,
+    table: TableContext,
+    find: Callable[[Set[str] | None], Iterable[Problem]],
+) -> list[Problem]:
+    """Return the problems that a second look finds as well.
+
+    Each look lists a timeline first and what it is about later; a write that completes or a clean
+    that deletes in between leaves what looks like damage. The second look has another timeline. It
+    is told the subjects of the first, and need not look at others.
+    """
+    found = [*_guarded(check, table, lambda: find(None))]
+    if not found:
+        return []
+    subjects = {problem.subject for problem in found}
+    again = {(one.subject, one.problem) for one in _guarded(check, table, lambda: find(subjects))}
+    return [one for one in found if (one.subject, one.problem) in again]
 
 
 def _guarded(
@@ -346,14 +360,14 @@ def _of_archive(table: TableContext) -> Iterator[Problem]:
 # Files -------------------------------------------------------------------------------------------
 
 
-def _of_files(
-    table: TableContext,
-    view: TableView,
-    committed: Collection[DataFile],
-    newest: Iterable[FileSlice],
-    *,
-    is_deep: bool,
-) -> Iterator[Problem]:
+def _of_files(table: TableContext, only: Set[str] | None, *, is_deep: bool) -> Iterator[Problem]:
+    try:
+        view = load_listed_view(table.storage, table.config)
+        committed = [file for group in view.histories() for file in group.files]
+        newest = view.slices()
+    except HeadwaterError as error:
+        yield _unreadable("timeline", table, error)
+        return
     in_use = {file.path for one in newest for file in one.files()}
     noted = {
         file.path: file.size_bytes
@@ -368,7 +382,12 @@ def _of_files(
     since = min((file.instant_time for file in lost), default=None)
     # What a clean says it deleted is in its place: nowhere, though commits still list it.
     cleaned = frozenset() if since is None else load_cleaned(table, view.timeline, since)
-    checked = [file for file in committed if file.path not in cleaned or file.path in in_use]
+    checked = [
+        file
+        for file in committed
+        if (file.path not in cleaned or file.path in in_use)
+        and (only is None or not only.isdisjoint((file.path, file.partition)))
+    ]
 
     def problem_of(file: DataFile) -> str | None:
         return _problem_of_file(table, file, noted.get(file.path, 0), is_deep=is_deep)

@@ -14,10 +14,14 @@ from tests.support.tables import FENCED, LOCKED
 
 import headwater as hw
 from headwater.cli.main import main
+from headwater.config.registry import check_options
+from headwater.inspect.damage import find_problems
 from headwater.kernel.layout import METADATA_TIMELINE, TableLayout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.timeline.history.write import write_history
+from headwater.opening import Place, open_context
 from headwater.seams.local import LocalStorage
+from headwater.seams.storage import ObjectInfo
 from headwater.table import Table
 
 SCHEMA = pa.schema([pa.field("id", pa.string()), ("city", pa.string()), ("fare", pa.int64())])
@@ -228,6 +232,40 @@ def test_damage_of_files_that_only_reads_of_the_past_need_is_found(tmp_path: Pat
         cut(base)
     found = problems_of(tmp_path / "trips")
     assert {one["subject"] for one in found} == {log.name, *(base.name for base in bases)}
+
+
+def test_what_others_do_meanwhile_is_no_damage(tmp_path: Path) -> None:
+    """A clean runs once the timeline was listed and before the files are looked at."""
+    place = tmp_path / "trips"
+    table = hw.create_table(
+        place,
+        schema=SCHEMA,
+        record_key="id",
+        table_type="MERGE_ON_READ",
+        buckets=1,
+        options={**OPTIONS, "hoodie.clean.commits.retained": "1"},
+    )
+    for fare in range(4):
+        table.upsert(rows(0, 6, fare))
+        table.services.compact()
+    cleaned: list[str] = []
+
+    class Watched(LocalStorage):
+        def info(self, path: str) -> ObjectInfo:
+            if path.endswith(".parquet") and not cleaned:
+                cleaned.append("")  # Before: the clean asks as well.
+                cleaned.extend(*(done.deleted_paths for done in table.services.clean()))
+            return super().info(path)
+
+    known = Place.at(place, check_options(OPTIONS))
+    watched = Place(
+        storage=Watched(str(place)), clock=known.clock, ids=known.ids, options=known.options
+    )
+    assert [*find_problems(open_context(watched))] == []
+    assert any(path.endswith(".parquet") for path in cleaned)
+    lost = max(place.glob("*.parquet"), key=lambda path: path.name.rpartition("_")[2])
+    lost.unlink()
+    assert [one.subject for one in find_problems(open_context(watched))] == [lost.name]
 
 
 def test_n_175_what_another_engine_archived_is_not_lost(tmp_path: Path) -> None:
