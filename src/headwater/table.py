@@ -586,7 +586,8 @@ def upgrade_table(
         with Table.load(place) as table:  # Which may have another version by now.
             is_switched = run_switch(table.context, to_fenced=fenced)
     properties = {FENCED.key: FENCED.encode(fenced)} if is_switched else {}
-    return replace(done, properties={**done.properties, **properties})
+    is_done = done.is_done and not (dry_run and is_switched)
+    return replace(done, is_done=is_done, properties={**done.properties, **properties})
 
 
 def _chosen(columns: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -42,13 +42,14 @@ from headwater.kernel.timeline.history.rows import CONTENT_COLUMNS, INSTANT_COLU
 from headwater.kernel.timeline.names import TIME_LENGTH, parse_file_name
 from headwater.kernel.txn.attempts import decode_attempt, list_attempts
 from headwater.kernel.txn.foreign import is_dead_elsewhere
+from headwater.kernel.txn.other_engines import OtherEngines
 from headwater.kernel.txn.rollback_plan import pending_rollbacks
 from headwater.kernel.txn.steps import pending_ingestion
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.markers.batches import is_batch_file, parse_markers
 from headwater.model.files import BaseFile, DataFile, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State
-from headwater.seams.storage import ObjectInfo, Storage
+from headwater.seams.storage import ObjectInfo, Storage, both_at_once
 
 T = TypeVar("T")
 
@@ -107,6 +108,7 @@ def find_problems(table: TableContext, *, is_deep: bool = False) -> Iterator[Pro
     timeline_problems = _confirmed("timeline", table, lambda _: _of_timeline(table))
     yield from timeline_problems
     yield from _confirmed("timeline", table, lambda _: _of_journal(table))
+    yield from _confirmed("timeline", table, lambda _: _of_others(table))
     archive_problems = _confirmed("archive", table, lambda _: _of_archive(table))
     yield from archive_problems
     yield from _confirmed("leftovers", table, lambda _: _of_leftovers(table))
@@ -206,6 +208,8 @@ def _of_timeline(table: TableContext) -> Iterator[Problem]:
     told = _told_to_indexes(table)
     # What the indexes were told was as good as completed, whoever wrote it.
     alive = _alive(table) | (_alive_elsewhere(table, timeline) - told)
+    # Nor was a write left behind whose end the journal does not know: `_of_others` tells.
+    alive |= _ended_in_files(table)
     for instant in timeline.pending:
         if instant.action in _WRITES and instant.requested_time not in alive:
             yield _left_behind(instant, is_told=instant.requested_time in told)
@@ -246,6 +250,37 @@ def _of_journal(table: TableContext) -> Iterator[Problem]:
                 instant=_time_of(path),
                 repair=Repair.WRITE_TIMELINE,
             )
+
+
+def _ended_in_files(table: TableContext) -> set[InstantTime]:
+    """Return what completed by the files of the timeline, whatever a journal says; {} without."""
+    journaled, _ = find_journal(table.storage)
+    if journaled is None:
+        return set()
+    names = journaled.stored.list_names(table.layout.timeline)
+    return {_time_of(name) for name in names if _says_end(name)}
+
+
+def _of_others(table: TableContext) -> Iterator[Problem]:
+    """Look for instants that the journal does not have and cannot take in: all is refused then."""
+    journaled, _ = find_journal(table.storage)
+    if journaled is None:
+        return
+    journal, folder = journaled.journal, table.layout.timeline
+    look, names = both_at_once(
+        journaled.stored, journal.look, lambda: journaled.stored.list_names(folder)
+    )
+    refusal = OtherEngines(journal, table.layout).refusal(look, frozenset(names))
+    if refusal is not None:
+        yield Problem(
+            check="timeline",
+            subject=folder,
+            problem=str(refusal),
+            at_stake="what those instants did, which reads leave out; every write is refused",
+            advice="if a slot of the journal was lost, restore it from a copy. Otherwise let the "
+            "other engine roll back what it wrote, or run `headwater table upgrade --no-fenced`, "
+            "from when on the files of the timeline count",
+        )
 
 
 def _archived(table: TableContext, paths: Collection[str]) -> set[str]:

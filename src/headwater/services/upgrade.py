@@ -106,7 +106,7 @@ class Upgrade:
     from_version: int
     to_version: int
     is_done: bool
-    """Whether the table has the new version now; false of a dry run."""
+    """Whether the table is now as it was to be; false of a dry run that would change it."""
     instants: int
     """How many instants of the active timeline were rewritten."""
     archived: int

@@ -268,6 +268,23 @@ def test_what_others_do_meanwhile_is_no_damage(tmp_path: Path) -> None:
     assert [one.subject for one in find_problems(open_context(watched))] == [lost.name]
 
 
+def test_a_lost_slot_of_the_newest_commit_is_not_taken_for_a_dead_writer(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table = hw.create_table(
+        place, schema=SCHEMA, record_key="id", options={**OPTIONS, **FENCED}, buckets=1
+    )
+    table.upsert(rows(0, 6, 1))
+    table.upsert(rows(0, 6, 2))
+    table.close()
+    max((place / ".hoodie/.journal").glob("*.slot")).unlink()
+    (problem,) = problems_of(place)
+    assert "no-fenced" in problem["advice"]
+    assert problem["repair"] is None
+    assert main(["table", "upgrade", str(place), "--no-fenced"]) == 0
+    assert problems_of(place, deep=True) == []
+    assert set(hw.open_table(place, OPTIONS).read_arrow()["fare"].to_pylist()) == {2}
+
+
 def test_n_175_what_another_engine_archived_is_not_lost(tmp_path: Path) -> None:
     table = hw.create_table(
         tmp_path / "trips", schema=SCHEMA, record_key="id", options={**OPTIONS, **FENCED}

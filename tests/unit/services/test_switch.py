@@ -282,6 +282,8 @@ def test_a_dry_run_says_what_would_change(tmp_path: Path) -> None:
     a_trip_table(tmp_path, fenced=False)
     would = hw.upgrade_table(tmp_path / "trips", OPTIONS, dry_run=True, fenced=True)
     assert would.properties == {FENCED.key: "true"}
+    assert not would.is_done
+    assert hw.upgrade_table(tmp_path / "trips", OPTIONS, dry_run=True, fenced=False).is_done
     assert not open_again(tmp_path).config.is_fenced
 
 

@@ -209,6 +209,26 @@ class OtherEngines:
         self._foreseen = (asked, seen)
         return seen
 
+    def refusal(self, look: Look, names: frozenset[str]) -> ConflictError | None:
+        """Return why every decision is refused as long as the timeline has these names; or None.
+
+        What is live refuses them too, but ends by itself, and is not looked for.
+
+        Args:
+            names: on the timeline, listed at the same time as the journal.
+
+        Raises:
+            CorruptTableError, StorageError: storage failed, or has something damaged.
+        """
+        found = replace(find_others(look.state, names), strays=())
+        if not look.state.has_begun or found.is_nothing:
+            return None
+        try:
+            self._adoption(found, look.state, names)
+        except ConflictError as refusal:
+            return refusal
+        return None
+
     @property
     def _areas(self) -> Areas:
         return self._journal.known.areas
