@@ -240,7 +240,7 @@ def create_table_config(storage: Storage, clock: Clock, ids: Ids, config: TableC
         StorageError: the location cannot be written to.
     """
     check_no_table(storage)
-    _mark_history(storage, clock, f"{table_layout(config).history}/{FOLDER_MARK}")
+    mark_history(storage, clock, config)
     # The id tells our file from a rival's with the same content, should the reply get lost.
     saved = f"Properties saved on {_now(clock)} by Headwater {ids.new_uuid()}"
     try:
@@ -249,18 +249,23 @@ def create_table_config(storage: Storage, clock: Clock, ids: Ids, config: TableC
         raise _table_exists(storage) from error
 
 
-def _mark_history(storage: Storage, clock: Clock, mark: str) -> None:
+def mark_history(storage: Storage, clock: Clock, config: TableConfig) -> None:
     """Create the folder of the history, and find out whether the store creates objects once.
 
     All decisions of writers rest on that, and there are servers that take no notice of the
     precondition: to them a creation is an overwriting, and the last of two commits would win.
+
+    Raises:
+        UnsupportedError: the store creates an object that is there.
+        CommitUnknownError, StorageError: it cannot be written to.
     """
+    mark = f"{table_layout(config).history}/{FOLDER_MARK}"
     is_ours = put_if_missing(storage, clock, mark, b"")
     if is_ours and storage.is_distant and put_if_missing(storage, clock, mark, b""):
         raise UnsupportedError(
             f"The store of {storage.uri} let one object be created twice ({mark}), so two writers "
-            "could overwrite each other's commits. There is no table. Use a store, or a version of "
-            "it, that honours If-None-Match on writes; headwater doctor checks it",
+            "could overwrite each other's commits. Nothing else was done. Use a store, or a "
+            "version of it, that honours If-None-Match on writes; headwater doctor checks it",
             table=storage.uri,
         )
 

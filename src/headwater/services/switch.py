@@ -60,6 +60,7 @@ from headwater.kernel.layout import attempt_folder
 from headwater.kernel.table_config import (
     change_table_config_in_lock,
     load_table_config,
+    mark_history,
     table_layout,
     update_table_config_in_lock,
 )
@@ -82,7 +83,7 @@ def run_switch(table: TableContext, *, to_fenced: bool) -> bool:
             at work on a table that is to be fenced; kind TABLE_SWITCHED, somebody did the opposite
             meanwhile.
         FencedError: the lock was lost; run it again.
-        UnsupportedError: the table has an older version.
+        UnsupportedError: the table has an older version, or its store creates one object twice.
         InvalidInputError: kind INVALID_OPTION; the table is to trust its lock, and there would be
             several writers by the options, which name no lock that these can share.
         CommitUnknownError, StorageError: storage failed; run it again.
@@ -128,6 +129,8 @@ class Switch:
                 return False
             self._say_unfenced(held)
         self._check_nobody_else()
+        if self.storage.is_distant:
+            mark_history(self.storage, self.clock, config)
         self._say(held, is_fenced=True)
         while (look := self.journal.look()).state.is_closed:
             self._finish(self.journal.reopen(look))

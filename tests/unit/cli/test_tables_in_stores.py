@@ -86,3 +86,16 @@ def test_a_store_that_creates_an_object_twice_gets_no_table() -> None:
                 create("s3://blind/t", server.options)
         with pytest.raises(hw.NotFoundError, match="There is no table"):
             hw.open_table("s3://blind/t", server.options)
+
+
+def test_a_store_that_creates_an_object_twice_gets_no_journal() -> None:
+    unfenced = {"headwater.timeline.fenced": "false"}
+    with moto_server() as server:
+        server.request("PUT", "/turns")
+        create("s3://turns/t", {**server.options, **unfenced})
+    # What moto holds outlives its server.
+    with moto_server(honours_preconditions=False) as server:
+        for _ in range(2):
+            with pytest.raises(hw.UnsupportedError, match=r"created twice.*If-None-Match"):
+                hw.upgrade_table("s3://turns/t", server.options, fenced=True)
+        assert not hw.open_table("s3://turns/t", server.options).config.is_fenced
