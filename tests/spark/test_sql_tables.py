@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -72,6 +73,23 @@ def test_a_name_that_is_taken_is_left_alone(
     with pytest.raises(InvalidInputError, match="exists already"):
         hw.sql(spark, create.format(""))
     assert not made.exists()
+
+
+@pytest.mark.parametrize("is_query", [True, False])
+def test_literals_of_the_first_rows_promise_nothing(
+    spark: SparkSession, made: Path, is_query: bool
+) -> None:
+    query = "SELECT 1 AS id, 'new' AS state, named_struct('n', array(1)) AS inside"
+    if is_query:
+        hw.sql(spark, f"CREATE TABLE made USING headwater LOCATION '{made}' AS {query}")
+    else:
+        spark.sql(query).write.format("headwater").mode("append").save(str(made))
+    table = hw.open_table(made)
+    nulls = [{"id": 2, "state": None, "inside": {"n": [None]}}]
+    inside = pa.struct([("n", pa.list_(pa.int32()))])
+    columns = pa.schema([("id", pa.int32()), ("state", pa.string()), ("inside", inside)])
+    table.insert(pa.Table.from_pylist(nulls, columns))
+    assert table.read_arrow(where="id = 2").to_pylist() == nulls
 
 
 def test_a_table_that_is_there_is_registered(spark: SparkSession, made: Path) -> None:
@@ -158,6 +176,8 @@ UNCHANGED = (
     "ALTER TABLE made CHANGE COLUMN n n BIGINT COMMENT 'x'",
     "ALTER TABLE made ADD COLUMNS (x INT DEFAULT 3)",
     "ALTER TABLE made ADD COLUMNS (x INT NOT NULL)",
+    "ALTER TABLE made ADD COLUMNS (s STRUCT<x: INT NOT NULL>)",
+    "ALTER TABLE made ADD COLUMNS (s.x INT)",
     "ALTER TABLE made ADD COLUMNS (x VARCHAR(3))",
     "ALTER TABLE made ADD COLUMNS (ID INT)",
 )
@@ -175,3 +195,11 @@ def test_changes_that_would_be_the_catalogs_alone_are_refused(
     hw.sql(spark, "ALTER TABLE made CHANGE COLUMN N N BIGINT")
     described = rows(spark, "DESCRIBE TABLE made")
     assert [(name, kind) for name, kind, _ in described] == [("id", "int"), ("n", "bigint")]
+
+
+def test_fields_are_added_to_a_struct_by_its_type(spark: SparkSession, made: Path) -> None:
+    columns = "id INT, s STRUCT<x: INT>"
+    hw.sql(spark, f"CREATE TABLE made ({columns}) USING headwater LOCATION '{made}'")
+    hw.sql(spark, "ALTER TABLE made ALTER COLUMN s TYPE STRUCT<x: BIGINT, y: ARRAY<INT>>")
+    described = rows(spark, "DESCRIBE TABLE made")
+    assert ("s", "struct<x:bigint,y:array<int>>") in {(name, kind) for name, kind, _ in described}

@@ -1,7 +1,9 @@
 """How a table's columns follow those of the rows that are written.
 
-A column may be added, at the end, also inside structs; it is nullable, as older rows lack it. A
-type may grow as Avro promotes types, so that older files and other readers still make sense:
+A column may be added, at the end, also inside structs; it is nullable, as older rows lack it, and
+so is what is inside of it: that a batch has no nulls, or that Spark knows of a literal that it is
+none, is no promise for the rows to come. A type may grow as Avro promotes types, so that older
+files and other readers still make sense:
 
 | stored | written | becomes |
 |---|---|---|
@@ -71,6 +73,21 @@ def project_batch(rows: Rows, schema: pa.Schema, *, rounds: bool = True) -> Rows
     return convert_rows(rows, schema, convert)
 
 
+def _nullable_field(field: pa.Field) -> pa.Field:
+    """Return a column that may be null, and so may all that is inside of it but keys of maps."""
+    return field.with_type(_nullable_type(field.type)).with_nullable(True)
+
+
+def _nullable_type(arrow: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(arrow):
+        return pa.struct([_nullable_field(field) for field in arrow])
+    if pa.types.is_list(arrow):
+        return pa.list_(_nullable_field(arrow.value_field))
+    if pa.types.is_map(arrow):
+        return pa.map_(arrow.key_field, _nullable_field(arrow.item_field))
+    return arrow
+
+
 def _evolved_fields(
     stored: list[pa.Field], written: list[pa.Field], path: tuple[str, ...], allows_loss: bool
 ) -> list[pa.Field]:
@@ -90,7 +107,7 @@ def _evolved_fields(
                 f"Column {_dotted((*path, field.name))} is new to the table and holds only nulls, "
                 "so its type is not known. Cast it to the type it is meant to have"
             )
-        evolved.append(field.with_nullable(True))
+        evolved.append(_nullable_field(field))
     return evolved
 
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 def values_of(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     """Return rows as Python has them; days and times of years that it does not know as text."""
     try:
-        return rows.to_pylist()
+        found: list[dict[str, Any]] = rows.to_pylist()
+        return found
     except (OverflowError, ValueError):
         columns = [[_value_of(value) for value in column] for column in rows.columns]
         names = rows.schema.names
@@ -19,8 +20,9 @@ def values_of(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _value_of(scalar: pa.Scalar) -> Any:
-    import numpy as np
     import pyarrow as pa
+
+    from headwater.arrow.time_text import time_text
 
     try:
         return scalar.as_py()
@@ -31,5 +33,4 @@ def _value_of(scalar: pa.Scalar) -> Any:
             return [_value_of(one) for one in scalar.values]
         if isinstance(scalar, pa.StructScalar):
             return {name: _value_of(scalar[name]) for name in scalar}
-        unit = "D" if pa.types.is_date(scalar.type) else scalar.type.unit
-        return str(np.datetime64(scalar.value, unit))
+        return time_text(scalar)

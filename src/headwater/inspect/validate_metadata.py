@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.arrow.meta_columns import schema_with_meta_columns
+from headwater.arrow.time_text import time_text
 from headwater.context import TableContext
 from headwater.errors import CorruptTableError
 from headwater.format.avro.binary import MalformedAvroError
@@ -359,9 +360,7 @@ def _shown(bound: pa.Scalar) -> str:
     try:
         return str(bound)
     except (OverflowError, ValueError):
-        # Years that Python does not know.
-        unit = "D" if pa.types.is_date(bound.type) else bound.type.unit
-        return str(np.datetime64(bound.value, unit))
+        return time_text(bound)
 
 
 def _is_narrower(

@@ -55,6 +55,16 @@ def frame_schema_of(schema: pa.Schema) -> StructType:
     return StructType([_nullable_field(field) for field in schema])
 
 
+def nullable_columns(schema: StructType) -> StructType:
+    """Return the columns of a DataFrame as those of the table that it makes, all nullable.
+
+    What Spark knows not to be null in this one, such as literals, may be null in the next.
+    """
+    return StructType(
+        [StructField(one.name, _nullable(one.dataType), True, one.metadata) for one in schema]
+    )
+
+
 def declared_schema(given: Any) -> Any:
     """Return a `StructType` as an Arrow schema, and anything else as it is.
 
@@ -91,7 +101,5 @@ def _nullable(spark: DataType) -> DataType:
     if isinstance(spark, MapType):
         return MapType(_nullable(spark.keyType), _nullable(spark.valueType), True)
     if isinstance(spark, StructType):
-        return StructType(
-            [StructField(field.name, _nullable(field.dataType), True) for field in spark.fields]
-        )
+        return nullable_columns(spark)
     return spark

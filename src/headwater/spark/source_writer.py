@@ -63,7 +63,7 @@ from headwater.operations.tasks.staging import (
 from headwater.operations.write import abandon_write, resume_write, start_write
 from headwater.seams.clock import SystemClock
 from headwater.services import Services
-from headwater.spark.schemas import arrow_schema_of
+from headwater.spark.schemas import arrow_schema_of, nullable_columns
 from headwater.spark.source_table import (
     open_or_create_source_table,
     open_source_table,
@@ -129,8 +129,9 @@ def begin_write(
     Raises: see `operations.write.run_write` and `open_or_create_source_table`.
     """
     # Rows of another table may come with its meta columns; this one writes its own.
-    columns = arrow_schema_of(StructType([f for f in schema if f.name not in META_COLUMNS]))
-    table = open_or_create_source_table(config, columns)
+    given = StructType([f for f in schema if f.name not in META_COLUMNS])
+    columns = arrow_schema_of(given)
+    table = open_or_create_source_table(config, arrow_schema_of(nullable_columns(given)))
     operation = _operation(config, table, is_overwrite=is_overwrite)
     request = WriteRequest(operation=operation, columns=columns)
     if operation is Operation.DELETE_PARTITIONS:

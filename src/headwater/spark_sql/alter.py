@@ -14,7 +14,7 @@ from headwater.arrow.schema_evolution import evolve_schema
 from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.metadata.view import view_of
 from headwater.model.commit import Commit
-from headwater.spark.schemas import arrow_schema_of, frame_schema_of
+from headwater.spark.schemas import arrow_schema_of, frame_schema_of, nullable_columns
 from headwater.spark_sql.clauses import check_clauses, check_target
 from headwater.spark_sql.columns import column_text, columns_of, type_of
 from headwater.spark_sql.names import Names
@@ -139,10 +139,16 @@ def _added(table: Table, columns: list[exp.Expr], names: Names) -> pa.Schema:
             raise UnsupportedError(
                 f"Columns are added at the end: leave the place of {column.name} out"
             )
+        if isinstance(column.this, exp.Dot):
+            shown = column.this.sql(dialect="spark")
+            raise UnsupportedError(
+                f"ADD COLUMNS takes no field of a struct, such as {shown}: a write that has the "
+                "field adds it, and so does ALTER COLUMN with TYPE and all fields of the struct"
+            )
         if names.column(column.name, table.schema.names) is not None:
             raise InvalidInputError(f"Table {table.name} has a column {column.name} already")
     new = columns_of(", ".join(column_text(column) for column in columns))
-    if any(not field.nullable for field in new):
+    if nullable_columns(new) != new:
         raise UnsupportedError(
             "The rows that there are have null in a new column: leave out NOT NULL"
         )

@@ -17,6 +17,7 @@ from headwater.kernel.layout import PROPERTIES
 from headwater.opening import delete_table
 from headwater.seams.open_storage import open_storage
 from headwater.spark.data_source import register
+from headwater.spark.schemas import nullable_columns
 from headwater.spark_sql.clauses import check_clauses, check_target
 from headwater.spark_sql.columns import column_text, columns_of
 from headwater.spark_sql.names import PROVIDERS, Names, plain_path, text_of
@@ -105,7 +106,8 @@ def create(statement: exp.Create, names: Names) -> None:
     elif statement.expression is not None:
         with resolved(statement.expression, names) as (text, _):
             rows = names.spark.sql(text)
-        schema = StructType(_partitions_last(rows.schema.fields, new.partition_by))
+        columns_of_rows = nullable_columns(rows.schema).fields
+        schema = StructType(_partitions_last(columns_of_rows, new.partition_by))
         _create_new(new, schema, rows, names)
     else:
         _register_existing(new, names)

@@ -198,6 +198,19 @@ def test_new_columns_come_last_and_are_nullable() -> None:
     )
 
 
+def test_what_is_inside_of_new_columns_is_nullable() -> None:
+    def nested(*, nullable: bool) -> pa.DataType:
+        number = pa.field("n", pa.int32(), nullable=nullable)
+        each = pa.field("element", pa.struct([number]), nullable=nullable)
+        item = pa.field("value", pa.list_(each), nullable=nullable)
+        return pa.struct([pa.field("m", pa.map_(pa.string(), item), nullable=nullable)])
+
+    evolved = evolve_schema(
+        column(pa.int32(), "id"), column(nested(nullable=False), nullable=False)
+    )
+    assert evolved.field("c").equals(pa.field("c", nested(nullable=True)))
+
+
 @pytest.mark.parametrize("arrow", [pa.null(), elements(pa.null()), pa.struct([("f", pa.null())])])
 def test_a_new_column_needs_a_type(arrow: pa.DataType) -> None:
     with pytest.raises(InvalidInputError, match=r"Column n is new .* only nulls"):
