@@ -49,6 +49,9 @@ _REPETITIONS = re.compile(r"after \d+ retries")
 # Two requests about one name met; S3 took neither for the first.
 _UNDECIDED_CODES = frozenset({"ConditionalRequestConflict", "OperationAborted"})
 _EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
+_SKEWED_CODES = frozenset({"RequestTimeTooSkewed"})
+_ELSEWHERE_CODES = frozenset({"AuthorizationHeaderMalformed"})
+"""The bucket is in another region than the request was signed for."""
 _DENIED_STATUSES = frozenset({"401", "403"})
 _DENIED_CODE = "AccessDenied"  # The answer to a bulk delete has status 200.
 _GONE_CODE = "NoSuchKey"
@@ -146,6 +149,11 @@ def storage_error(answer: Answer, verb: str, where: str) -> HeadwaterError:
             return UnsupportedError(f"{what}. Use a store that has conditional requests")
     if answer.status == "404":
         return _no_bucket(what)
+    if answer.code in _ELSEWHERE_CODES:
+        return StorageError(
+            f"{what}. Set headwater.storage.region or AWS_REGION to the region of the bucket",
+            retry=Retry.SAME_CALL if answer.is_repeated and verb not in _READS else Retry.NEVER,
+        )
     return StorageError(f"{what}. Try again")
 
 
@@ -156,11 +164,11 @@ def _changed(where: str) -> ConflictError:
 
 
 def _denied(answer: Answer, what: str, *, may_have_landed: bool) -> StorageError:
-    advice = (
-        "The credentials have expired; renew them"
-        if answer.is_expired
-        else "Check the credentials and what they are allowed to do"
-    )
+    advice = "Check the credentials and what they are allowed to do"
+    if answer.is_expired:
+        advice = "The credentials have expired; renew them"
+    elif answer.code in _SKEWED_CODES:
+        advice = "The clock of this machine is off; set it, for example by NTP"
     return StorageError(
         f"{what}. {advice}",
         kind=ErrorKind.STORAGE_DENIED,

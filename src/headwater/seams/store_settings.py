@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headwater.config.secrets import without_url_secrets
 from headwater.errors import ErrorKind, InvalidInputError
 from headwater.seams.aws_profile import profile_settings
 from headwater.seams.store_address import AZURE_SCHEMES, StoreAddress
@@ -81,6 +82,12 @@ _BUCKET_KEYS = frozenset(
 )
 _ACCOUNT_KEYS = ("account_name", "azure_storage_account_name")
 
+_ENDPOINT_KEYS = (
+    *("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url"),
+    *("azure_endpoint", "azure_storage_endpoint"),
+)
+_YES = frozenset({"true", "1", "yes", "y", "on"})
+
 # obstore reads the rest of the environment by itself; these it does not, or not from everywhere.
 _S3_ENVIRONMENT = {
     "AWS_ENDPOINT_URL_S3": "endpoint",
@@ -129,7 +136,7 @@ def store_settings(address: StoreAddress, options: Mapping[str, str]) -> StoreSe
     settings = {**hadoop, **{key.lower(): value for key, value in given.items()}}
     environment = _S3_ENVIRONMENT if is_s3 else _AZURE_ENVIRONMENT if is_azure else {}
     for variable, key in environment.items():
-        if variable in os.environ:
+        if os.environ.get(variable):
             settings.setdefault(key, os.environ[variable])
     if is_s3:
         has_keys = provider is not None or any(
@@ -141,12 +148,29 @@ def store_settings(address: StoreAddress, options: Mapping[str, str]) -> StoreSe
             provider = provider or provider_of_profile
         # What is sent in parts gets its name by a conditional copy.
         settings.setdefault("copy_if_not_exists", "multipart")
+    _check_endpoint(settings)
     return StoreSettings(
         store={key: value for key, value in settings.items() if key not in _CLIENT_KEYS},
         client={key: value for key, value in settings.items() if key in _CLIENT_KEYS},
         credential_provider=provider,
         requests_at_once=requests_at_once,
     )
+
+
+def _check_endpoint(settings: Mapping[str, str]) -> None:
+    """Refuse what obstore would first stumble over when it sends a request, without a reason."""
+    found = next((settings[key] for key in _ENDPOINT_KEYS if key in settings), None)
+    if found is None:
+        return
+    shown = without_url_secrets(found)
+    if not found.startswith(("http://", "https://")):
+        raise _bad("endpoint", f"{shown!r} does not begin with https:// or http://")
+    if found.startswith("http://") and settings.get("allow_http", "").lower() not in _YES:
+        raise _bad(
+            "endpoint",
+            f"{shown!r} has no TLS. Set {OPTION_PREFIX}allow_http=true, or AWS_ALLOW_HTTP=true or "
+            "AZURE_ALLOW_HTTP=true in the environment, if that is meant",
+        )
 
 
 def is_same_for_hadoop(

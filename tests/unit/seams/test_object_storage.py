@@ -8,6 +8,7 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -155,6 +156,22 @@ def test_access_denied_is_not_worth_a_retry() -> None:
         assert error.retry is Retry.NEVER, name
         assert "s3://bucket/table/" in str(error), name
         assert "\n" not in str(error), name
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "advice"),
+    [
+        (403, b"RequestTimeTooSkewed", "clock of this machine is off"),
+        (400, b"AuthorizationHeaderMalformed", "region of the bucket"),
+    ],
+)
+def test_what_is_set_wrongly_is_named(status: int, code: bytes, advice: str) -> None:
+    with server_that_answers(status, b"<Error><Code>%s</Code></Error>" % code) as server:
+        storage = server.open_s3()
+        for call in (partial(storage.list_names, "a"), partial(storage.put_if_absent, "a", b"")):
+            with pytest.raises(StorageError, match=advice) as caught:
+                call()
+            assert caught.value.retry is Retry.NEVER
 
 
 def test_any_other_refusal_leaves_the_outcome_open() -> None:

@@ -191,6 +191,22 @@ class TestObjectStores:
         monkeypatch.chdir(tmp_path)
         assert open_storage(f"./{uri}").uri == f"{tmp_path}/{uri}"
 
+    @pytest.mark.parametrize(
+        ("endpoint", "why"),
+        [
+            ("localhost:9000", "does not begin with https"),
+            ("http://localhost:9000", r"no TLS\. Set headwater\.storage\.allow_http=true"),
+        ],
+    )
+    def test_an_endpoint_that_no_request_can_go_to_is_refused_at_once(
+        self, endpoint: str, why: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with pytest.raises(InvalidInputError, match=why):
+            open_storage("s3://bucket/a", {"headwater.storage.endpoint": endpoint})
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        with pytest.raises(InvalidInputError, match=why):
+            open_storage("s3://bucket/a")
+
     def test_a_location_without_a_bucket_is_refused(self) -> None:
         with pytest.raises(InvalidInputError, match="s3://"):
             open_storage("s3://")
