@@ -16,7 +16,8 @@ from headwater.errors import (
 )
 
 PROBLEMS_FOUND = 1
-"""A check ran to its end and the table did not pass. 2 is a wrong command line."""
+"""A check ran to its end and the table did not pass, or a service failed in one of some rounds. 2
+is a wrong command line."""
 
 INTERRUPTED = 130
 """Somebody pressed Ctrl-C, as shells count it."""

@@ -105,7 +105,10 @@ def _commands() -> Callable[..., object]:
 
 
 def _interrupted() -> int:
-    say("Stopped. What was being written is not visible; `headwater service clean` removes it.")
+    say(
+        "Stopped. What was being written is not visible. `headwater service clean` removes what a "
+        "write left; plans wait to be taken up, and `headwater plan list` shows them."
+    )
     return INTERRUPTED
 
 

@@ -30,8 +30,12 @@ def start() -> int:
     gc.disable()
     if only_looks:
         leave_out_pandas()
-    from headwater.cli.main import main
+    try:
+        from headwater.cli.main import main
+    except KeyboardInterrupt:  # Nothing was begun. On a busy machine this takes seconds.
+        from headwater.cli.exit_codes import INTERRUPTED
 
+        return INTERRUPTED
     if not only_looks:
         gc.enable()
     return main()

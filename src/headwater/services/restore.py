@@ -105,6 +105,14 @@ def _load_plan(table: TableContext, restore: Instant) -> RestorePlan:
 
 def _resume(table: TableContext, restore: Instant) -> RestoreResult:
     if not table.is_ours(restore):
+        # Its attempts go when it ends, and others may have ended it since the timeline was listed.
+        now = table.load_timeline().find(restore.requested_time)
+        if now is None or not now.is_pending:
+            raise ConflictError(
+                f"{restore} has ended meanwhile. Call again, if more is to be taken back",
+                kind=ErrorKind.ALREADY_RUNNING,
+                instant=restore.requested_time,
+            )
         raise ConflictError(
             f"No attempt of Headwater stands behind {restore}, so another engine is executing it "
             "or was. Let that engine finish it",

@@ -164,6 +164,18 @@ def test_services_run_in_rounds(ask: Ask, logged: hw.Table) -> None:
     assert done["rounds"] == 2
 
 
+@pytest.mark.parametrize("chosen", [("--run", "compaction"), ("--auto",)])
+def test_rounds_in_which_a_service_failed_end_with_1(
+    run: Run, logged: hw.Table, chosen: tuple[str, ...]
+) -> None:
+    (log,) = (Path(logged.uri) / "city=sf").glob(".*.log.*")
+    log.write_bytes(log.read_bytes()[:100])
+    due = ("-o", "hoodie.compact.inline.max.delta.commits=1")
+    command = ("service", "run", logged.uri, *chosen, "--rounds", "1", "--every", "0.1", *due)
+    code, out, _ = run(*command)
+    assert (code, "failed" in out) == (1, True)
+
+
 @pytest.mark.parametrize("chosen", [("--run", "clean"), ("--auto",)])
 def test_the_loop_ends_by_a_signal(logged: hw.Table, chosen: tuple[str, ...]) -> None:
     """After the round it is in, with what it did."""

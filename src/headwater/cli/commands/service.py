@@ -18,6 +18,7 @@ from headwater.cli.arguments import (
     open_given_table,
     split_columns,
 )
+from headwater.cli.exit_codes import PROBLEMS_FOUND
 from headwater.cli.observing import MetricsPort, observe
 from headwater.cli.output import Format, Output, output_of, say
 from headwater.cli.progress import shown_while, with_progress
@@ -273,7 +274,12 @@ def run(
     ] = _USUAL,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two rounds.")] = 60.0,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Stop after this many rounds; never unless given.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Stop after this many rounds, with exit code 1 if a service failed; never unless "
+            "given.",
+        ),
     ] = None,
     auto: Annotated[
         bool, typer.Option("--auto", help="Do what `advise` says, whatever service it is.")
@@ -315,6 +321,9 @@ def run(
                     stop, run=split_columns(services) or (), pause_s=every
                 )
     output_of(output).show_fields(_report_fields(report))
+    # Who lets it run for ever looks at metrics; of a few rounds the exit code is all there is.
+    if rounds is not None and report.failed.total():
+        raise typer.Exit(PROBLEMS_FOUND)
 
 
 def _report_fields(report: TableServicesReport | AutoReport) -> dict[str, int]:

@@ -446,9 +446,10 @@ def _why_gone(attempt: Attempt, newest: int) -> str:
             "heartbeat lapsed; nothing was written. Start the operation again"
         )
     return (
-        f"{attempt} cannot go on: another engine rolled instant {attempt.instant} back while it "
-        "was at work, for no attempt of Headwater took it over; nothing was committed. Start the "
-        "operation again. Apache Hudi does this with hoodie.clean.failed.writes.policy=EAGER, "
+        f"{attempt} cannot go on: instant {attempt.instant} was taken back while it was at work, "
+        "by a restore or by another engine, for no attempt of Headwater took it over; nothing was "
+        "committed. Start the operation again. If nobody restored the table, it was Apache Hudi. "
+        "It does this with hoodie.clean.failed.writes.policy=EAGER, "
         "which is its default for a single writer: set LAZY, and a concurrency mode for several "
         "writers, in its jobs. With LAZY it goes by the heartbeat and the time of expiry that its "
         "own options say (hoodie.client.heartbeat.interval_in_ms)"

@@ -225,7 +225,7 @@ def test_a_fence_has_no_heartbeat() -> None:
 
 @pytest.mark.parametrize(
     ("newest", "said"),
-    [(attempt(1, WRITE), "another engine rolled instant"), (None, "after its heartbeat lapsed")],
+    [(attempt(1, WRITE), "a restore or by another engine"), (None, "after its heartbeat lapsed")],
     ids=["by another engine", "by Headwater"],
 )
 def test_n_101_a_writer_whose_instant_is_gone_says_who_took_it(
