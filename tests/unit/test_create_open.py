@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
-from tests.support.tables import FENCED
+from tests.support.tables import FENCED, LOCKED
 
 import headwater as hw
 from headwater.config.option import OptionAliasWarning, UnknownOptionWarning
@@ -700,3 +700,14 @@ def test_a_folder_is_named_by_what_it_is_and_not_by_how_it_is_written(
     assert (made.uri, made.name) == (str(tmp_path / "home"), "home")
     monkeypatch.chdir(tmp_path / "here")
     assert hw.create_table(".", schema="id string", record_key="id").name == "here"
+
+
+def test_a_lock_of_this_process_is_one_for_all_addresses_of_a_table(tmp_path: Path) -> None:
+    options = {**LOCKED, "hoodie.write.lock.provider": "in_process"}
+    table = hw.create_table(tmp_path / "t", schema="id string", record_key="id", options=options)
+    (tmp_path / "link").symlink_to(table.uri)
+    other = hw.open_table(tmp_path / "link", options)
+    held = table.context.components.locks.acquire(timeout_ms=0)
+    with pytest.raises(hw.ConflictError):
+        other.context.components.locks.acquire(timeout_ms=0)
+    held.release()

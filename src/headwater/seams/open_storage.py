@@ -86,6 +86,13 @@ def is_object_store(uri: str) -> bool:
     return bool(uri) and _parse_scheme(uri) in _OBJECT_STORES
 
 
+def place_of(uri: str) -> str:
+    """Return the one name of a place that several addresses lead to, by links and by `s3a`."""
+    if "://" not in uri:
+        return os.path.realpath(uri)
+    return f"s3://{uri.removeprefix('s3a://')}" if uri.startswith("s3a://") else uri
+
+
 def _parse_scheme(uri: str) -> str | None:
     if not uri:
         raise InvalidInputError("The location of a table is empty. Give a path or a URI")

@@ -34,7 +34,7 @@ from headwater.kernel.txn.locks.zookeeper import ZookeeperLockProvider
 from headwater.seams.clock import Clock
 from headwater.seams.ids import Ids
 from headwater.seams.lock import LockProvider
-from headwater.seams.open_storage import is_object_store
+from headwater.seams.open_storage import is_object_store, place_of
 from headwater.seams.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def lock_provider_for(
                     storage.uri,
                     config.concurrency_mode,
                 )
-            return InProcessLockProvider(in_process, clock, ids, table=storage.uri)
+            return InProcessLockProvider(in_process, clock, ids, table=place_of(storage.uri))
         case _:
             return FileSystemLockProvider(
                 storage,
