@@ -163,6 +163,29 @@ def test_nested_columns_go_through_fastavro() -> None:
     assert decode_records(expected, 2, text, ["kind", "id"]).column_names == ["id", "kind"]
 
 
+def test_times_beside_nested_columns_may_have_any_year() -> None:
+    moment, local = pa.timestamp("us", "UTC"), pa.timestamp("ms")
+    inside = pa.struct([("days", pa.list_(pa.date32())), ("at", pa.map_(pa.string(), local))])
+    least, most = -(2**63), 2**63 - 1
+    days = pa.array([-(2**31), 2**31 - 1], pa.int32()).cast(pa.date32())
+    parts = [
+        pa.ListArray.from_arrays([0, 1, 2], days),
+        pa.MapArray.from_arrays([0, 1, 2], ["k", "k"], pa.array([most, least]).cast(local)),
+    ]
+    nested = pa.StructArray.from_arrays(parts, ["days", "at"]).cast(inside)
+    schema = pa.schema([("at", moment), ("day", pa.date32()), ("inside", inside)])
+    rows = pa.table([pa.array([least, most]).cast(moment), days, nested], schema=schema)
+    text = encode_avro_schema(schema, table="t")
+    assert decode_records(encode_records(rows, text), 2, text).equals(rows)
+
+
+def test_a_map_with_a_key_twice_is_refused() -> None:
+    twice = pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int32()))
+    schema = pa.schema([("m", twice.type)])
+    with pytest.raises(InvalidInputError, match=r"A map has a key twice.*'k'"):
+        encode_records(pa.table([twice], schema=schema), encode_avro_schema(schema, table="t"))
+
+
 def test_only_the_columns_asked_for_are_returned_in_the_order_of_the_schema() -> None:
     table = pa.table({"a": ["x", "yy"], "b": [1, 2], "c": ["zzz", None]})
     text = encode_avro_schema(table.schema, table="t")

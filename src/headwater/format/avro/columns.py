@@ -373,8 +373,15 @@ def _cast_spans(column: _Column, spans: pa.Array) -> pa.Array:
 
 def _encode_row_by_row(rows: pa.Table, avro_schema_json: str) -> memoryview:
     schema = _fastavro_schema(avro_schema_json)
+    plain = rows.cast(_with_times_as_numbers(rows.schema))
+    try:
+        values = plain.to_pylist(maps_as_pydicts="strict")
+    except KeyError as error:
+        raise InvalidInputError(
+            f"A map has a key twice, which Avro cannot store: {error.args[0]}. Correct the value"
+        ) from error
     out = bytearray()
-    for row in rows.to_pylist(maps_as_pydicts="strict"):
+    for row in values:
         record = BytesIO()
         fastavro.schemaless_writer(record, schema, row)
         encoded = record.getvalue()
@@ -396,13 +403,44 @@ def _decode_row_by_row(
             raise MalformedAvroError(f"a record at offset {start} that is cut short") from error
         if record.tell() != end - start:
             raise MalformedAvroError(f"a record at offset {start} that ends before its length")
-    return pa.Table.from_pylist(rows, schema=parse_avro_schema(avro_schema_json))
+    parsed = parse_avro_schema(avro_schema_json)
+    try:
+        plain = pa.Table.from_pylist(rows, schema=_with_times_as_numbers(parsed))
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise MalformedAvroError(f"a value that its type does not have: {error}") from error
+    return plain.cast(parsed)
+
+
+def _with_times_as_numbers(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with numbers in place of days and times, as Avro stores them.
+
+    Python's own days and times, and so those of fastavro, end with the year 9999.
+    """
+    return pa.schema([_number_field(field) for field in schema])
+
+
+def _number_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_number_type(field.type))
+
+
+def _number_type(arrow: pa.DataType) -> pa.DataType:
+    if pa.types.is_date32(arrow):
+        return pa.int32()
+    if pa.types.is_timestamp(arrow):
+        return pa.int64()
+    if pa.types.is_struct(arrow):
+        return pa.struct([_number_field(field) for field in arrow])
+    if pa.types.is_list(arrow):
+        return pa.list_(_number_field(arrow.value_field))
+    if pa.types.is_map(arrow):
+        return pa.map_(arrow.key_field, _number_field(arrow.item_field))
+    return arrow
 
 
 @lru_cache(maxsize=SCHEMAS_CACHED_MAX)
 def _fastavro_schema(avro_schema_json: str) -> Any:
     try:
-        return fastavro.parse_schema(_without_uuids(json.loads(avro_schema_json)))
+        return fastavro.parse_schema(_with_plain_types(json.loads(avro_schema_json)))
     except (
         fastavro.schema.SchemaParseException,
         fastavro.schema.UnknownType,
@@ -413,15 +451,15 @@ def _fastavro_schema(avro_schema_json: str) -> Any:
         raise MalformedAvroError(f"a schema that is none of Avro's ({error!r})") from error
 
 
-def _without_uuids(avro: Any) -> Any:
-    """Drop the logical type that fastavro turns into objects and tables keep as text."""
+def _with_plain_types(avro: Any) -> Any:
+    """Drop the logical types that fastavro turns into objects, for texts and numbers as stored."""
     if isinstance(avro, list):
-        return [_without_uuids(part) for part in avro]
+        return [_with_plain_types(part) for part in avro]
     if isinstance(avro, Mapping):
-        is_uuid = avro.get("logicalType") == "uuid"
+        is_kept = avro.get("logicalType") == "decimal"
         return {
-            key: _without_uuids(part)
+            key: _with_plain_types(part)
             for key, part in avro.items()
-            if not (is_uuid and key == "logicalType")
+            if is_kept or key != "logicalType"
         }
     return avro
