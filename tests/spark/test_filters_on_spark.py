@@ -225,3 +225,24 @@ def test_a_read_on_spark_knows_the_day(spark: SparkSession, tmp_path: Path) -> N
     plan = plan_snapshot(table.context, ReadRequest(where=where, now=now))
     assert plan.where is not None
     assert plan.where.count(f"DATE '{now.date()}'") == 2
+
+
+def test_zeros_and_nan_are_found_in_files_that_spark_reads(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = pa.schema([("id", pa.string()), ("file", pa.string()), ("d", pa.float64())])
+    table = hw.create_table(
+        tmp_path / "t", schema=schema, record_key="id", partition_by="file", buckets=1
+    )
+    values = {"zero": 0.0, "minus": -0.0, "one": 1.0, "nan": float("nan")}
+    files = ["a", "b", "c", "c"]
+    table.insert(pa.table([list(values), files, list(values.values())], schema=schema))
+    for where, ids in {
+        "d = 0": ["minus", "zero"],
+        "d IN (-0.0D, 7D)": ["minus", "zero"],
+        "d >= 0": ["minus", "nan", "one", "zero"],
+        "d > 5": ["nan"],
+        "d = double('NaN')": ["nan"],
+    }.items():
+        found = table.read(["id", "d"], where=where, spark=spark).toArrow()
+        assert sorted(found["id"].to_pylist()) == ids, where

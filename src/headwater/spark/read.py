@@ -56,6 +56,7 @@ CLAIMED_ROWS_MAX = 10_000_000
 
 _DISCOVERY_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _VERIFY_PAGES = "parquet.page.verify-checksum.enabled"
+_BY_DICTIONARY = "parquet.filter.dictionary.enabled"
 _SCAN_OPTIONS = {
     # A file that is missing or damaged is an error whatever the session says.
     "ignoreMissingFiles": "false",
@@ -213,6 +214,9 @@ def _leaves_of_type(
 def _scan(spark: SparkSession, query: SliceQuery, slices: Sequence[FileSlice]) -> DataFrame:
     paths = [_hadoop_path(query.storage_uri, s.base.path) for s in slices if s.base is not None]
     options = {**_SCAN_OPTIONS, _VERIFY_PAGES: str(query.verifies).lower()}
+    if any(pa.types.is_floating(kind) for _, kind in _leaves(query.result_schema)):
+        # Spark would look 0.0 up among the values of a file by its bits, and pass over -0.0.
+        options[_BY_DICTIONARY] = "false"
     reader = spark.read.schema(frame_schema_of(query.result_schema)).options(**options)
     with _planning_many_files(spark):
         return reader.parquet(*paths)
