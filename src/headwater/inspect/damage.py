@@ -73,6 +73,7 @@ SCHEMA = pa.schema(
 )
 
 _FROM_COPY = "restore the file from a copy, or the table to a savepoint from before"
+_ONLY_FROM_COPY = "restore the file from a copy; going back to a savepoint needs it as well"
 _WRITES = frozenset(
     {Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK, Action.RESTORE}
 )
@@ -168,11 +169,12 @@ def _each(
 
 def _unreadable(check: str, table: TableContext, error: HeadwaterError) -> Problem:
     is_index = check == "indexes"
+    from_copy = _ONLY_FROM_COPY if check == "timeline" else _FROM_COPY
     return Problem(
         check=check,
         subject=str(error.context.get("path", table.storage.uri)),
         problem=str(error),
-        advice=_BUILD_AGAIN if is_index else _FROM_COPY,
+        advice=_BUILD_AGAIN if is_index else from_copy,
         repair=Repair.BUILD_INDEXES if is_index else None,
     )
 
@@ -203,7 +205,7 @@ def _of_timeline(table: TableContext) -> Iterator[Problem]:
                 problem=str(error),
                 instant=instant.requested_time,
                 at_stake="all rows: without this commit nobody knows which files count",
-                advice=_FROM_COPY,
+                advice=_ONLY_FROM_COPY,
             )
     told = _told_to_indexes(table)
     # What the indexes were told was as good as completed, whoever wrote it.

@@ -316,6 +316,18 @@ def test_a_problem_tells_instant_and_rows(folder: Path) -> None:
     assert found["repair"] is None
 
 
+def test_a_savepoint_is_no_advice_where_restoring_reads_what_is_damaged(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table = hw.create_table(place, schema=SCHEMA, record_key="id", options={**OPTIONS, **LOCKED})
+    first = table.upsert(rows(0, 6, 1))
+    table.services.savepoint()
+    table.upsert(rows(0, 6, 2))
+    cut(max((place / ".hoodie/timeline").glob("*_*.commit")))
+    (problem,) = problems_of(place)
+    assert "as well" in problem["advice"]
+    assert main(["service", "restore", str(place), str(first.instant), "--yes"]) == 9
+
+
 def test_keys_that_are_there_twice_are_found(tmp_path: Path) -> None:
     table = hw.create_table(
         tmp_path / "t", schema=SCHEMA, record_key="id", index="simple", options=OPTIONS
