@@ -328,6 +328,18 @@ def test_a_savepoint_is_no_advice_where_restoring_reads_what_is_damaged(tmp_path
     assert main(["service", "restore", str(place), str(first.instant), "--yes"]) == 9
 
 
+def test_lost_properties_are_to_be_brought_back(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / ".hoodie/hoodie.properties").unlink()
+    assert main(["fsck", str(folder)]) == 3
+    said = capsys.readouterr().err
+    assert "from a copy" in said
+    assert "create_table" not in said
+    assert main(["fsck", str(tmp_path / "nothing")]) == 3
+    assert "create_table" in capsys.readouterr().err
+
+
 def test_keys_that_are_there_twice_are_found(tmp_path: Path) -> None:
     table = hw.create_table(
         tmp_path / "t", schema=SCHEMA, record_key="id", index="simple", options=OPTIONS
