@@ -90,7 +90,7 @@ def place_of(uri: str) -> str:
     """Return the one name of a place that several addresses lead to, by links and by `s3a`."""
     if "://" not in uri:
         return os.path.realpath(uri)
-    return f"s3://{uri.removeprefix('s3a://')}" if uri.startswith("s3a://") else uri
+    return uri.replace("s3a://", "s3://", 1)
 
 
 def _parse_scheme(uri: str) -> str | None:
