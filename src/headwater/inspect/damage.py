@@ -29,13 +29,14 @@ from headwater.errors import HeadwaterError, NotFoundError
 from headwater.files.ahead import AHEAD_BYTES_MAX, windows
 from headwater.files.base_files import open_base_file
 from headwater.files.log_files import read_log_parts
+from headwater.format.timeline.records import decode_record
 from headwater.inspect.cleaned import load_cleaned
 from headwater.inspect.doubled_keys import find_doubled_keys
 from headwater.inspect.validate_metadata import STALE, validate_metadata
 from headwater.kernel.journal.state import folder_of
 from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.layout import ATTEMPTS, MARKERS, METADATA, METADATA_TIMELINE
-from headwater.kernel.timeline.active import Timeline, load_active
+from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.history.archived_files import HistoryFile, load_newest_manifest
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.history.rows import CONTENT_COLUMNS, INSTANT_COLUMNS, decode_table
@@ -49,6 +50,7 @@ from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.markers.batches import is_batch_file, parse_markers
 from headwater.model.files import BaseFile, DataFile, LogFile
 from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.service_metadata import SavepointMetadata
 from headwater.seams.storage import ObjectInfo, Storage, both_at_once
 
 T = TypeVar("T")
@@ -206,6 +208,20 @@ def _of_timeline(table: TableContext) -> Iterator[Problem]:
                 instant=instant.requested_time,
                 at_stake="all rows: without this commit nobody knows which files count",
                 advice=_ONLY_FROM_COPY,
+            )
+    for point in timeline.savepoints:
+        path = instant_path(table.layout.timeline, point)
+        try:
+            (data,) = reader.load_contents([point])
+            decode_record(SavepointMetadata, data, path=path)
+        except HeadwaterError as error:
+            yield Problem(
+                check="timeline",
+                subject=path,
+                problem=str(error),
+                instant=point.requested_time,
+                at_stake="no rows; nobody can clean, or restore the table, until it is readable",
+                advice="restore the file from a copy",
             )
     told = _told_to_indexes(table)
     # What the indexes were told was as good as completed, whoever wrote it.

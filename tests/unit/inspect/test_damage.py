@@ -328,6 +328,18 @@ def test_a_savepoint_is_no_advice_where_restoring_reads_what_is_damaged(tmp_path
     assert main(["service", "restore", str(place), str(first.instant), "--yes"]) == 9
 
 
+def test_a_damaged_savepoint_is_found(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table = hw.create_table(place, schema=SCHEMA, record_key="id", options={**OPTIONS, **LOCKED})
+    table.upsert(rows(0, 6, 1))
+    table.services.savepoint()
+    assert problems_of(place) == []
+    (point,) = (place / ".hoodie/timeline").glob("*_*.savepoint")
+    cut(point)
+    (problem,) = problems_of(place)
+    assert problem["subject"].endswith(point.name)
+
+
 def test_lost_properties_are_to_be_brought_back(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
