@@ -220,7 +220,7 @@ def _of_timeline(table: TableContext) -> Iterator[Problem]:
                 subject=path,
                 problem=str(error),
                 instant=point.requested_time,
-                at_stake="no rows; nobody can clean, or restore the table, until it is readable",
+                at_stake="no rows; the savepoints cannot be listed until it is readable",
                 advice="restore the file from a copy",
             )
     told = _told_to_indexes(table)
