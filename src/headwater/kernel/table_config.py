@@ -495,9 +495,8 @@ def _not_a_table(storage: Storage) -> NotFoundError:
     advice = "Check the path, or create the table with create_table"
     if storage.list_names(TableLayout().timeline):
         advice = (
-            "But a timeline is there. If the file was lost, bring it back from a copy; a new table "
-            "would take over the old files, whatever they are. If a deletion of the table was cut "
-            "off, delete the rest of the folder"
+            "But a timeline is there. If the file was lost, bring it back from a copy; if a "
+            "deletion of the table was cut off, delete the rest of the folder"
         )
     return NotFoundError(
         f"There is no table at {storage.uri}: {PROPERTIES} does not exist. {advice}",
