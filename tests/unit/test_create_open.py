@@ -664,22 +664,45 @@ class TestGone:
         with pytest.raises(hw.NotFoundError, match="any more"):
             table.read_arrow()
 
-    def test_what_a_writer_left_becomes_no_part_of_a_new_table(self, table: Table) -> None:
+    def test_its_writers_leave_nothing_to_a_new_table(self, table: Table) -> None:
         with pytest.raises(hw.NotFoundError):
             table.upsert(pa.table({"id": ["b"]}))
-        with pytest.raises(hw.AlreadyExistsError, match="Delete the folder"):
-            hw.create_table(table.uri, schema="id string", record_key="id")
-        shutil.rmtree(table.uri)
         again = hw.create_table(table.uri, schema="id string", record_key="id")
         again.upsert(pa.table({"id": ["c"]}))
         assert again.read_arrow()["id"].to_pylist() == ["c"]
 
-    def test_nor_does_what_is_left_of_a_deletion_that_died(self, tmp_path: Path) -> None:
+    def test_what_is_left_of_a_deletion_that_died_becomes_no_part_of_a_new_table(
+        self, tmp_path: Path
+    ) -> None:
         table = hw.create_table(tmp_path / "t", schema="id string", record_key="id", options=FENCED)
         table.upsert(pa.table({"id": ["a"]}))
         (tmp_path / "t/.hoodie/hoodie.properties").unlink()
         with pytest.raises(hw.AlreadyExistsError, match="not deleted to the end"):
             hw.create_table(table.uri, schema="id string", record_key="id")
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 12])
+def test_a_table_in_the_place_of_another_is_safe_from_who_has_that_one(
+    tmp_path: Path, count: int
+) -> None:
+    """However many decisions the new one has, fewer and more than the old one."""
+    old = hw.create_table(tmp_path / "t", schema="id string", record_key="id", options=FENCED)
+    for key in "abc":
+        old.upsert(pa.table({"id": [key]}))
+    shutil.rmtree(tmp_path / "t")
+    new = hw.create_table(tmp_path / "t", schema="id string", record_key="id", options=FENCED)
+    for key in range(count):
+        new.upsert(pa.table({"id": [str(key)]}))
+
+    with pytest.raises(hw.NotFoundError, match="Another table") as caught:
+        old.upsert(pa.table({"id": ["late"]}))
+    assert caught.value.kind is ErrorKind.NOT_A_TABLE
+    with pytest.raises(hw.NotFoundError, match="Another table"):
+        old.read_arrow()
+
+    new.upsert(pa.table({"id": ["last"]}))
+    for table in (new, hw.open_table(tmp_path / "t")):
+        assert table.read_arrow().num_rows == count + 1
 
 
 def test_a_table_goes_to_another_process(tmp_path: Path) -> None:

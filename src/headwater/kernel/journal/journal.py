@@ -392,25 +392,25 @@ class Journal:
         begin = since if since < known + self._every else known
         names = self.storage.list_names(JOURNAL, names_from(begin) if begin else "")
         listing = Listing(names, floor=known if begin else 0)
-        if begin and not listing.slots and not listing.checkpoints:
-            self._check_there()
+        if begin and not listing.has_reached(begin):
+            raise self._gone()
         self._floor = max(self._floor, listing.floor)
         self.turns = listing.turns
         return listing
 
-    def _check_there(self) -> None:
-        """Check that there is a table, where the newest slot is gone, which is never deleted.
-
-        Raises:
-            NotFoundError: kind NOT_A_TABLE.
-        """
-        if self.storage.read_many([PROPERTIES, PROPERTIES_BACKUP]) == [None, None]:
-            raise NotFoundError(
-                f"There is no table at {self.storage.uri} any more: since it was opened it was "
-                "deleted, or its folder was moved",
-                kind=ErrorKind.NOT_A_TABLE,
-                table=self.storage.uri,
-            )
+    def _gone(self) -> NotFoundError:
+        """Return the error of a process whose newest slot, which is never deleted, is not there."""
+        is_table = self.storage.read_many([PROPERTIES, PROPERTIES_BACKUP]) != [None, None]
+        what = (
+            "Another table, or an older copy of it, is in its place; open that one"
+            if is_table
+            else "It was deleted, or its folder was moved"
+        )
+        return NotFoundError(
+            f"The table that was opened at {self.storage.uri} is not there any more. {what}",
+            kind=ErrorKind.NOT_A_TABLE,
+            table=self.storage.uri,
+        )
 
     def append(
         self, look: Look, waves: Sequence[Wave], issued: InstantTime | None = None
@@ -534,10 +534,14 @@ class Journal:
 
     def _counts(self, put: Appended) -> bool:
         number, mine = put.slot.number, digest_of(put.data)
-        listing = self._list(number - 1)
+        try:
+            listing = self._list(number - 1)
+            if number > 1 and not listing.has_reached(number - 1):
+                raise self._gone()
+        except NotFoundError:
+            self._take_back(put)
+            raise
         if listing.floor < number:
-            if listing.floor < number - 1 and number - 1 not in listing.slots:
-                self._check_there()
             self._is_alone = listing.tail == number
             self._note(put.look)
             return True
@@ -557,6 +561,26 @@ class Journal:
             table=self.storage.uri,
             path=slot_path(number),
         )
+
+    def check_same(self, state: JournalState) -> None:
+        """Check that the journal which is stored is the one of a state, where others wrote beside.
+
+        Raises:
+            NotFoundError: kind NOT_A_TABLE; another table has taken the place of the one that was
+                opened.
+            CorruptTableError: kind CORRUPT_JOURNAL.
+            StorageError: storage failed.
+        """
+        (data,) = self._read_slots([state.number])
+        if data is not None and digest_of(data) != state.digest:
+            decode_slot(data, number=state.number)
+            raise self._gone()
+
+    def _take_back(self, put: Appended) -> None:
+        """Delete a slot that came to another table: nobody there could read past it."""
+        path = slot_path(put.slot.number)
+        if self.storage.read_many([path]) == [put.data]:
+            self.storage.delete_many([path])
 
     def _adopted(self, state: JournalState) -> Wave:
         """Return what the first slot takes over: all journaled paths that there are.
@@ -602,7 +626,8 @@ class Journal:
         self, known: Look, listing: Listing, at_hand: Mapping[int, bytes]
     ) -> Look | None:
         """Read what came since, as far as it is not at hand; None if it was deleted meanwhile."""
-        if listing.floor > known.state.number:
+        is_behind = listing.floor > known.state.number
+        if is_behind:
             data = self.storage.read_many([checkpoint_path(listing.floor)])[0]
             if data is None:
                 return None
@@ -613,10 +638,24 @@ class Journal:
         tail = max(listing.tail, *at_hand, 0)
         wanted = [each for each in range(state.number + 1, tail + 1) if each not in at_hand]
         found = dict(at_hand) | dict(zip(wanted, self._read_slots(wanted), strict=True))
-        state, slots = _followed(known, found)
+        try:
+            state, slots = _followed(known, found)
+        except CorruptTableError as error:
+            if state.number and not is_behind and self._is_another():
+                raise self._gone() from error
+            raise
         if state.number < tail:
             return None
         return Look(state, slots).without(listing.floor)
+
+    def _is_another(self) -> bool:
+        """Whether the journal that is stored is whole: then it is not the one that is known."""
+        stored = Journal(self.storage, self.clock, self._ids, self.known.areas)
+        try:
+            stored.look()
+        except CorruptTableError:
+            return False
+        return True
 
     def _read_slots(self, numbers: Sequence[int]) -> list[bytes | None]:
         return self.storage.read_many([slot_path(number) for number in numbers]) if numbers else []

@@ -117,6 +117,10 @@ class Listing:
         """The checkpoint before that, if all are listed: slots above it were never deleted."""
         return max(self.checkpoints - {self.floor}, default=0)
 
+    def has_reached(self, number: int) -> bool:
+        """Whether a slot is there, or a checkpoint that it went into. The listing begins there."""
+        return number in self.slots or any(each >= number for each in self.checkpoints)
+
     @property
     def turns(self) -> tuple[str, ...]:
         """The names of those who ask for their turn."""

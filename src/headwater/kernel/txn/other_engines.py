@@ -160,8 +160,10 @@ class OtherEngines:
 
         Raises:
             ConflictError: kind FOREIGN_WRITER.
+            NotFoundError: kind NOT_A_TABLE; they are of another table that is there by now.
             CorruptTableError, StorageError: what is stored cannot be read.
         """
+        self._journal.check_same(state)
         adoption = self._judge(found, state, listed)
         entries = self._entries(adoption, state, listed)
         return adoption, (*entries, *self._config_entries(adoption, state))
