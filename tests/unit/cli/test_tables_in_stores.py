@@ -78,6 +78,25 @@ def test_a_table_within_a_dropped_one_stays_whole(options: Options, ask: Ask) ->
     assert hw.open_table(inner.uri, options).read_arrow().num_rows == 1
 
 
+@pytest.mark.parametrize("count", [0, 2, 9])
+def test_a_table_in_the_place_of_another_is_safe_in_a_store(
+    options: Options, ask: Ask, count: int
+) -> None:
+    uri = f"s3://tables/again{count}"
+    old = create(uri, options)
+    for _ in range(3):
+        old.upsert(ROWS)
+    ask("table", "drop", uri, "--yes", *asked(options))
+    new = create(uri, options)
+    for _ in range(count):
+        new.upsert(ROWS)
+    with pytest.raises(hw.NotFoundError, match="Another table"):
+        old.upsert(ROWS)
+    new.upsert(ROWS)
+    assert hw.open_table(uri, options).read_arrow().num_rows == 1
+    assert ask("fsck", uri, *asked(options)) == []
+
+
 def test_a_store_that_creates_an_object_twice_gets_no_table() -> None:
     with moto_server(honours_preconditions=False) as server:
         server.request("PUT", "/blind")
