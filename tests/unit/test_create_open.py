@@ -691,8 +691,8 @@ def test_a_table_in_the_place_of_another_is_safe_from_who_has_that_one(
         old.upsert(pa.table({"id": [key]}))
     shutil.rmtree(tmp_path / "t")
     new = hw.create_table(tmp_path / "t", schema="id string", record_key="id", options=FENCED)
-    for key in range(count):
-        new.upsert(pa.table({"id": [str(key)]}))
+    for number in range(count):
+        new.upsert(pa.table({"id": [str(number)]}))
 
     with pytest.raises(hw.NotFoundError, match="Another table") as caught:
         old.upsert(pa.table({"id": ["late"]}))
