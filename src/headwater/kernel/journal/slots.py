@@ -119,7 +119,8 @@ class Listing:
 
     def has_reached(self, number: int) -> bool:
         """Whether a slot is there, or a checkpoint that it went into. The listing begins there."""
-        return number in self.slots or any(each >= number for each in self.checkpoints)
+        is_there = f"{names_from(number)}{_SLOT}" in self._names
+        return is_there or any(each >= number for each in self.checkpoints)
 
     @property
     def turns(self) -> tuple[str, ...]:
