@@ -121,7 +121,8 @@ class Inspect:
         Args:
             deep: whether all files in use are read, and keys are looked for that are there twice.
         """
-        from headwater.inspect.damage import SCHEMA, find_problems
+        from headwater.inspect.damage import find_problems
+        from headwater.inspect.damage.problem import SCHEMA
 
         found = [asdict(one) for one in find_problems(self._table, is_deep=deep)]
         return pa.Table.from_pylist(found, schema=SCHEMA)

@@ -21,7 +21,7 @@ from headwater.errors import HeadwaterError, NotFoundError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headwater.inspect.damage import Problem
+    from headwater.inspect.damage.problem import Problem
     from headwater.table import Table
 
 
@@ -43,7 +43,7 @@ def fsck(
     except HeadwaterError as error:
         import pyarrow as pa
 
-        from headwater.inspect.damage import SCHEMA
+        from headwater.inspect.damage.problem import SCHEMA
 
         problems = pa.Table.from_pylist([_closed(path, error)], schema=SCHEMA)
         _show(problems, output)
@@ -93,7 +93,7 @@ def _repaired(
     """Show the plan, do it if it may be done, and return what is wrong afterwards."""
     import pyarrow.compute as pc
 
-    from headwater.inspect.damage import Repair
+    from headwater.inspect.damage.problem import Repair
     from headwater.kernel.journal.storage import find_journal
 
     what = {

@@ -1,0 +1,120 @@
+"""Data files that are not as their commits say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from headwater.context import TableContext
+from headwater.errors import HeadwaterError, NotFoundError
+from headwater.files.base_files import open_base_file
+from headwater.files.log_files import read_log_parts
+from headwater.inspect.cleaned import load_cleaned
+from headwater.inspect.damage.problem import FROM_COPY, Problem, each, unreadable
+from headwater.kernel.view.table_view import TableView, load_listed_view
+from headwater.model.files import BaseFile, DataFile, LogFile
+
+_ENDS_BYTES = 64 * 1024
+"""What the first and last bytes of a file count for."""
+
+
+def of_files(table: TableContext, only: Set[str] | None, *, is_deep: bool) -> Iterator[Problem]:
+    try:
+        view = load_listed_view(table.storage, table.config)
+        committed = [file for group in view.histories() for file in group.files]
+        newest = view.slices()
+    except HeadwaterError as error:
+        yield unreadable("timeline", table, error)
+        return
+    in_use = {file.path for one in newest for file in one.files()}
+    noted = {
+        file.path: file.size_bytes
+        for commit in view.commits
+        for file in commit.files
+        # Before version 8 later commits may have appended to a log.
+        if view.config.has_layout_two or isinstance(file, BaseFile)
+    }
+    rows = _noted_rows(view)
+    links = set()
+    lost = [file for file in committed if not view.is_stored(file)]
+    since = min((file.instant_time for file in lost), default=None)
+    # What a clean says it deleted is in its place: nowhere, though commits still list it.
+    cleaned = frozenset() if since is None else load_cleaned(table, view.timeline, since)
+    checked = [
+        file
+        for file in committed
+        if (file.path not in cleaned or file.path in in_use)
+        and (only is None or not only.isdisjoint((file.path, file.partition)))
+    ]
+
+    def problem_of(file: DataFile) -> str | None:
+        return _problem_of_file(table, file, noted.get(file.path, 0), is_deep=is_deep)
+
+    sizes = [file.size_bytes if is_deep else _ENDS_BYTES for file in checked]
+    for file, problem in each(table.storage, problem_of, checked, sizes):
+        if problem is not None:
+            count = f"{rows[file.path]} rows" if file.path in rows else "the rows"
+            of = "newest rows" if file.path in in_use else "past, which no snapshot reads"
+            yield Problem(
+                check="files",
+                subject=file.path,
+                problem=problem,
+                instant=file.instant_time,
+                at_stake=f"{count} of this file, of the {of}",
+                advice=FROM_COPY,
+            )
+        elif not view.is_stored(file):
+            links.add(file.partition)
+    yield from map(_behind_link, sorted(links))
+
+
+def _problem_of_file(
+    table: TableContext, file: DataFile, noted_bytes: int, *, is_deep: bool
+) -> str | None:
+    try:
+        stored = table.storage.info(file.path).size_bytes
+    except NotFoundError:
+        return "a completed commit lists it, and it is not in storage"
+    except HeadwaterError as error:
+        return str(error)
+    if stored == 0:
+        return "it is empty"
+    if noted_bytes and stored != noted_bytes:
+        return f"it has {stored} bytes, and its commit says {noted_bytes}"
+    try:
+        _open(table, file, is_deep=is_deep)
+    except HeadwaterError as error:
+        return str(error)
+    return None
+
+
+def _open(table: TableContext, file: DataFile, *, is_deep: bool) -> None:
+    match file:
+        case BaseFile() if file.extension == "parquet":
+            with open_base_file(table.storage, file) as reader:
+                if is_deep:
+                    for _ in reader.iter_batches():
+                        pass
+        case LogFile() if is_deep and not file.is_cdc:  # Nobody here reads the latter.
+            read_log_parts(table.storage, [file])
+        case _:
+            pass
+
+
+def _noted_rows(view: TableView) -> dict[str, int]:
+    found = {}
+    for commit in view.commits:
+        for stats in (commit.metadata.partition_to_write_stats or {}).values():
+            for stat in stats:
+                if stat.path and stat.num_writes:
+                    found[stat.path] = stat.num_writes
+    return found
+
+
+def _behind_link(folder: str) -> Problem:
+    return Problem(
+        check="files",
+        subject=folder,
+        problem="its files are there, and no listing shows them: the folder is a link",
+        at_stake="all rows of the partition, in reads that list storage",
+        advice="put the folder itself in the place of the link",
+    )
