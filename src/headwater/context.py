@@ -22,7 +22,7 @@ from headwater.config.secrets import shown_options
 from headwater.config.table import TableConfig
 from headwater.config.write import FailedWritesPolicy, WriteConfig
 from headwater.engine.inline import EngineFor, inline_engine
-from headwater.kernel.journal.journal import table_switched
+from headwater.kernel.journal.journal import table_gone, table_switched
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.table_config import load_table_config, table_layout, with_chosen_index
 from headwater.kernel.timeline.active import Timeline, load_active
@@ -210,9 +210,13 @@ class TableContext:
 
         Raises:
             ConflictError: kind TABLE_SWITCHED.
+            NotFoundError: kind NOT_A_TABLE; it was deleted, or another one is in its place.
         """
-        if load_table_config(self.storage, self.clock).is_fenced:
+        config = load_table_config(self.storage, self.clock)
+        if config.is_fenced:
             raise table_switched(self.storage.uri, "it has a journal now")
+        if not config.places_rows_as(self.stored_config):
+            raise table_gone(self.storage.uri, is_another_there=True)
 
     @cached_property
     def rollbacks(self) -> Rollbacks:

@@ -705,6 +705,27 @@ def test_a_table_in_the_place_of_another_is_safe_from_who_has_that_one(
         assert table.read_arrow().num_rows == count + 1
 
 
+@pytest.mark.parametrize(
+    "new", [{"record_key": "place"}, {"record_key": "id", "partition_by": "place"}]
+)
+def test_so_is_one_that_trusts_its_lock_if_it_has_its_records_elsewhere(
+    tmp_path: Path, new: dict[str, Any]
+) -> None:
+    schema, lock = "id string, place string", {"headwater.timeline.fenced": "false"}
+    rows = pa.table({"id": ["a"], "place": ["b"]})
+    old = hw.create_table(tmp_path / "t", schema=schema, record_key="id", options=lock)
+    old.upsert(rows)
+    shutil.rmtree(tmp_path / "t")
+    with pytest.raises(hw.NotFoundError, match="There is no table"):
+        old.upsert(rows)
+    shutil.rmtree(tmp_path / "t")
+    hw.create_table(tmp_path / "t", schema=schema, options=lock, **new).upsert(rows)
+
+    with pytest.raises(hw.NotFoundError, match="Another table"):
+        old.upsert(pa.table({"id": ["late"], "place": ["b"]}))
+    assert hw.open_table(tmp_path / "t").read_arrow().num_rows == 1
+
+
 def test_a_table_goes_to_another_process(tmp_path: Path) -> None:
     table = hw.create_table(tmp_path / "t", schema="id string", record_key="id", options=FENCED)
     there = pickle.loads(pickle.dumps(table))

@@ -132,6 +132,25 @@ class TableConfig:
             return MergeMode.EVENT_TIME_ORDERING
         return MergeMode.COMMIT_TIME_ORDERING
 
+    def places_rows_as(self, other: TableConfig) -> bool:
+        """Whether a table with another config has the same records in the same places.
+
+        Of one table it does for ever, but for what was not said at first.
+        """
+        return all(
+            mine == theirs or None in (mine, theirs)
+            for mine, theirs in (
+                (self.table_type, other.table_type),
+                (self.record_key_fields, other.record_key_fields),
+                (self.partition_columns, other.partition_columns),
+                (self.key_generator_type, other.key_generator_type),
+                (self.is_hive_style, other.is_hive_style),
+                (self.is_url_encoded, other.is_url_encoded),
+                (self.has_meta_fields, other.has_meta_fields),
+                (self.bucket_count, other.bucket_count),
+            )
+        )
+
     @property
     def partition_columns(self) -> tuple[str, ...]:
         """The partition fields without the types a CUSTOM key generator attaches to them."""

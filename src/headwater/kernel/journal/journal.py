@@ -400,17 +400,8 @@ class Journal:
 
     def _gone(self) -> NotFoundError:
         """Return the error of a process whose newest slot, which is never deleted, is not there."""
-        is_table = self.storage.read_many([PROPERTIES, PROPERTIES_BACKUP]) != [None, None]
-        what = (
-            "Another table, or an older copy of it, is in its place; open that one"
-            if is_table
-            else "It was deleted, or its folder was moved"
-        )
-        return NotFoundError(
-            f"The table that was opened at {self.storage.uri} is not there any more. {what}",
-            kind=ErrorKind.NOT_A_TABLE,
-            table=self.storage.uri,
-        )
+        properties = self.storage.read_many([PROPERTIES, PROPERTIES_BACKUP])
+        return table_gone(self.storage.uri, is_another_there=properties != [None, None])
 
     def append(
         self, look: Look, waves: Sequence[Wave], issued: InstantTime | None = None
@@ -678,6 +669,20 @@ def _followed(look: Look, contents: Mapping[int, bytes | None]) -> Look:
         state = state.after(slot, digest_of(data))
         slots.append(slot)
     return Look(state, tuple(slots))
+
+
+def table_gone(table: str, *, is_another_there: bool) -> NotFoundError:
+    """Return the error of a process that opened a table which is no more."""
+    what = (
+        "Another table, or an older copy of it, is in its place; open that one"
+        if is_another_there
+        else "It was deleted, or its folder was moved"
+    )
+    return NotFoundError(
+        f"The table that was opened at {table} is not there any more. {what}",
+        kind=ErrorKind.NOT_A_TABLE,
+        table=table,
+    )
 
 
 def table_switched(table: str, what: str) -> ConflictError:
