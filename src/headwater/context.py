@@ -203,6 +203,7 @@ class TableContext:
             age_ms=age_by_store(self.storage),
             load_markers=load_every_marker,
             load_keys=load_record_keys,
+            check_config=self._check_config,
         )
 
     def check_mode(self) -> None:
@@ -215,6 +216,9 @@ class TableContext:
         config = load_table_config(self.storage, self.clock)
         if config.is_fenced:
             raise table_switched(self.storage.uri, "it has a journal now")
+        self._check_config(config)
+
+    def _check_config(self, config: TableConfig) -> None:
         if not config.places_rows_as(self.stored_config):
             raise table_gone(self.storage.uri, is_another_there=True)
 

@@ -28,6 +28,7 @@ from headwater.config.write import ConcurrencyMode
 from headwater.errors import ErrorKind
 from headwater.format.avro.schema import parse_avro_schema
 from headwater.format.properties import encode_properties, parse_properties
+from headwater.kernel.journal.journal import CHECKPOINT_EVERY
 from headwater.kernel.journal.storage import JournaledStorage
 from headwater.kernel.new_table import NewTable, plan_table_config
 from headwater.opening import Place
@@ -708,18 +709,22 @@ def test_a_table_in_the_place_of_another_is_safe_from_who_has_that_one(
 @pytest.mark.parametrize(
     "new", [{"record_key": "place"}, {"record_key": "id", "partition_by": "place"}]
 )
-def test_so_is_one_that_trusts_its_lock_if_it_has_its_records_elsewhere(
-    tmp_path: Path, new: dict[str, Any]
+@pytest.mark.parametrize("fenced", [True, False])
+def test_so_is_one_that_cannot_be_told_but_by_where_its_records_are(
+    tmp_path: Path, new: dict[str, Any], fenced: bool
 ) -> None:
-    schema, lock = "id string, place string", {"headwater.timeline.fenced": "false"}
+    """One without a journal, or with one that has come past what an idle process knew."""
+    schema, options = "id string, place string", {"headwater.timeline.fenced": str(fenced).lower()}
     rows = pa.table({"id": ["a"], "place": ["b"]})
-    old = hw.create_table(tmp_path / "t", schema=schema, record_key="id", options=lock)
+    old = hw.create_table(tmp_path / "t", schema=schema, record_key="id", options=options)
     old.upsert(rows)
     shutil.rmtree(tmp_path / "t")
-    with pytest.raises(hw.NotFoundError, match="There is no table"):
+    with pytest.raises(hw.NotFoundError, match=r"There is no table|any more"):
         old.upsert(rows)
-    shutil.rmtree(tmp_path / "t")
-    hw.create_table(tmp_path / "t", schema=schema, options=lock, **new).upsert(rows)
+    shutil.rmtree(tmp_path / "t", ignore_errors=True)
+    another = hw.create_table(tmp_path / "t", schema=schema, options=options, **new)
+    for _ in range(CHECKPOINT_EVERY if fenced else 1):
+        another.upsert(rows)
 
     with pytest.raises(hw.NotFoundError, match="Another table"):
         old.upsert(pa.table({"id": ["late"], "place": ["b"]}))

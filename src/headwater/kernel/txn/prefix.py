@@ -157,6 +157,8 @@ class LoadingWays(TypedDict, total=False):
     load_keys: LoadKeys | None
     age_ms: Callable[[Attempt], int]
     """Tells how old the attempt of another process is when it is first seen."""
+    check_config: Callable[[TableConfig], None]
+    """Raises if a config is no longer that of the table which was opened."""
 
 
 class PrefixLoader:
@@ -171,12 +173,14 @@ class PrefixLoader:
         clock_ahead_ms_max: int = 0,
         load_keys: LoadKeys | None = None,
         age_ms: Callable[[Attempt], int] = lambda _: 0,
+        check_config: Callable[[TableConfig], None] = lambda _: None,
     ) -> None:
         self._components = components
         self._layout = layout
         self._load_markers = load_markers
         self._clock_ahead_ms_max = clock_ahead_ms_max
         self._load_keys = load_keys
+        self._check_config = check_config
         ids = components.ids
         self.watch = HeartbeatWatch(components.clock, ids.is_gone, age_ms, ids.given_up)
         """What this process has seen of other processes' heartbeats."""
@@ -200,6 +204,7 @@ class PrefixLoader:
         indexes: frozenset[str] = frozenset()
         if needs.indexes:
             config = ahead.config or load_table_config(storage, self._components.clock)
+            self._check_config(config)
             indexes = load_index_partitions_of(storage, config, self._layout, timeline)
         seen = {}
         for time in needs.attempts:
