@@ -23,7 +23,7 @@ from headwater.config.table import TableConfig
 from headwater.config.write import FailedWritesPolicy, WriteConfig
 from headwater.engine.inline import EngineFor, inline_engine
 from headwater.kernel.journal.journal import table_gone, table_switched
-from headwater.kernel.layout import TableLayout
+from headwater.kernel.layout import PROPERTIES, PROPERTIES_BACKUP, TableLayout
 from headwater.kernel.table_config import load_table_config, table_layout, with_chosen_index
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.timeline.metering import meter_timeline
@@ -341,8 +341,21 @@ class TableContext:
         vars(fresh).update(kept)
         return fresh
 
+    def check_there(self) -> None:
+        """Check that a table which shows no instants is one; a journal tells by itself.
+
+        Raises:
+            NotFoundError: kind NOT_A_TABLE; it was deleted or moved since it was opened.
+        """
+        if self.stored_config.is_fenced:
+            return
+        if self.storage.read_many([PROPERTIES, PROPERTIES_BACKUP]) == [None, None]:
+            raise table_gone(self.storage.uri, is_another_there=False)
+
     def load_timeline(self) -> Timeline:
         timeline = load_active(self.storage, self.layout.timeline)
+        if not timeline.instants:
+            self.check_there()
         if is_listening():
             meter_timeline(self.storage.uri, timeline, self.now())
         return timeline

@@ -55,9 +55,10 @@ def view_of(
 ) -> IndexedView:
     """Return what a table holds now, or held as of a time, by its indexes unless they are off.
 
-    Raises: as `load_view`.
+    Raises:
+        HeadwaterError: as `load_view`, and `TableContext.check_there` if it holds nothing.
     """
-    return load_view(
+    view = load_view(
         table.storage,
         table.config,
         as_of=as_of,
@@ -66,6 +67,9 @@ def view_of(
         uses_indexes=table.metadata_config.is_enabled,
         kept=table.kept_metadata,
     )
+    if view.instant is None:
+        table.check_there()
+    return view
 
 
 def load_view(
