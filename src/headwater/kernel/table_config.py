@@ -215,7 +215,7 @@ def check_no_table(storage: Storage) -> None:
     """
     if is_table(storage):
         raise _table_exists(storage)
-    for folder in (JOURNAL, f"{HOODIE}/timeline"):
+    for folder in (JOURNAL, TableLayout().timeline):
         for name in storage.list_names(folder)[:1]:
             if is_table(storage):  # Somebody else's, by now.
                 raise _table_exists(storage)

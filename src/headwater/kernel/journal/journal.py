@@ -381,7 +381,18 @@ class Journal:
         return both_at_once(storage, list_behind, read)
 
     def _list(self, since: int = 0) -> Listing:
-        """List the journal from a slot on, all of it by default.
+        """List the journal from a slot on that is known to be there, all of it by default.
+
+        Raises:
+            NotFoundError: kind NOT_A_TABLE; it is not there any more.
+        """
+        listing = self._list_from(since)
+        if since and not listing.has_reached(since):
+            raise self._gone()
+        return listing
+
+    def _list_from(self, since: int) -> Listing:
+        """List the journal from a slot on.
 
         Where a checkpoint may have come below that slot, from the newest that is known: it is to
         be known that nobody needs to write it.
@@ -392,8 +403,6 @@ class Journal:
         begin = since if since < known + self._every else known
         names = self.storage.list_names(JOURNAL, names_from(begin) if begin else "")
         listing = Listing(names, floor=known if begin else 0)
-        if begin and not listing.has_reached(begin):
-            raise self._gone()
         self._floor = max(self._floor, listing.floor)
         self.turns = listing.turns
         return listing
@@ -525,13 +534,10 @@ class Journal:
 
     def _counts(self, put: Appended) -> bool:
         number, mine = put.slot.number, digest_of(put.data)
-        try:
-            listing = self._list(number - 1)
-            if number > 1 and not listing.has_reached(number - 1):
-                raise self._gone()
-        except NotFoundError:
+        listing = self._list_from(number - 1)
+        if number > 1 and not listing.has_reached(number - 1):
             self._take_back(put)
-            raise
+            raise self._gone()
         if listing.floor < number:
             self._is_alone = listing.tail == number
             self._note(put.look)
@@ -568,10 +574,13 @@ class Journal:
             raise self._gone()
 
     def _take_back(self, put: Appended) -> None:
-        """Delete a slot that came to another table: nobody there could read past it."""
-        path = slot_path(put.slot.number)
-        if self.storage.read_many([path]) == [put.data]:
-            self.storage.delete_many([path])
+        """Delete a slot that came to another table: nobody there could read past it.
+
+        Only where the slot before it is surely not there: whoever has decided on ours needs it.
+        """
+        number = put.slot.number
+        if self._read_slots([number - 1, number]) == [None, put.data]:
+            self.storage.delete_many([slot_path(number)])
 
     def _adopted(self, state: JournalState) -> Wave:
         """Return what the first slot takes over: all journaled paths that there are.

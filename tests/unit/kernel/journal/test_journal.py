@@ -11,7 +11,13 @@ from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
 from tests.support.round_trips import RoundTrips, RoundTripStorage
 
-from headwater.errors import CommitUnknownError, CorruptTableError, ErrorKind, StorageError
+from headwater.errors import (
+    CommitUnknownError,
+    CorruptTableError,
+    ErrorKind,
+    NotFoundError,
+    StorageError,
+)
 from headwater.kernel.journal.journal import Appended, Journal
 from headwater.kernel.journal.slots import (
     Entry,
@@ -57,6 +63,12 @@ def a_journal(storage: MemoryStorage, every: int = 64) -> Journal:
 
 def creates(*names: str) -> tuple[Wave, ...]:
     return tuple((Entry(Verb.CREATE, f"{TIMELINE}/{name}", name.encode()),) for name in names)
+
+
+def decide(journal: Journal, name: str) -> None:
+    done = journal.append(journal.look(), creates(name))
+    assert done is not None
+    assert journal.confirm(done)
 
 
 def test_a_slot_is_read_as_it_was_written() -> None:
@@ -360,6 +372,44 @@ def test_a_slot_that_comes_to_a_deleted_name_means_nothing() -> None:
         stalled.confirm(put)
     assert "late" not in others.list_names(TIMELINE)
     assert "late" not in JournaledStorage(a_journal(storage)).list_names(TIMELINE)
+
+
+def test_n_176_a_slot_that_came_to_the_journal_of_another_table_is_taken_back() -> None:
+    """Its process stood still between its look and its slot."""
+    storage = MemoryStorage()
+    old, new = a_journal(storage), a_journal(storage)
+    for name in "abc":
+        decide(old, name)
+    look = old.look()
+    storage.delete_many([f"{JOURNAL}/{name}" for name in storage.list_names(JOURNAL)])
+    decide(new, "x")
+
+    late = old.append(look, creates("late"))
+    assert late is not None
+    with pytest.raises(NotFoundError) as raised:
+        old.confirm(late)
+    assert raised.value.kind is ErrorKind.NOT_A_TABLE
+    decide(new, "y")
+    assert a_journal(storage).look().state.names(TIMELINE) == ["x", "y"]
+
+
+def test_a_slot_is_not_taken_back_for_a_listing_that_does_not_show_what_is_there() -> None:
+    class Forgetful(MemoryStorage):
+        forgets = False
+
+        def list_names(self, folder: str, after: str = "") -> list[str]:
+            return [] if self.forgets else super().list_names(folder, after)
+
+    storage = Forgetful()
+    journal = a_journal(storage)
+    decide(journal, "a")
+    late = journal.append(journal.look(), creates("b"))
+    assert late is not None
+    storage.forgets = True
+    with pytest.raises(NotFoundError):
+        journal.confirm(late)
+    storage.forgets = False
+    assert a_journal(storage).look().state.names(TIMELINE) == ["a", "b"]
 
 
 def test_what_there_was_before_the_first_slot_is_adopted() -> None:
