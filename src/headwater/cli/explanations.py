@@ -214,7 +214,8 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
     ),
     ErrorKind.CORRUPT_PROPERTIES: Explanation(
         "`.hoodie/hoodie.properties` is damaged.",
-        "Copy `hoodie.properties.backup` over it if it is there, otherwise a copy of your own.",
+        "A table with a journal has it: `headwater fsck --repair`. Otherwise copy "
+        "`hoodie.properties.backup` over it if it is there, or a copy of your own.",
     ),
     ErrorKind.CORRUPT_CHECKSUM: Explanation(
         "A checksum does not match its bytes.", "Bring the file back from a copy."

@@ -161,6 +161,14 @@ def load_config_object(storage: Storage, clock: Clock) -> ConfigObject:
         if damage is None and not is_table(storage):
             raise _not_a_table(storage)
         # A damaged file may be in the making; two absent ones changed places between our reads.
+    if damage is not None and storage.list_names(JOURNAL):
+        raise CorruptTableError(
+            f"{damage.message}. The table has a journal: `headwater fsck --repair` writes the file "
+            "as it was decided. What is changed by hand holds only on a table that was given back "
+            "to a lock before, by `headwater table upgrade --no-fenced`",
+            kind=damage.kind,
+            **damage.context,
+        ) from damage
     if damage is not None:
         raise damage
     raise StorageError(
@@ -494,9 +502,15 @@ def _name_in_hoodie(path: str) -> str:
 def _not_a_table(storage: Storage) -> NotFoundError:
     advice = "Check the path, or create the table with create_table"
     if storage.list_names(TableLayout().timeline):
+        is_journaled = bool(storage.list_names(JOURNAL))
+        again = (
+            "let `headwater fsck --repair` write it again"
+            if is_journaled
+            else "bring it back from a copy"
+        )
         advice = (
-            "But a timeline is there. If the file was lost, bring it back from a copy; if a "
-            "deletion of the table was cut off, delete the rest of the folder"
+            f"But a timeline is there. If the file was lost, {again}; if a deletion of the table "
+            "was cut off, delete the rest of the folder"
         )
     return NotFoundError(
         f"There is no table at {storage.uri}: {PROPERTIES} does not exist. {advice}",

@@ -6,7 +6,7 @@ partition statistics and bloom filters need none: there is nothing to choose abo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -94,6 +94,18 @@ def define_index(
             )
         case _:
             return None
+
+
+def columns_again(
+    definitions: Mapping[str, IndexDefinition], names: Iterable[str]
+) -> dict[str, list[str]]:
+    """Return the columns to name when indexes are created again as they are, by index."""
+    columns = {
+        name: [field for field in definitions[name].source_fields if field not in META_COLUMNS]
+        for name in names
+        if name in definitions
+    }
+    return {name: fields for name, fields in columns.items() if fields}
 
 
 def is_partitioned_index(name: str, config: TableConfig) -> bool:

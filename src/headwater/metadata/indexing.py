@@ -382,7 +382,7 @@ class Indexing:
             InvalidInputError: kind INVALID_INDEX; another index needs it.
             ConflictError: a pending plan builds it.
         """
-        self.finish()
+        self._publish_quietly()
         self.txn.undisturbed(partial(self._drop, partition))
 
     def _drop(self, partition: str) -> None:

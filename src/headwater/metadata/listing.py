@@ -10,13 +10,14 @@ left over   nobody looks at its files; `t.indexes.drop` or a new plan removes th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from headwater.errors import CorruptTableError
 from headwater.format.metadata.index_definitions import IndexDefinition
-from headwater.kernel.index_definitions import load_index_definitions
+from headwater.kernel.index_definitions import defined_indexes, load_index_definitions
 from headwater.kernel.layout import METADATA
 from headwater.kernel.table_config import load_table_config, table_layout
 from headwater.kernel.timeline.active import load_active
@@ -59,7 +60,8 @@ def list_indexes(storage: Storage, clock: Clock) -> pa.Table:
     """Return one row for each index that the table has, builds, or has remains of.
 
     Raises:
-        CorruptTableError: table config or a plan is damaged. Damage of an index is in its row.
+        CorruptTableError: table config or a plan is damaged. Damage of an index, or of what
+            defines it, is in its row.
     """
     config = load_table_config(storage, clock)
     layout = table_layout(config)
@@ -71,7 +73,12 @@ def list_indexes(storage: Storage, clock: Clock) -> pa.Table:
         plan = _Plan(time, state, _owner_of(storage, time), waits_for)
         plans |= {each.partition: plan for each in planned}
     table = load_metadata_table(storage, config, timeline)
-    definitions = load_index_definitions(storage, config)
+    definitions: Mapping[str, IndexDefinition] = {}
+    undefined: dict[str, str] = {}
+    try:
+        definitions = load_index_definitions(storage, config)
+    except CorruptTableError as error:
+        undefined = dict.fromkeys(defined_indexes(config), error.message)
     files = _files_by_partition(storage)
     names = {*config.metadata_partitions, *config.metadata_partitions_inflight, *plans, *files}
     held = [str(instant) for instant in load_held_back(storage, layout, timeline, table.timeline)]
@@ -93,7 +100,7 @@ def list_indexes(storage: Storage, clock: Clock) -> pa.Table:
                 "owner": None if found is None else found.owner,
                 "waits_for": [] if found is None else list(found.waits_for),
                 "compaction_waits_for": held,
-                "problem": _problem(table, name, config.metadata_partitions),
+                "problem": undefined.get(name) or _problem(table, name, config.metadata_partitions),
             }
         )
     return pa.Table.from_pylist(rows, SCHEMA)

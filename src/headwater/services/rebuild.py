@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 
-from headwater.arrow.meta_columns import META_COLUMNS
 from headwater.context import TableContext
 from headwater.errors import HeadwaterError
 from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.txn.config_steps import IndexesRebuilt
+from headwater.metadata.definitions import columns_again
 from headwater.metadata.indexes import Indexes
 
 log = logging.getLogger(__name__)
@@ -23,15 +23,10 @@ def rebuild_indexes(table: TableContext, indexes: Indexes) -> None:
     names = table.load_config().indexes_to_rebuild
     if not names:
         return
-    definitions = load_index_definitions(table.storage, table.config)
-    columns = {
-        name: [column for column in definitions[name].source_fields if column not in META_COLUMNS]
-        for name in names
-        if name in definitions and definitions[name].source_fields
-    }
     try:
+        definitions = load_index_definitions(table.storage, table.config)
         indexes.run()
-        indexes.create(names, columns=columns)
+        indexes.create(names, columns=columns_again(definitions, names))
         table.txn.run(IndexesRebuilt())
     except HeadwaterError as error:
         # What was taken back stays so, and readers do without the indexes.

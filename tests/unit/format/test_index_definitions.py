@@ -90,3 +90,15 @@ def test_what_defines_no_indexes_is_damage(content: bytes) -> None:
 @pytest.mark.parametrize("content", [b"", b" \n", b"{}", b'{"indexDefinitions": null}'])
 def test_a_file_without_definitions_has_none(content: bytes) -> None:
     assert parse(content) == {}
+
+
+def test_a_name_that_two_places_say_differently_is_an_error() -> None:
+    definition = {"indexName": "column_statz", "indexType": "column_stats", "version": "V2"}
+    with pytest.raises(CorruptTableError, match="column_statz"):
+        parse({"indexDefinitions": {"column_stats": definition}})
+
+
+def test_a_file_that_speaks_of_no_definitions_is_an_error() -> None:
+    with pytest.raises(CorruptTableError, match="does not define indexes"):
+        parse({"indexDefinitionz": {}})
+    assert parse({"indexDefinitions": {}}) == {}

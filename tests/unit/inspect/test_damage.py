@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from tests.support.tables import FENCED, LOCKED
 import headwater as hw
 from headwater.cli.main import main
 from headwater.config.registry import check_options
+from headwater.errors import CorruptTableError, NotFoundError
 from headwater.inspect.damage import find_problems
 from headwater.kernel.layout import METADATA_TIMELINE, TableLayout
 from headwater.kernel.timeline.active import load_active
@@ -344,9 +348,10 @@ def test_lost_properties_are_to_be_brought_back(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / ".hoodie/hoodie.properties").unlink()
-    assert main(["fsck", str(folder)]) == 3
-    said = capsys.readouterr().err
-    assert "from a copy" in said
+    is_journaled = (folder / ".hoodie/.journal").exists()
+    assert main(["fsck", str(folder)]) == (1 if is_journaled else 3)
+    said = "".join(capsys.readouterr())
+    assert ("from the journal" if is_journaled else "from a copy") in said
     assert "create_table" not in said
     assert main(["fsck", str(tmp_path / "nothing")]) == 3
     assert "create_table" in capsys.readouterr().err
@@ -397,3 +402,109 @@ def test_nothing_is_done_for_what_only_a_copy_mends(folder: Path) -> None:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     assert repair(folder, "--yes") == 1
     assert sorted(path for path in folder.rglob("*") if path.is_file()) == files
+
+
+def table_in(place: Path, more: dict[str, str]) -> Table:
+    """A table whose path has indexes that a definition is needed for."""
+    table = hw.create_table(
+        place, schema=SCHEMA, record_key="id", partition_by="city", options={**OPTIONS, **more}
+    )
+    table.upsert(rows(0, 20, 1))
+    table.indexes.create(["column_stats", "record_index"])
+    table.indexes.create("secondary_index_fare", columns=["fare"])
+    return table
+
+
+PROPERTIES = ".hoodie/hoodie.properties"
+DEFINITIONS = ".hoodie/.index_defs/index.json"
+INDEXES = {"column_stats", "files", "record_index", "secondary_index_fare"}
+HARM: dict[str, Plant] = {
+    "lost": lambda at: at.unlink(),
+    "cut": cut,
+    "flipped": lambda at: flip(at, 8),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_without_definitions_of_indexes_rows_are_read_and_repair_begins_anew(
+    tmp_path: Path, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "t"
+    before = all_rows(table_in(place, LOCKED))
+    HARM[harm](place / DEFINITIONS)
+    with hw.open_table(place, OPTIONS) as table:
+        assert all_rows(table) == before
+        assert table.read_arrow(where="fare = 1").num_rows == 20
+        listed = table.inspect.indexes().to_pylist()
+        assert {one["index"] for one in listed if one["problem"]} == INDEXES - {"files"}
+        with pytest.raises(CorruptTableError, match=r"index\.json"):
+            table.upsert(rows(0, 2, 2))
+        with pytest.raises(CorruptTableError, match=r"index\.json"):
+            table.indexes.create("bloom_filters")
+    (found,) = problems_of(place)
+    assert found["subject"] == DEFINITIONS
+    assert repair(place, "--yes") == 0
+    assert "create it again" in capsys.readouterr().err  # It was on a column that nobody knows.
+    with hw.open_table(place, OPTIONS) as table:
+        table.indexes.create("secondary_index_fare", columns=["fare"])
+        assert {one["index"] for one in table.indexes.list().to_pylist()} == INDEXES
+        table.upsert(rows(0, 2, 2))
+        assert table.read_arrow(where="fare = 2").num_rows == 2
+    assert problems_of(place) == []
+
+
+@pytest.mark.parametrize("path", [DEFINITIONS, PROPERTIES])
+@pytest.mark.parametrize("harm", HARM)
+def test_the_journal_has_table_config_and_the_definitions(
+    tmp_path: Path, harm: str, path: str
+) -> None:
+    place = tmp_path / "t"
+    before = all_rows(table_in(place, FENCED))
+    content = (place / path).read_bytes()
+    HARM[harm](place / path)
+    (found,) = problems_of(place) if path == DEFINITIONS else closed(place)
+    assert found["subject"].endswith(path) or harm == "lost"
+    assert "--repair" in found["advice"]
+    assert repair(place, "--dry-run") == 1
+    assert repair(place, "--yes") == 0
+    assert (place / path).read_bytes() == content
+    with hw.open_table(place, OPTIONS) as table:
+        assert all_rows(table) == before
+        table.upsert(rows(0, 2, 2))
+
+
+def closed(place: Path) -> list[dict[str, Any]]:
+    """What fsck says of a table that cannot be opened."""
+    with pytest.raises((CorruptTableError, NotFoundError), match="fsck --repair"):
+        hw.open_table(place, OPTIONS)
+    with redirect_stdout(StringIO()) as said:
+        assert main(["fsck", str(place), "--output", "json"]) == 1
+    found: list[dict[str, Any]] = json.loads(said.getvalue())
+    return found
+
+
+def test_table_config_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    table_in(place, FENCED)
+    file = place / PROPERTIES
+    content = file.read_text()
+    lines = [line for line in content.splitlines() if not line.startswith("#")]
+    file.write_text("\n".join([*reversed(lines), ""]))
+    assert problems_of(place) == []  # As another engine writes the same.
+    file.write_text("\n".join(["hoodie.table.comment=mine", *lines, ""]))
+    (found,) = problems_of(place)
+    assert found["subject"] == PROPERTIES
+    assert "--no-fenced" in found["advice"]
+    assert repair(place, "--yes") == 0
+    assert file.read_text() == content
+
+
+def test_who_is_at_work_beside_us_may_have_changed_table_config(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    table_in(place, FENCED)
+    (place / DEFINITIONS).unlink()
+    theirs = place / ".hoodie/timeline/20990101000000000.commit.requested"
+    theirs.write_bytes(b"")
+    assert not [one for one in problems_of(place) if one["check"] == "table"]
+    theirs.unlink()
+    assert [one["check"] for one in problems_of(place)] == ["table"]

@@ -1,8 +1,9 @@
 """`headwater fsck`: what is wrong with a table, and mending what is safe to mend.
 
 What is looked at is in `inspect.damage`. With `--repair` the plan is shown, and done once somebody
-has said yes: writes that dead processes left are rolled back, and indexes built again. No file that
-a commit lists is deleted, and none is renamed; what only a copy or a savepoint can mend is said.
+has said yes: writes that dead processes left are rolled back, indexes are built again, and files
+written again that the journal has. No file that a commit lists is deleted, and none is renamed;
+what only a copy or a savepoint can mend is said.
 """
 
 from __future__ import annotations
@@ -12,16 +13,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from headwater.cli.arguments import OutputFormat, TableOptions, TablePath, open_given_table
+from headwater.cli.arguments import (
+    OutputFormat,
+    TableOptions,
+    TablePath,
+    open_given_table,
+    parse_options,
+)
 from headwater.cli.exit_codes import PROBLEMS_FOUND
 from headwater.cli.output import Format, output_of
 from headwater.cli.progress import shown_while
-from headwater.errors import HeadwaterError, NotFoundError
+from headwater.errors import CorruptTableError, ErrorKind, HeadwaterError, NotFoundError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headwater.inspect.damage.problem import Problem
+    from headwater.inspect.damage.problem import Problem, Repair
+    from headwater.kernel.journal.lost_config import LostConfig
     from headwater.table import Table
 
 
@@ -38,16 +46,17 @@ def fsck(
     """Check a table: timelines, files, keys and indexes. Exit code 1 if something is wrong."""
     try:
         table = open_given_table(path, options)
-    except NotFoundError:
-        raise
     except HeadwaterError as error:
-        import pyarrow as pa
-
-        from headwater.inspect.damage.problem import SCHEMA
-
-        problems = pa.Table.from_pylist([_closed(path, error)], schema=SCHEMA)
+        lost = _lost_config(path, options, error)
+        if lost is None and isinstance(error, NotFoundError):
+            raise
+        problems = _closed(path, error, is_in_journal=lost is not None)
         _show(problems, output)
-        raise typer.Exit(PROBLEMS_FOUND) from error
+        if lost is None or not repair or not _may_do(problems, dry_run=dry_run, yes=yes):
+            raise typer.Exit(PROBLEMS_FOUND) from error
+        lost.write_again()
+        table = open_given_table(path, options)
+        repair = False  # What else is wrong is found now, and was not in the plan.
     with table:
         with shown_while("reading every file" if deep else "looking at every file"):
             problems = table.inspect.problems(deep=deep)
@@ -77,14 +86,56 @@ def find_problems(table: Table, *, is_deep: bool = False) -> Iterator[Problem]:
     return find_problems(table.context, is_deep=is_deep)
 
 
-def _closed(path: str, error: HeadwaterError) -> dict[str, str]:
-    return {
+def _lost_config(path: str, options: list[str] | None, error: HeadwaterError) -> LostConfig | None:
+    """Return what the journal has, if that is what keeps the table from being opened."""
+    from headwater.config.registry import check_options
+    from headwater.kernel.journal.lost_config import LostConfig
+    from headwater.opening import Place
+
+    damage = (ErrorKind.NOT_A_TABLE, ErrorKind.CORRUPT_PROPERTIES, ErrorKind.CORRUPT_CHECKSUM)
+    if error.kind not in damage:
+        return None
+    place = Place.at(path, check_options(parse_options(options)))
+    lost = LostConfig(place.storage, place.clock, place.ids)
+    return None if lost.slot is None else lost
+
+
+def _closed(path: str, error: HeadwaterError, *, is_in_journal: bool) -> pa.Table:
+    import pyarrow as pa
+
+    from headwater.inspect.damage.problem import FROM_COPY, FROM_JOURNAL, SCHEMA, Repair
+
+    problem = {
         "check": "table",
         "subject": str(error.context.get("path", path)),
         "problem": str(error),
         "at_stake": "all rows: the table cannot be opened",
-        "advice": "restore the file from a copy",
+        "advice": FROM_JOURNAL if is_in_journal else FROM_COPY,
+        "repair": Repair.WRITE_FILES.value if is_in_journal else None,
     }
+    return pa.Table.from_pylist([problem], schema=SCHEMA)
+
+
+def _may_do(problems: pa.Table, *, dry_run: bool, yes: bool) -> list[Repair]:
+    """Show what would be done about problems; return it if it may be done."""
+    import pyarrow.compute as pc
+
+    from headwater.inspect.damage.problem import Repair
+
+    what = {
+        Repair.ROLL_BACK: "Roll back the writes that dead processes left",
+        Repair.BUILD_INDEXES: "Drop the indexes that are damaged, with those that need them, and "
+        "build them again; reads and writes go on meanwhile",
+        Repair.WRITE_FILES: "Write the files again that are not what the journal says",
+    }
+    found = set(problems["repair"].drop_null().to_pylist())
+    plan = [step for step in Repair if step.value in found]
+    rest = problems.filter(pc.is_null(problems["repair"])).num_rows
+    for number, step in enumerate(plan, start=1):
+        typer.echo(f"{number}. {what[step]}.", err=True)
+    if rest:
+        typer.echo(f"{rest} problems cannot be repaired here; see their advice.", err=True)
+    return [] if not plan or dry_run or not (yes or typer.confirm("Go on?", err=True)) else plan
 
 
 def _repaired(
@@ -96,21 +147,8 @@ def _repaired(
     from headwater.inspect.damage.problem import Repair
     from headwater.kernel.journal.storage import find_journal
 
-    what = {
-        Repair.ROLL_BACK: "Roll back the writes that dead processes left",
-        Repair.BUILD_INDEXES: "Drop the indexes that are damaged, with those that need them, and "
-        "build them again; reads and writes go on meanwhile",
-        Repair.WRITE_TIMELINE: "Write the files of the timeline again that are not what the "
-        "journal says",
-    }
-    found = set(problems["repair"].drop_null().to_pylist())
-    plan = [step for step in Repair if step.value in found]
-    rest = problems.filter(pc.is_null(problems["repair"])).num_rows
-    for number, step in enumerate(plan, start=1):
-        typer.echo(f"{number}. {what[step]}.", err=True)
-    if rest:
-        typer.echo(f"{rest} problems cannot be repaired here; see their advice.", err=True)
-    if not plan or dry_run or not (yes or typer.confirm("Go on?", err=True)):
+    plan = _may_do(problems, dry_run=dry_run, yes=yes)
+    if not plan:
         return problems
     for step in plan:
         damaged = problems.filter(pc.equal(problems["repair"], step.value))
@@ -120,7 +158,7 @@ def _repaired(
                 table.services.rollback_failed_writes(wait=True)
             case Repair.BUILD_INDEXES:
                 _build_indexes(table, subjects)
-            case Repair.WRITE_TIMELINE:
+            case Repair.WRITE_FILES:
                 journaled, _ = find_journal(table.storage)
                 if journaled is not None:
                     journaled.files.write_again(sorted(subjects))
@@ -128,24 +166,32 @@ def _repaired(
 
 
 def _build_indexes(table: Table, damaged: set[str]) -> None:
-    from headwater.arrow.meta_columns import META_COLUMNS
     from headwater.kernel.index_definitions import load_index_definitions
+    from headwater.metadata.definitions import columns_again
+    from headwater.metadata.partition_kinds import SECONDARY_INDEX_PREFIX
 
     config = table.context.load_config()
     names = [*config.metadata_partitions]
-    definitions = load_index_definitions(table.storage, config)
+    try:
+        definitions = load_index_definitions(table.storage, config)
+    except CorruptTableError:
+        definitions = {}
     # What is not the name of an index is a file of the metadata table: then all are built again.
     again = [name for name in names if name in damaged] if damaged <= set(names) else names
     if "files" in again:
         again = names
     elif "record_index" in again:
-        again = [name for name in names if name in again or name.startswith("secondary_index_")]
-    columns = {
-        name: [one for one in definitions[name].source_fields if one not in META_COLUMNS]
-        for name in again
-        if name in definitions and definitions[name].source_fields
-    }
+        again = [name for name in names if name in again or name.startswith(SECONDARY_INDEX_PREFIX)]
+    columns = columns_again(definitions, again)
     needed_last = ("record_index", "files")
     for name in sorted(again, key=lambda name: (name in needed_last, name == "files")):
         table.indexes.drop(name)
-    table.indexes.create(again, columns=columns)
+    secondary = (name for name in again if name.startswith(SECONDARY_INDEX_PREFIX))
+    unknown = [name for name in secondary if name not in columns]
+    table.indexes.create([name for name in again if name not in unknown], columns=columns)
+    for name in unknown:
+        typer.echo(
+            f"{name} was dropped, and nobody knows which column it was on: create it again with "
+            f"t.indexes.create({name!r}, columns=[...]).",
+            err=True,
+        )

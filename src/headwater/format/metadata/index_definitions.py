@@ -18,6 +18,10 @@ from headwater.format.strict_json import load_json
 
 VERSIONED_SINCE_TABLE_VERSION = 9
 
+UNDEFINED_INDEXES = frozenset({"files", "bloom_filters"})
+"""What they hold no definition says. Partition statistics have none either, but are of the columns
+that column statistics are defined on."""
+
 
 @unique
 class IndexVersion(IntEnum):
@@ -74,7 +78,7 @@ def parse_index_definitions(
         return {}
     try:
         content = load_json(data)
-        found = content.get("indexDefinitions") or {}
+        found = {} if content == {} else content["indexDefinitions"] or {}
         return {name: _definition(name, each, table_version, path) for name, each in found.items()}
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         raise _corrupt(f"{path} does not define indexes: {error!r}", path) from error
@@ -93,8 +97,10 @@ def _definition(
     texts += [content.get("indexName") or "", content.get("indexFunction") or ""]
     if not all(isinstance(text, str) for text in texts):
         raise _corrupt(f"The index {name!r} in {path} has a value that is no text", path)
+    if (content.get("indexName") or name) != name:
+        raise _corrupt(f"The index {name!r} in {path} calls itself {content['indexName']!r}", path)
     return IndexDefinition(
-        index_name=content.get("indexName") or name,
+        index_name=name,
         index_type=content["indexType"],
         index_function=content.get("indexFunction") or "",
         source_fields=tuple(content.get("sourceFields") or ()),

@@ -1,5 +1,7 @@
 """What is wrong with a table: every file that a reader or a later operation would stumble over.
 
+    table       of a table with a journal: table config and the definitions of indexes are what it
+                says
     timeline    every file of the active timeline can be read, and nobody's write was left behind
     archive     every file of the archived timeline is there, in its size, and can be read
     files       every committed file that no clean has deleted is there, in the size that its commit
@@ -20,7 +22,7 @@ from headwater.context import TableContext
 from headwater.errors import HeadwaterError
 from headwater.inspect.damage.files import of_files
 from headwater.inspect.damage.indexes import of_indexes
-from headwater.inspect.damage.journal import of_journal, of_others
+from headwater.inspect.damage.journal import of_journal, of_others, of_shared
 from headwater.inspect.damage.keys import of_keys
 from headwater.inspect.damage.leftovers import of_leftovers
 from headwater.inspect.damage.problem import Problem, unreadable
@@ -36,6 +38,7 @@ def find_problems(table: TableContext, *, is_deep: bool = False) -> Iterator[Pro
     yield from timeline_problems
     yield from _confirmed("timeline", table, lambda _: of_journal(table))
     yield from _confirmed("timeline", table, lambda _: of_others(table))
+    yield from _confirmed("table", table, lambda _: of_shared(table))
     archive_problems = _confirmed("archive", table, lambda _: of_archive(table))
     yield from archive_problems
     yield from _confirmed("leftovers", table, lambda _: of_leftovers(table))

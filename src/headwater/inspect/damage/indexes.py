@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pyarrow.compute as pc
 
 from headwater.context import TableContext
+from headwater.errors import CorruptTableError
 from headwater.inspect.damage.problem import BUILD_AGAIN, Problem, Repair
 from headwater.inspect.validate_metadata import STALE, validate_metadata
+from headwater.kernel.index_definitions import definitions_path, load_index_definitions
 from headwater.kernel.layout import METADATA
 
 
@@ -21,6 +23,18 @@ def of_indexes(table: TableContext) -> Iterator[Problem]:
             problem="table config names indexes, and there is no metadata table",
             at_stake="no rows: reads list storage",
             advice=BUILD_AGAIN,
+            repair=Repair.BUILD_INDEXES,
+        )
+        return
+    try:
+        load_index_definitions(table.storage, config)
+    except CorruptTableError as error:
+        yield Problem(
+            check="indexes",
+            subject=definitions_path(config),
+            problem=error.message,
+            at_stake="no rows: reads do without the indexes. Writes are refused",
+            advice="put the file back from a copy, or drop the indexes and build them again",
             repair=Repair.BUILD_INDEXES,
         )
         return

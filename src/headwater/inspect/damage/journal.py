@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from headwater.context import TableContext
-from headwater.inspect.damage.problem import Problem, Repair
+from headwater.format.properties import parse_properties
+from headwater.inspect.damage.problem import FROM_JOURNAL, Problem, Repair
 from headwater.kernel.journal.state import folder_of
 from headwater.kernel.journal.storage import find_journal
-from headwater.kernel.layout import METADATA_TIMELINE
+from headwater.kernel.layout import INDEX_DEFINITIONS, METADATA_TIMELINE, PROPERTIES
 from headwater.kernel.timeline.history.read import HistoryTimeline
 from headwater.kernel.timeline.names import TIME_LENGTH, parse_file_name
 from headwater.kernel.txn.other_engines import OtherEngines
+from headwater.kernel.txn.others_found import find_others
 from headwater.model.instant import InstantTime, State
 from headwater.seams.storage import both_at_once
 
@@ -47,10 +49,50 @@ def of_journal(table: TableContext) -> Iterator[Problem]:
                 problem=f"the file {'is lost' if is_lost else 'was changed'}: the journal says "
                 f"what is in it since slot {held[path].slot}",
                 at_stake="what other engines read; Headwater itself reads the journal",
-                advice="let `headwater fsck --repair` write it again, from the journal",
+                advice=FROM_JOURNAL,
                 instant=_time_of(path),
-                repair=Repair.WRITE_TIMELINE,
+                repair=Repair.WRITE_FILES,
             )
+
+
+def of_shared(table: TableContext) -> Iterator[Problem]:
+    """Look at table config and the definitions of indexes, which are overwritten as they change.
+
+    An engine that is at work may have changed them, and completes afterwards: then nothing is said.
+    """
+    journaled, _ = find_journal(table.storage)
+    if journaled is None:
+        return
+    names = frozenset(journaled.stored.list_names(table.layout.timeline))
+    if find_others(journaled.journal.look().state, names).pending:
+        return
+    state = journaled.look().state  # With what other engines completed.
+    stakes = {
+        INDEX_DEFINITIONS: "what other engines take the indexes for",
+        PROPERTIES: "what processes that open the table from now on take it for",
+    }
+    for path, stored in zip(stakes, journaled.stored.read_many(stakes), strict=True):
+        known = state.paths.get(path)
+        if known is None or known.data is None or _says_the_same(path, stored, known.data):
+            continue
+        is_config = path == PROPERTIES
+        meant = "; if the change was meant, run `headwater table upgrade --no-fenced`, change it "
+        yield Problem(
+            check="table",
+            subject=path,
+            problem=f"the file {'is lost' if stored is None else 'is another'}: the journal says "
+            f"what is in it since slot {known.slot}",
+            at_stake=stakes[path],
+            advice=f"{FROM_JOURNAL}{meant}again and run `--fenced`" if is_config else FROM_JOURNAL,
+            repair=Repair.WRITE_FILES,
+        )
+
+
+def _says_the_same(path: str, stored: bytes | None, known: bytes) -> bool:
+    if stored is None or path != PROPERTIES:
+        return stored == known
+    # Other engines write it anew without a change, in another order and under another time.
+    return parse_properties(stored, path=path) == parse_properties(known, path=path)
 
 
 def of_others(table: TableContext) -> Iterator[Problem]:

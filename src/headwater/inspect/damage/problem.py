@@ -34,6 +34,7 @@ SCHEMA = pa.schema(
 
 FROM_COPY = "restore the file from a copy, or the table to a savepoint from before"
 ONLY_FROM_COPY = "restore the file from a copy; going back to a savepoint needs it as well"
+FROM_JOURNAL = "let `headwater fsck --repair` write it again, from the journal"
 BUILD_AGAIN = "drop the index and build it again; reads and writes do without it meanwhile"
 
 
@@ -43,7 +44,7 @@ class Repair(StrEnum):
 
     ROLL_BACK = "roll back what dead writers left"
     BUILD_INDEXES = "drop the indexes and build them again"
-    WRITE_TIMELINE = "write what the journal has into the files of the timeline again"
+    WRITE_FILES = "write what the journal has into files again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,9 @@
     AbortIndexing       the plan leaves the timeline, and with it every duty to it
     DropIndex           an index in use leaves table config, and its definition goes
 
+Where the definitions are damaged or lost nobody can plan or publish an index. The indexes they were
+of go with the first one that is dropped, or whose plan is aborted, and there are definitions again.
+
 P is the plan. The first two run with nobody deciding in between, and the file groups are made
 there: no writer sees the plan without all of them (5.8, case 3c). What each of the others changes
 depends on the moment at which it is decided and on nothing that was read before, so whoever stood
@@ -51,7 +54,7 @@ from headwater.errors import (
     Retry,
 )
 from headwater.format.metadata.index_definitions import IndexDefinition, encode_index_definitions
-from headwater.kernel.index_definitions import definitions_path
+from headwater.kernel.index_definitions import defined_indexes, definitions_path
 from headwater.kernel.layout import INDEX_DEFINITIONS
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt, Purpose
@@ -113,6 +116,8 @@ class RequestIndexing:
         return Needs(indexes=True, requests=requests, config=True, definitions=True)
 
     def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:
+        if prefix.definitions_lost is not None:
+            return Refusal(prefix.definitions_lost)
         taken = {*prefix.index_partitions, *_planned_by(prefix)}
         wanted = frozenset(each.partition for each in self.planned)
         if wanted & taken:
@@ -149,7 +154,7 @@ class AnnounceIndexing:
     partitions: frozenset[str]
 
     def needs(self, timeline: Timeline) -> Needs:
-        return Needs(attempt_numbers=(self.attempt.instant,), config=True)
+        return Needs(attempt_numbers=(self.attempt.instant,), config=True, definitions=True)
 
     def decide(self, prefix: Prefix) -> Decision[frozenset[InstantTime]] | Refusal:
         found = pending_instant_of(self.attempt, prefix)
@@ -162,7 +167,7 @@ class AnnounceIndexing:
                 tuple(sorted(names))
             )
         }
-        if config.index_defs_path is None:
+        if config.index_defs_path is None and prefix.definitions:
             changes[INDEX_DEFS_PATH.key] = INDEX_DEFINITIONS
         pending = frozenset(instant.requested_time for instant in prefix.timeline.pending)
         return Decision((ConfigChanged(changes),), pending)
@@ -241,7 +246,7 @@ class PublishIndexes:
         results = tuple(plan for plan in plans if plan.is_completed)
         return Needs(requests=plans, results=results, config=True, definitions=True)
 
-    def decide(self, prefix: Prefix) -> Decision[Published]:
+    def decide(self, prefix: Prefix) -> Decision[Published] | Refusal:
         config = _config_of(prefix)
         open_names = set(config.metadata_partitions_inflight) - _planned_by(prefix).keys()
         finished: set[str] = set()
@@ -257,6 +262,8 @@ class PublishIndexes:
         published = Published(frozenset(finished), frozenset(left_out))
         if not finished and not left_out:
             return Decision((), published)
+        if prefix.definitions_lost is not None:
+            return Refusal(prefix.definitions_lost)
         return Decision(_indexes_changed(prefix, usable=finished, gone=left_out), published)
 
 
@@ -271,7 +278,7 @@ class AbortIndexing:
         return Needs(
             attempt_numbers=(time,),
             metadata_names=(time,),
-            requests=tuple(p for p in pending_indexings(timeline) if p.requested_time == time),
+            requests=pending_indexings(timeline),
             config=True,
             definitions=True,
         )
@@ -346,11 +353,15 @@ def _plans(prefix: Prefix) -> frozenset[Instant]:
 
 def _planned_by(prefix: Prefix) -> dict[str, InstantTime]:
     """Return the pending plans, by the partitions that they build."""
-    return {
-        each.partition: plan.requested_time
+    return {each.partition: plan for plan, each in _planned(prefix)}
+
+
+def _planned(prefix: Prefix) -> list[tuple[InstantTime, PlannedIndex]]:
+    return [
+        (plan.requested_time, each)
         for plan in pending_indexings(prefix.timeline)
         for each in decode_index_plan(prefix.requests[plan.requested_time], path=str(plan))
-    }
+    ]
 
 
 def _indexes_changed(
@@ -358,11 +369,16 @@ def _indexes_changed(
 ) -> tuple[Event, ...]:
     """Say of indexes that they can be used, or that they are neither used nor built; once each."""
     config, removed = _config_of(prefix), set(gone)
+    definitions, is_lost = prefix.definitions, prefix.definitions_lost is not None
+    if is_lost:
+        planned = {each.partition: definition_of(each) for _, each in _planned(prefix)}
+        definitions = {name: each for name, each in planned.items() if each is not None}
+        removed |= defined_indexes(config) - planned.keys()
     ended = {*usable, *removed}
     in_use = (set(config.metadata_partitions) | set(usable)) - removed
     building = set(config.metadata_partitions_inflight) - ended
-    left = {name: each for name, each in prefix.definitions.items() if name not in removed}
-    has_fewer = len(left) < len(prefix.definitions)
+    left = {name: each for name, each in definitions.items() if name not in removed}
+    has_fewer = is_lost or len(left) < len(definitions)
     changes = {
         METADATA_PARTITIONS.key: METADATA_PARTITIONS.encode(tuple(sorted(in_use))),
         METADATA_PARTITIONS_INFLIGHT.key: METADATA_PARTITIONS_INFLIGHT.encode(

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypedDict
 import pyarrow as pa
 
 from headwater.config.table import TableConfig
-from headwater.errors import NotFoundError, StorageError
+from headwater.errors import CorruptTableError, NotFoundError, StorageError
 from headwater.format.metadata.index_definitions import IndexDefinition
 from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.journal.storage import being_archived, find_journal
@@ -121,6 +121,8 @@ class Prefix:
     config: TableConfig | None = None
     definitions: Mapping[str, IndexDefinition] = field(default_factory=dict)
     """The definitions of indexes, by partition of the metadata table."""
+    definitions_lost: CorruptTableError | None = None
+    """Why nobody can read them, if so."""
     results: Mapping[InstantTime, bytes] = field(default_factory=dict)
     """What the completed files of instants say."""
     is_fenced: bool = False
@@ -284,7 +286,10 @@ class PrefixLoader:
             if needs.holding is not None:
                 part["holding"] = needs.holding(storage, config, timeline)
             if needs.definitions:
-                part["definitions"] = load_index_definitions(storage, config)
+                try:
+                    part["definitions"] = load_index_definitions(storage, config)
+                except CorruptTableError as error:
+                    part["definitions_lost"] = error
         if needs.history or needs.in_history:
             # Those whose archival is decided count, although their rows may not be written yet.
             both = map(timeline.find, being_archived(storage))
@@ -345,6 +350,7 @@ class _TablePart(TypedDict, total=False):
 
     config: TableConfig
     definitions: Mapping[str, IndexDefinition]
+    definitions_lost: CorruptTableError
     history: tuple[Instant, ...]
     in_history: Mapping[InstantTime, Instant]
     commits: Mapping[InstantTime, CompletedCommit]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from headwater.format.metadata.index_definitions import (
 )
 from headwater.kernel.layout import INDEX_DEFINITIONS
 from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.txn.attempts import Attempt, Purpose
 from headwater.kernel.txn.events import ConfigChanged, DefinitionsChanged, Requested
 from headwater.kernel.txn.index_births import IndexBirth, births_of
 from headwater.kernel.txn.index_plan import (
@@ -24,14 +26,16 @@ from headwater.kernel.txn.index_plan import (
     encode_index_result,
 )
 from headwater.kernel.txn.indexing_steps import (
+    AbortIndexing,
     DropIndex,
     Published,
     PublishIndexes,
     RequestIndexing,
 )
 from headwater.kernel.txn.prefix import Prefix
-from headwater.kernel.txn.transaction import Refusal
+from headwater.kernel.txn.transaction import Decision, Refusal
 from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.seams.ids import Owner
 from headwater.testing.rows import config_of
 
 PLAN = InstantTime("20260101000000005")
@@ -80,13 +84,19 @@ def completed_plan(**config: str) -> Prefix:
     )
 
 
+def published_on(seen: Prefix) -> Decision[Published]:
+    decision = PublishIndexes().decide(seen)
+    assert not isinstance(decision, Refusal)
+    return decision
+
+
 def config_changes(events: tuple[Any, ...]) -> dict[str, str | None]:
     (changed,) = (event for event in events if isinstance(event, ConfigChanged))
     return dict(changed.changes)
 
 
 def test_what_completed_plans_have_built_can_be_used_and_the_rest_is_gone() -> None:
-    decision = PublishIndexes().decide(completed_plan(**{BUILDING: f"{INDEX},{OTHER}"}))
+    decision = published_on(completed_plan(**{BUILDING: f"{INDEX},{OTHER}"}))
     assert decision.result == Published(frozenset({INDEX}), frozenset({OTHER}))
     assert config_changes(decision.events) == {IN_USE: f"{INDEX},files", BUILDING: ""}
     (definitions,) = (e for e in decision.events if isinstance(e, DefinitionsChanged))
@@ -95,7 +105,7 @@ def test_what_completed_plans_have_built_can_be_used_and_the_rest_is_gone() -> N
 
 
 def test_who_publishes_late_publishes_nothing_that_was_dropped_since() -> None:
-    assert PublishIndexes().decide(completed_plan()).events == ()
+    assert published_on(completed_plan()).events == ()
 
 
 def test_who_publishes_late_leaves_an_index_alone_that_is_planned_anew() -> None:
@@ -107,7 +117,7 @@ def test_who_publishes_late_leaves_an_index_alone_that_is_planned_anew() -> None
         requests={**seen.requests, NEXT: encode_index_plan([planned(INDEX, "c")], NEXT)},
         results=seen.results,
     )
-    assert PublishIndexes().decide(both).events == ()
+    assert published_on(both).events == ()
 
 
 def test_a_plan_of_a_fenced_table_says_what_its_indexes_are() -> None:
@@ -166,6 +176,60 @@ def test_an_index_that_is_not_there_any_more_is_not_dropped() -> None:
     refused = DropIndex(INDEX, False, lambda _: frozenset()).decide(prefix())
     assert isinstance(refused, Refusal)
     assert isinstance(refused.error, NotFoundError)
+
+
+LOST = CorruptTableError("They are lost", kind=ErrorKind.CORRUPT_METADATA_TABLE)
+
+
+def test_without_definitions_nothing_is_planned_or_published() -> None:
+    planning = RequestIndexing(PLAN, (planned(INDEX, "a"),), PLAN)
+    assert planning.decide(prefix(definitions_lost=LOST)) == Refusal(LOST)
+    unpublished = replace(completed_plan(**{BUILDING: INDEX}), definitions_lost=LOST)
+    assert PublishIndexes().decide(unpublished) == Refusal(LOST)
+    assert published_on(replace(completed_plan(), definitions_lost=LOST)).events == ()
+
+
+def test_the_indexes_whose_definitions_are_lost_go_with_the_first_that_is_dropped() -> None:
+    """But not those that need none, nor those of a plan, which has their definitions."""
+    being_built = Instant(PLAN, Action.INDEXING, State.INFLIGHT)
+    seen = prefix(
+        (being_built,),
+        {IN_USE: f"bloom_filters,files,partition_stats,{INDEX}", BUILDING: OTHER},
+        requests={PLAN: encode_index_plan([planned(OTHER, "b")], PLAN)},
+        definitions_lost=LOST,
+    )
+    decision = DropIndex(INDEX, False, lambda _: frozenset()).decide(seen)
+    assert not isinstance(decision, Refusal)
+    assert config_changes(decision.events) == {IN_USE: "bloom_filters,files", BUILDING: OTHER}
+    (definitions,) = (e for e in decision.events if isinstance(e, DefinitionsChanged))
+    left = parse_index_definitions(definitions.content, table_version=9, path="")
+    assert left == {OTHER: defined(OTHER, "b")}
+
+
+def test_a_plan_can_be_given_up_though_the_definitions_are_lost() -> None:
+    attempt = Attempt(
+        instant=PLAN,
+        attempt=1,
+        token="token",
+        owner=Owner("host", 7, "writer", "boot pid:[1]", 5),
+        purpose=Purpose.EXECUTE,
+        started_ms=0,
+        interval_ms=100,
+        tolerable_misses=2,
+    )
+    seen = prefix(
+        (Instant(PLAN, Action.INDEXING, State.INFLIGHT),),
+        {IN_USE: "files", BUILDING: INDEX},
+        requests={PLAN: encode_index_plan([planned(INDEX, "a")], PLAN)},
+        newest_attempt_numbers={PLAN: 1},
+        metadata_names={PLAN: ()},
+        definitions_lost=LOST,
+    )
+    decision = AbortIndexing(attempt).decide(seen)
+    assert not isinstance(decision, Refusal)
+    assert config_changes(decision.events) == {IN_USE: "files", BUILDING: ""}
+    (definitions,) = (e for e in decision.events if isinstance(e, DefinitionsChanged))
+    assert parse_index_definitions(definitions.content, table_version=9, path="") == {}
 
 
 def test_births_are_read_as_they_are_written() -> None:
