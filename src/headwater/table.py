@@ -265,7 +265,7 @@ class Table:
         """Delete all rows of partitions, given as partition paths such as `city=sf`.
 
         Raises:
-            InvalidInputError: the table has no such partition.
+            InvalidInputError: the table has no such partition, or none is named.
         """
         paths = texts_of(partitions, "A partition")
         return self._write(Operation.DELETE_PARTITIONS, None, partitions=paths)

@@ -284,6 +284,7 @@ BAD_ARGUMENTS: dict[str, tuple[Callable[[Any], object], str]] = {
         "in SQL is text, got 1",
     ),
     "no partitions": (lambda t: t.delete_partitions(None), A_LIST),
+    "a list of no partitions": (lambda t: t.delete_partitions([]), "was named"),
     "a partition for partitions": (lambda t: t.delete_partitions("city=sf"), A_LIST),
     "options in a list": (lambda t: hw.open_table(t.uri, ["x"]), "Options are a mapping"),  # type: ignore[arg-type]
     "an option without a name": (lambda t: hw.open_table(t.uri, {1: "x"}), "is text, got 1"),  # type: ignore[dict-item]

@@ -273,6 +273,8 @@ def replaceable_groups(
 
 def _check_partitions(asked: Sequence[str], found: Collection[str], view: TableView) -> None:
     """Refuse partitions that are not there: most likely their paths are written otherwise."""
+    if not asked:
+        raise InvalidInputError(f"No partition of table {view.config.name} was named to delete")
     unknown = [repr(partition) for partition in asked if partition not in found]
     if not unknown:
         return

@@ -95,15 +95,7 @@ def plan_change_feed(table: TableContext, window: Window) -> ChangeFeedPlan:
     view = view_of(table, as_of=window.until)
     writes = view.instants_within_open_closed(window.after, window.until)
     schema = view.schema()
-    query = SliceQuery(
-        storage_uri=table.storage.uri,
-        storage_options=table.options,
-        config=table.config,
-        schema=schema,
-        columns=tuple(schema.names),
-        merge_function=table.merge_function,
-        verifies=table.file_config.verifies_checksums,
-    )
+    query = SliceQuery.on(table, schema)
     if writes:
         _check_retained(table.storage, table.config, writes)
     tasks = tuple(task for write in writes for task in _tasks_of(view, write))

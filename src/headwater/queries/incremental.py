@@ -102,16 +102,7 @@ def plan_incremental(
     writes = view.instants_within_open_closed(window.after, window.until)
     instants = tuple(write.requested_time for write in writes)
     schema = view.schema()
-    query = SliceQuery(
-        storage_uri=table.storage.uri,
-        storage_options=table.options,
-        config=table.config,
-        schema=schema,
-        columns=tuple(schema.names),
-        merge_function=table.merge_function,
-        verifies=table.file_config.verifies_checksums,
-        where=written_by(*instants),
-    )
+    query = SliceQuery.on(table, schema, where=written_by(*instants))
     slices = _slices_to_read(view, window) if instants else []
     view.check_complete(slices)
     return IncrementalPlan(query, tuple(slices), instants)

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.arrow.meta_columns import schema_with_meta_columns
 from headwater.config.table import TableConfig
+from headwater.context import TableContext
 from headwater.files.ahead import with_files_at_hand
 from headwater.model.files import FileSlice
 from headwater.queries.predicate import Predicate
@@ -45,6 +47,27 @@ class SliceQuery:
     where: Predicate | pc.Expression | None = None
     """Which rows to give: a predicate bound to the columns, or an expression of pyarrow on them.
     What a predicate does not know drops no row."""
+
+    @classmethod
+    def on(
+        cls,
+        table: TableContext,
+        schema: pa.Schema,
+        *,
+        columns: tuple[str, ...] | None = None,
+        where: Predicate | pc.Expression | None = None,
+    ) -> Self:
+        """Return a query of a table with these data columns; of all of them unless told."""
+        return cls(
+            storage_uri=table.storage.uri,
+            storage_options=table.options,
+            config=table.config,
+            schema=schema,
+            columns=tuple(schema.names) if columns is None else columns,
+            merge_function=table.merge_function,
+            verifies=table.file_config.verifies_checksums,
+            where=where,
+        )
 
     @property
     def result_schema(self) -> pa.Schema:

@@ -94,16 +94,8 @@ def plan_snapshot(
         now = request.now or table.moment()
         request = replace(request, where=with_now(request.where, schema, request.zone, now))
     where = _with_known(_row_filter(request, schema), request, schema)
-    query = SliceQuery(
-        storage_uri=table.storage.uri,
-        storage_options=table.options,
-        config=table.config,
-        schema=schema,
-        columns=_columns(table.config, schema, request.columns),
-        merge_function=table.merge_function,
-        verifies=table.file_config.verifies_checksums,
-        where=where,
-    )
+    columns = _columns(table.config, schema, request.columns)
+    query = SliceQuery.on(table, schema, columns=columns, where=where)
     if isinstance(where, Predicate) and where.is_known:
         slices = _matching_slices(view, where, schema, request, table.options)
     else:

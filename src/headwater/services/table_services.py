@@ -54,6 +54,10 @@ class TableServicesReport:
     """How often there was something to do, and it was done."""
     failed: Counter[Service] = field(default_factory=Counter)
 
+    @property
+    def has_failures(self) -> bool:
+        return self.failed.total() > 0
+
 
 Calls = Mapping[Service, Callable[[], bool]]
 """How each service is run once; it says whether there was something to do."""

@@ -176,6 +176,18 @@ def test_rounds_in_which_a_service_failed_end_with_1(
     assert (code, "failed" in out) == (1, True)
 
 
+def test_a_round_in_which_nobody_can_tell_what_is_needed_ends_with_1(
+    run: Run, logged: hw.Table
+) -> None:
+    command = ("service", "run", logged.uri, "--auto", "--rounds", "1", "--every", "0.1")
+    for commit in (Path(logged.uri) / ".hoodie").rglob("*_*.deltacommit"):
+        commit.write_bytes(b"cut")
+    for slot in (Path(logged.uri) / ".hoodie").glob(".journal/*"):
+        slot.write_bytes(b"cut")
+    code, out, _ = run(*command, "--output", "json")
+    assert (code, json.loads(out)["cut_short"]) == (1, 1)
+
+
 @pytest.mark.parametrize("chosen", [("--run", "clean"), ("--auto",)])
 def test_the_loop_ends_by_a_signal(logged: hw.Table, chosen: tuple[str, ...]) -> None:
     """After the round it is in, with what it did."""

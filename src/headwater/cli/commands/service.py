@@ -322,7 +322,7 @@ def run(
                 )
     output_of(output).show_fields(_report_fields(report))
     # Who lets it run for ever looks at metrics; of a few rounds the exit code is all there is.
-    if rounds is not None and report.failed.total():
+    if rounds is not None and report.has_failures:
         raise typer.Exit(PROBLEMS_FOUND)
 
 

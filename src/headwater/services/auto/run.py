@@ -40,8 +40,14 @@ class AutoReport:
     cancelled: Counter[Need] = field(default_factory=Counter)
     """Writers came in between."""
     failed: Counter[Need] = field(default_factory=Counter)
+    cut_short: int = 0
+    """Rounds that ended because nobody could tell what the table needs."""
     rewritten_bytes: int = 0
     """What was read and written for it, also in vain, by the estimate of the advice."""
+
+    @property
+    def has_failures(self) -> bool:
+        return self.failed.total() + self.cut_short > 0
 
 
 def run_auto(
@@ -84,6 +90,7 @@ class _Round:
             known = load_statistics(self.table, self.settings)
         except HeadwaterError as error:
             log.warning("advice comes again in the next round error=%s", error)
+            self.report.cut_short += 1
             return None
         now_ms = self._now_ms()
         advice = advise(known, self.settings, self.agenda.scope(now_ms))
