@@ -22,6 +22,9 @@ is a wrong command line."""
 INTERRUPTED = 130
 """Somebody pressed Ctrl-C, as shells count it."""
 
+TERMINATED = 143
+"""SIGTERM came, as shells count it."""
+
 _INTERNAL = 70
 
 # The first class that fits decides.

@@ -27,9 +27,10 @@ from headwater.cli.commands import (
     timeline,
     top,
 )
-from headwater.cli.exit_codes import INTERRUPTED, exit_code_of
+from headwater.cli.exit_codes import INTERRUPTED, TERMINATED, exit_code_of
 from headwater.cli.observing import LogLines, MetricsFile, MetricsPort, observe
 from headwater.cli.output import Format, output_of, say
+from headwater.cli.stopping import given_up_on_sigterm
 from headwater.errors import HeadwaterError
 
 app = typer.Typer(
@@ -84,6 +85,12 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    with given_up_on_sigterm() as is_terminated:
+        code = _run(given)
+        return TERMINATED if code == INTERRUPTED and is_terminated() else code
+
+
+def _run(given: list[str]) -> int:
     try:
         _commands()(given, prog_name="headwater", standalone_mode=True)
     except HeadwaterError as error:

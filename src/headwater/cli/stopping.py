@@ -1,11 +1,16 @@
-"""Ending a loop from outside: Ctrl-C and SIGTERM after what is under way, a second one at once."""
+"""Ending a command from outside, by Ctrl-C and SIGTERM.
+
+A loop ends after what is under way, or at once if a second signal comes. Any other command gives up
+what it is at, so that nobody has to wait until its heartbeat has expired.
+"""
 
 from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from signal import SIG_DFL
 from typing import TYPE_CHECKING
 
 from headwater.cli.output import say
@@ -39,6 +44,32 @@ class Stop:
         while not self._is_set and (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
             self._clock.sleep_ms(math.ceil(min(left_ms, _STEP_MS)))
         return self._is_set
+
+
+@contextmanager
+def given_up_on_sigterm() -> Iterator[Callable[[], bool]]:
+    """Let SIGTERM do in the block what Ctrl-C does; gives what tells whether it came.
+
+    Schedulers end jobs by it, and kill those that are still there half a minute later.
+    """
+    has_come = False
+
+    def give_up(*_: object) -> None:
+        nonlocal has_come
+        has_come = True
+        raise KeyboardInterrupt
+
+    is_ours = signal.getsignal(signal.SIGTERM) == SIG_DFL  # Or whoever calls has a way of its own.
+    try:
+        if is_ours:
+            signal.signal(signal.SIGTERM, give_up)
+    except ValueError:  # Only the main thread is told of signals.
+        is_ours = False
+    try:
+        yield lambda: has_come
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, SIG_DFL)
 
 
 @contextmanager

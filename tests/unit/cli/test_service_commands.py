@@ -13,6 +13,7 @@ import pytest
 from tests.unit.cli.conftest import Ask, Run, rows
 
 import headwater as hw
+from headwater.services import compaction
 
 LOCK = ("-o", "hoodie.write.lock.provider=filesystem")
 
@@ -186,6 +187,32 @@ def test_a_round_in_which_nobody_can_tell_what_is_needed_ends_with_1(
         slot.write_bytes(b"cut")
     code, out, _ = run(*command, "--output", "json")
     assert (code, json.loads(out)["cut_short"]) == (1, 1)
+
+
+@pytest.mark.parametrize(("sent", "ends_with"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_gives_up_what_a_command_is_at(
+    run: Run,
+    ask: Ask,
+    logged: hw.Table,
+    monkeypatch: pytest.MonkeyPatch,
+    sent: signal.Signals,
+    ends_with: int,
+) -> None:
+    """So that nobody waits for its heartbeat to expire."""
+
+    def and_a_signal(*_: object) -> object:
+        os.kill(os.getpid(), sent)
+        raise AssertionError("The signal comes first")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(compaction, "execute_compaction_task", and_a_signal)
+        code, _, err = run("service", "compact", logged.uri)
+    assert (code, "Stopped" in err) == (ends_with, True)
+    (beat,) = logged.inspect.heartbeats().to_pylist()
+    assert beat["is_released"]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    done = ask("service", "compact", logged.uri)
+    assert done["instant"] == beat["instant"]
 
 
 @pytest.mark.parametrize("chosen", [("--run", "clean"), ("--auto",)])
