@@ -6,7 +6,9 @@ imports Spark, Polars, DuckDB or pandas before they are asked for.
 
 from __future__ import annotations
 
-from contextlib import closing
+import logging
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,8 @@ import pyarrow as pa
 
 from headwater.config.spark import SparkConfig
 from headwater.context import TableContext
-from headwater.errors import InvalidInputError
+from headwater.errors import CorruptTableError, ErrorKind, InvalidInputError, NotFoundError, Retry
+from headwater.metadata.outdated import is_outdated
 from headwater.metadata.view import IndexedView, view_of
 from headwater.queries.count import count_rows
 from headwater.queries.predicate import Predicate
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
     import pandas
     import polars
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+_AGAIN_MAX = 4
 
 
 @dataclass(frozen=True)
@@ -49,12 +56,17 @@ class Scan:
         """Return the rows as a stream of batches: one file slice is in memory at a time.
 
         Raises: see `queries.snapshot.plan_snapshot`; errors of reading come with the batches.
+            NotFoundError of kind OUTSIDE_RETENTION: what it reads was taken back or cleaned
+            meanwhile; a new scan reads what there is now.
         """
-        return _reader(self._plan)
+        return self._reader(self._plan)
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows as a table in memory."""
-        with closing(read_slices(self._plan.query, list(self._plan.slices))) as batches:
+        """Return the rows as a table in memory.
+
+        Raises: as `to_reader`.
+        """
+        with closing(self._batches(self._plan)) as batches:
             return pa.Table.from_batches(batches, self.schema)
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -106,7 +118,9 @@ class Scan:
 
     def count(self) -> int:
         """Return how many rows there are; without a filter footers of files tell most of it."""
-        return count_rows(self._plan)
+        plan = self._plan
+        with self._told_if_gone():
+            return count_rows(plan)
 
     def narrowed(self, columns: tuple[str, ...] | None, known: Predicate) -> pa.RecordBatchReader:
         """Return the rows of the same moment with some of the columns.
@@ -117,7 +131,7 @@ class Scan:
         request = replace(
             self.request, columns=self._plan.query.columns if columns is None else columns
         )
-        return _reader(plan_snapshot(self.context, replace(request, known=known), self._view))
+        return self._reader(plan_snapshot(self.context, replace(request, known=known), self._view))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -143,9 +157,43 @@ class Scan:
 
     @cached_property
     def _plan(self) -> SnapshotPlan:
-        return plan_snapshot(self.context, self.request, self._view)
+        with self._told_if_gone():
+            return plan_snapshot(self.context, self.request, self._view)
+
+    def _reader(self, plan: SnapshotPlan) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(plan.query.result_schema, self._batches(plan))
+
+    def _batches(self, plan: SnapshotPlan) -> Generator[pa.RecordBatch, None, None]:
+        with self._told_if_gone(), closing(read_slices(plan.query, list(plan.slices))) as batches:
+            yield from batches
+
+    @contextmanager
+    def _told_if_gone(self) -> Iterator[None]:
+        """Tell a moment that is gone from a table that has lost a file."""
+        try:
+            yield
+        except CorruptTableError as error:
+            if self.request.as_of is not None or not is_outdated(self.context, error):
+                raise
+            raise NotFoundError(
+                "What this scan reads is gone: a restore or rollback took it back, or a clean has "
+                f"deleted it since. Scan the table again ({error})",
+                kind=ErrorKind.OUTSIDE_RETENTION,
+                retry=Retry.FRESH_VIEW,
+                table=self.context.storage.uri,
+            ) from error
 
 
-def _reader(plan: SnapshotPlan) -> pa.RecordBatchReader:
-    batches = read_slices(plan.query, list(plan.slices))
-    return pa.RecordBatchReader.from_batches(plan.query.result_schema, batches)
+def read_until_whole(scan: Callable[[], Scan]) -> pa.Table:
+    """Read a new scan, and another one each time that the moment of one is gone meanwhile.
+
+    Raises: as `Scan.to_arrow`, of the last of some.
+    """
+    for _ in range(_AGAIN_MAX):
+        try:
+            return scan().to_arrow()
+        except NotFoundError as gone:
+            if gone.retry is not Retry.FRESH_VIEW:
+                raise
+            log.info("read again, for what was read is gone: %s", gone)
+    return scan().to_arrow()

@@ -356,9 +356,15 @@ class Table:
     ) -> pa.Table:
         """Read into this process, without Spark: `scan(...).to_arrow()`.
 
-        Raises: see `queries.snapshot.plan_snapshot` and `queries.slice_query.read_slices`.
+        What a restore, a rollback or a clean takes away meanwhile is read again.
+
+        Raises: see `queries.snapshot.plan_snapshot` and `Scan.to_reader`.
         """
-        return self.scan(columns, where, as_of=as_of, read_optimized=read_optimized).to_arrow()
+        from headwater.scan import read_until_whole
+
+        return read_until_whole(
+            lambda: self.scan(columns, where, as_of=as_of, read_optimized=read_optimized)
+        )
 
     def changes(
         self,

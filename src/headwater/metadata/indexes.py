@@ -8,18 +8,26 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headwater.context import TableContext
-from headwater.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from headwater.errors import (
+    AlreadyExistsError,
+    CorruptTableError,
+    ErrorKind,
+    InvalidInputError,
+    NotFoundError,
+)
 from headwater.kernel.index_definitions import load_index_definitions
 from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.txn.index_plan import PlannedIndex, pending_indexings
+from headwater.kernel.txn.indexing_steps import index_outdated
 from headwater.kernel.txn.locks.select import chosen_provider
 from headwater.kernel.view.table_view import TableView, load_listed_view
 from headwater.metadata.index_content import TableIndexes
 from headwater.metadata.index_request import Columns, plan_indexes
 from headwater.metadata.indexing import IndexedPlan, Indexing, IndexProgress, Report, log_progress
 from headwater.metadata.listing import list_indexes
+from headwater.metadata.outdated import is_outdated
 from headwater.metadata.services import metadata_services, run_metadata_services
-from headwater.model.instant import parse_instant_time
+from headwater.model.instant import InstantTime, parse_instant_time
 from headwater.observed import observed_build, observed_service
 
 _LISTED = ("index", "state", "columns", "file_groups", "plan", "owner")
@@ -95,10 +103,18 @@ class Indexes:
                 progress(made)
 
             indexing = self._indexing(report)
-            done = [indexing.run(plan) for plan in plans]
+            done = [self._run(indexing, plan) for plan in plans]
         if any(one.told for one in done):
             self._fold()
         return done
+
+    def _run(self, indexing: Indexing, plan: InstantTime) -> IndexedPlan:
+        try:
+            return indexing.run(plan)
+        except (NotFoundError, CorruptTableError) as error:
+            if not is_outdated(self._table, error):
+                raise
+            raise index_outdated(plan) from error
 
     def create(
         self,

@@ -25,10 +25,10 @@ from headwater.errors import (
     NotFoundError,
 )
 from headwater.kernel.txn.rollback_plan import target_of
+from headwater.metadata.outdated import is_outdated
 from headwater.model.commit import Commit
 from headwater.model.instant import Action
 from headwater.operations.losses import Losses
-from headwater.operations.outdated import loss_of
 from headwater.operations.request import RowsOfTable, WriteRequest
 from headwater.operations.write import run_write
 
@@ -59,6 +59,17 @@ def write_with_retries(
             losses.note(loss)
         bound = min(_BACK_OFF_MAX_MS, _BACK_OFF_MS << losses.count)
         components.clock.sleep_ms(bound // 2 + components.ids.jitter(bound))
+
+
+def loss_of(table: TableContext, error: NotFoundError | CorruptTableError) -> ConflictError | None:
+    """Return the loss that an error of a write stands for; None if it is what it says."""
+    if not is_outdated(table, error):
+        return None
+    return ConflictError(
+        "What this write was planned on is gone: a restore or rollback took it back, or a clean "
+        f"deleted it, or it was archived. Nothing was committed; write the batch again ({error})",
+        kind=ErrorKind.WRITE_CONFLICT,
+    )
 
 
 def _finish_rollback(table: TableContext, conflict: ConflictError) -> None:

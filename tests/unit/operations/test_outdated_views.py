@@ -1,20 +1,24 @@
-"""Writes whose view is gone while they are at work, and those that find real damage."""
+"""Work whose view is gone meanwhile, writes and reads, and work that finds real damage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.tables import COW, MOR, a_table, trips
 
 from headwater import Table, open_table
-from headwater.errors import CorruptTableError, ErrorKind
+from headwater.errors import ConflictError, CorruptTableError, ErrorKind, NotFoundError, Retry
 from headwater.kernel.txn.changes import load_changes
 from headwater.kernel.txn.restore_steps import RequestRestore
+from headwater.kernel.view.table_view import TableView
+from headwater.metadata.index_content import TableIndexes
 from headwater.model.instant import parse_instant_time
-from headwater.operations.outdated import loss_of
+from headwater.operations.retry import loss_of
 from headwater.operations.write import RunningWrite
+from headwater.queries.slice_query import read_slices
 
 OPTIONS = {
     "hoodie.write.lock.provider": "filesystem",
@@ -120,3 +124,76 @@ def test_a_file_that_the_table_needs_is_missing_all_the_same(tmp_path: Path) -> 
     with pytest.raises(CorruptTableError) as error:
         table.upsert(trips(("a", "sf", 2)))
     assert error.value.kind is ErrorKind.MISSING_DATA_FILE
+
+
+# Reads -------------------------------------------------------------------------------------------
+
+
+def restored_soon(tmp_path: Path) -> tuple[Table, Callable[[], object]]:
+    """Return a table, and what takes its newest commit back from somewhere else."""
+    table = a_table(tmp_path, buckets=1, table_type=MOR).with_options(OPTIONS).create()
+    table.upsert(trips(("a", "sf", 1)))
+    saved = table.services.savepoint().instant
+    table.upsert(trips(("a", "sf", 2), ("b", "ny", 2)))
+    table.services.compact()
+    other = open_table(table.uri, OPTIONS)
+    return table, lambda: other.services.restore(saved)
+
+
+def test_n_181_a_scan_whose_moment_is_gone_says_so(tmp_path: Path) -> None:
+    table, restore = restored_soon(tmp_path)
+    scans = [table.scan(), table.scan(), table.scan()]
+    assert [one.schema for one in scans]
+    restore()
+    for read in (scans[0].to_arrow, scans[1].count, scans[2].to_reader().read_all):
+        with pytest.raises(NotFoundError, match="Scan the table again") as gone:
+            read()
+        assert (gone.value.kind, gone.value.retry) == (
+            ErrorKind.OUTSIDE_RETENTION,
+            Retry.FRESH_VIEW,
+        )
+
+
+def test_n_181_a_read_whose_moment_is_gone_reads_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, restore = restored_soon(tmp_path)
+    others = [restore]
+
+    def late(*arguments: Any) -> Any:
+        while others:
+            others.pop()()
+        return read_slices(*arguments)
+
+    monkeypatch.setattr("headwater.scan.read_slices", late)
+    assert values(table) == {"a": 1}
+    assert not others
+
+
+def test_n_181_a_read_of_a_table_that_has_lost_a_file_says_that(tmp_path: Path) -> None:
+    table, _ = restored_soon(tmp_path)
+    for file in Path(table.uri).rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(CorruptTableError):
+        table.read_arrow()
+
+
+def test_n_181_an_index_build_whose_files_are_gone_has_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, restore = restored_soon(tmp_path)
+    waiting: list[Callable[[], object]] = [restore, dict]
+    deriver = TableIndexes._deriver
+
+    def late(self: TableIndexes, view: TableView) -> Any:
+        if waiting:
+            waiting.pop()()  # The second time it has listed what it is about to read.
+        return deriver(self, view)
+
+    monkeypatch.setattr(TableIndexes, "_deriver", late)
+    with pytest.raises(ConflictError) as lost:
+        table.indexes.create("record_index")
+    assert lost.value.kind is ErrorKind.INDEX_OUTDATED
+    assert not waiting
+    assert table.indexes.create("record_index") is not None
+    assert table.inspect.problems(deep=True).num_rows == 0

@@ -205,7 +205,7 @@ class CompleteIndexing:
         if uncovered:
             return Refusal(index_uncovered(found, tuple(uncovered)))
         if self._may_be_taken_back(prefix.timeline):
-            return Refusal(index_outdated(found))
+            return Refusal(index_outdated(found.requested_time))
         time, completion = found.requested_time, prefix.next_time
         result = encode_index_result(self.finished, max({time, *self.covered}))
         return Decision(
@@ -431,11 +431,11 @@ def index_uncovered(plan: Instant, instants: tuple[InstantTime, ...]) -> Conflic
     )
 
 
-def index_outdated(plan: Instant) -> ConflictError:
+def index_outdated(plan: InstantTime) -> ConflictError:
     return ConflictError(
-        f"What {plan} was built on may have been taken back by a rollback or restore. Nothing was "
-        "completed; build again",
+        f"What index plan {plan} was built on is gone, or perhaps so: a rollback or restore took "
+        "it back, or a clean deleted it. Nothing was completed; build again",
         kind=ErrorKind.INDEX_OUTDATED,
         retry=Retry.FRESH_VIEW,
-        instant=plan.requested_time,
+        instant=plan,
     )
