@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from headwater.errors import EarlyConflictError
 from headwater.kernel.txn.changes import Change, Touch
-from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot
+from headwater.kernel.txn.conflicts import ConflictCheck, Snapshot, undoing
 from headwater.kernel.txn.markers import Marker
 from headwater.model.files import FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime
@@ -107,8 +107,8 @@ def _conflict(check: ConflictCheck, other: Change, *, is_announced: bool) -> Ear
     groups = check.clashing_groups(other)
     group = str(groups[0]) if groups else None
     if group is None:
-        what = f"was planned on commits that {theirs}{by} has undone since"
-        remedy = "write the batch again"
+        does, remedy = undoing(other.instant)
+        what = f"was planned on commits that {theirs}{by} {does}"
     elif is_announced:
         what = f"meets {theirs}{by}, which began first and is at work on file group {group}"
         remedy = "write the batch again when the other has ended"

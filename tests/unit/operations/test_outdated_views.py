@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.tables import COW, MOR, a_table, trips
+from tests.support.tables import COW, LOCKED, MOR, a_table, trips
 
 from headwater import Table, open_table
 from headwater.errors import ConflictError, CorruptTableError, ErrorKind, NotFoundError, Retry
 from headwater.kernel.txn.changes import load_changes
+from headwater.kernel.txn.guard import claimed
 from headwater.kernel.txn.restore_steps import RequestRestore
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.index_content import TableIndexes
@@ -113,6 +114,24 @@ def test_n_129_files_of_what_is_being_taken_back_may_be_missing(tmp_path: Path) 
     assert loss_of(table.context, missing) is None
     table.context.txn.run(RequestRestore(saved, table.context.claim()))
     assert loss_of(table.context, missing) is not None
+
+
+@pytest.mark.parametrize("more", [{}, LOCKED], ids=["journal", "lock"])
+def test_who_writes_beside_a_restore_that_was_left_is_told_who_finishes_it(
+    tmp_path: Path, more: dict[str, str]
+) -> None:
+    options = {**OPTIONS, **more, "hoodie.write.num.retries.on.conflict.failures": "1"}
+    table = a_table(tmp_path, buckets=1, table_type=MOR).with_options(options).create()
+    table.upsert(trips(("a", "sf", 1)))
+    saved = parse_instant_time(table.services.savepoint().instant)
+    table.upsert(trips(("a", "sf", 2)))
+    context = table.context
+    started = context.txn.run(RequestRestore(saved, context.claim())).result
+    with pytest.raises(ConflictError, match="is undoing"), claimed(context.components, started):
+        table.upsert(trips(("a", "sf", 3)))
+    table.services.clean()
+    table.upsert(trips(("b", "sf", 3)))
+    assert values(table) == {"a": 1, "b": 3}
 
 
 def test_a_file_that_the_table_needs_is_missing_all_the_same(tmp_path: Path) -> None:

@@ -570,7 +570,7 @@ def test_a_pending_rollback_of_a_commit_voids_what_was_planned_on_it(
         rollback_commit(as_process(table, "C", clock, dying(table.storage, 4)), last)
     assert active(table).get(last).is_completed
     (pending,) = [i for i in active(table).pending if i.action is Action.ROLLBACK]
-    with pytest.raises(ConflictError, match="has undone since") as error:
+    with pytest.raises(ConflictError, match="is undoing") as error:
         running.commit(stats)
     assert error.value.context["other"] == pending.requested_time
     error_of_savepoint = refused(table, lambda: table.services.savepoint(last))

@@ -301,14 +301,25 @@ def _schema_conflict(mine: Change, other: Change) -> ConflictError:
     )
 
 
+def undoing(undone_by: Instant) -> tuple[str, str]:
+    """Return what a rollback or restore does to what a write was planned on, and a remedy."""
+    if not undone_by.is_pending:
+        return "has undone since", "write the batch again"
+    return "is undoing", (
+        "write the batch again when it has ended. If nobody works on it any more, "
+        "`headwater service clean` finishes it"
+    )
+
+
 def _conflict(mine: Change, other: Change, groups: list[FileGroupId]) -> ConflictError:
     time = mine.instant.requested_time
     theirs = f"{other.instant.action} {other.instant.requested_time}"
     by = f" by {other.owner}" if other.owner else ""
     if not groups:
+        does, again = undoing(other.instant)
         return ConflictError(
-            f"Write {time} was planned on commits that {theirs}{by} has undone since. Nothing was "
-            "committed; write the batch again",
+            f"Write {time} was planned on commits that {theirs}{by} {does}. Nothing was committed; "
+            f"{again}",
             kind=ErrorKind.WRITE_CONFLICT,
             instant=time,
             other=other.instant.requested_time,
