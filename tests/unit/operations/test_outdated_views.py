@@ -14,11 +14,15 @@ from headwater.errors import ConflictError, CorruptTableError, ErrorKind, NotFou
 from headwater.kernel.txn.changes import load_changes
 from headwater.kernel.txn.guard import claimed
 from headwater.kernel.txn.restore_steps import RequestRestore
+from headwater.kernel.txn.rollback import Rollbacks
+from headwater.kernel.txn.rollback_plan import pending_rollbacks
 from headwater.kernel.view.table_view import TableView
 from headwater.metadata.index_content import TableIndexes
 from headwater.model.instant import parse_instant_time
+from headwater.model.operation import Operation
+from headwater.operations.request import WriteRequest
 from headwater.operations.retry import loss_of
-from headwater.operations.write import RunningWrite
+from headwater.operations.write import RunningWrite, start_write
 from headwater.queries.slice_query import read_slices
 
 OPTIONS = {
@@ -216,3 +220,24 @@ def test_n_181_an_index_build_whose_files_are_gone_has_lost(
     assert not waiting
     assert table.indexes.create("record_index") is not None
     assert table.inspect.problems(deep=True).num_rows == 0
+
+
+def test_n_181_a_rollback_of_what_nobody_sees_does_not_hide_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, _ = restored_soon(tmp_path)
+    failed = start_write(
+        table.context, WriteRequest(operation=Operation.UPSERT, columns=table.schema)
+    )
+    monkeypatch.setattr(Rollbacks, "_execute", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        failed.abandon()
+    assert pending_rollbacks(table.context.load_timeline())
+    for file in Path(table.uri).rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(CorruptTableError):
+        table.read_arrow()
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
