@@ -51,7 +51,7 @@ from headwater.services.table_services import (
     TableServicesReport,
     due_after_write,
     parse_services,
-    run_round,
+    run_once,
     run_until,
 )
 from headwater.services.undo import rollback_commit
@@ -461,6 +461,8 @@ class Services:
 
         Raises:
             InvalidInputError: rows cannot be sorted by these columns.
+            ConflictError: kind TABLE_SWITCHED; the table has to be opened again.
+            NotFoundError: kind NOT_A_TABLE; it was deleted.
         """
         from headwater.services.advice.load import check_sort_columns, rewrite_settings
         from headwater.services.auto.agenda import Agenda, Budget
@@ -501,6 +503,8 @@ class Services:
 
         Raises:
             InvalidInputError: a service has no such name.
+            ConflictError: kind TABLE_SWITCHED; the table has to be opened again.
+            NotFoundError: kind NOT_A_TABLE; it was deleted.
         """
         self._check_writable()
         return run_until(self._calls(), parse_services(run), stop, pause_s=pause_s)
@@ -515,7 +519,7 @@ class Services:
         if config.is_idle:
             return
         due = due_after_write(self._table.load_timeline(), config, self._table.config.table_type)
-        run_round(self._calls(), due, TableServicesReport())
+        run_once(self._calls(), due)
 
     def _kept_up(self, done: Rewritten | None) -> Rewritten | None:
         """Return what was done, once the metadata table, which was told of it, is kept up."""

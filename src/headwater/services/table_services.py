@@ -17,7 +17,13 @@ from typing import Protocol
 
 from headwater.config.table_options import TableType
 from headwater.config.table_services import TableServicesConfig
-from headwater.errors import ConflictError, FencedError, HeadwaterError, InvalidInputError
+from headwater.errors import (
+    ConflictError,
+    ErrorKind,
+    FencedError,
+    HeadwaterError,
+    InvalidInputError,
+)
 from headwater.kernel.timeline.active import Timeline
 from headwater.model.instant import Action
 
@@ -77,25 +83,49 @@ def parse_services(names: Collection[str]) -> set[Service]:
     return {Service(name) for name in names}
 
 
+def is_final(error: HeadwaterError) -> bool:
+    """Whether no later round of this process does better: the table is not what it has opened."""
+    return error.kind in (ErrorKind.TABLE_SWITCHED, ErrorKind.NOT_A_TABLE)
+
+
 def run_round(calls: Calls, chosen: Collection[Service], report: TableServicesReport) -> None:
-    """Run the chosen services once, and count what became of them."""
+    """Run the chosen services once, and count what became of them.
+
+    Raises:
+        ConflictError: kind TABLE_SWITCHED; the table has to be opened again.
+        NotFoundError: kind NOT_A_TABLE; it is gone.
+    """
     report.rounds += 1
     for service in Service:
         if service not in chosen:
             continue
         try:
             report.done[service] += calls[service]()
-        except (ConflictError, FencedError) as conflict:
-            log.info("service left to another process service=%s reason=%s", service, conflict)
         except HeadwaterError as error:
+            if is_final(error):
+                raise
+            if isinstance(error, ConflictError | FencedError):
+                log.info("service left to another process service=%s reason=%s", service, error)
+                continue
             report.failed[service] += 1
             log.warning("service failed and comes again service=%s error=%s", service, error)
+
+
+def run_once(calls: Calls, chosen: Collection[Service]) -> None:
+    """Run the chosen services after a write, which stands whatever becomes of them."""
+    try:
+        run_round(calls, chosen, TableServicesReport())
+    except HeadwaterError as error:
+        log.warning("no services after this write error=%s", error)
 
 
 def run_until(
     calls: Calls, chosen: Collection[Service], stop: StopSignal, *, pause_s: float
 ) -> TableServicesReport:
-    """Make rounds, with a pause after each, until the signal comes."""
+    """Make rounds, with a pause after each, until the signal comes.
+
+    Raises: see `run_round`.
+    """
     report = TableServicesReport()
     while not stop.is_set():
         run_round(calls, chosen, report)

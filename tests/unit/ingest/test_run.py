@@ -664,6 +664,7 @@ def test_bad_rows_of_a_table_have_places_that_last(tmp_path: Path) -> None:
     ("error", "goes_on"),
     [
         (ConflictError("lost"), True),
+        (ConflictError("switched", kind=ErrorKind.TABLE_SWITCHED), False),
         (FencedError("late"), True),
         (StorageError("busy"), True),
         (StorageError("denied", retry=Retry.NEVER), False),

@@ -16,12 +16,12 @@ import hudi
 import pytest
 from tests.support.dying import DyingStorage, Killed
 from tests.support.hudi_rs import location_for_hudi_rs
-from tests.support.tables import FAST, a_table, trips
+from tests.support.tables import FAST, MOR, a_table, trips
 
 import headwater as hw
 from headwater.config.registry import check_options
 from headwater.config.table_options import FENCED
-from headwater.errors import ConflictError, ErrorKind
+from headwater.errors import ConflictError, ErrorKind, NotFoundError
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.slots import Listing
 from headwater.kernel.journal.state import Areas
@@ -32,6 +32,7 @@ from headwater.opening import Place, open_context
 from headwater.seams.clock import SystemClock
 from headwater.seams.ids import SystemIds
 from headwater.seams.local import LocalStorage
+from headwater.services import Services
 from headwater.services.switch import run_switch
 
 OPTIONS = {
@@ -352,3 +353,76 @@ def test_indexes_of_either_kind_of_table_go_on_after_a_switch(tmp_path: Path) ->
     table.indexes.create(["column_stats", "record_index"], columns={"column_stats": ["value"]})
     assert births_of(table.context.load_config()).keys() == {"column_stats", "record_index"}
     assert open_again(tmp_path).inspect.validate_metadata().num_rows == 0
+
+
+# Loops -------------------------------------------------------------------------------------------
+
+
+def busy_table(tmp_path: Path, *, fenced: bool) -> hw.Table:
+    """A table with logs to compact."""
+    options = {**OPTIONS, "hoodie.compact.inline.max.delta.commits": "1"}
+    shape = a_table(tmp_path, table_type=MOR, buckets=1)
+    table = shape.with_options({**options, FENCED.key: FENCED.encode(fenced)}).create()
+    for value in range(3):
+        table.upsert(trips(("a", "sf", value)))
+    return table
+
+
+class Never:
+    """A signal that does not come: the loop must end by itself."""
+
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self, timeout: float) -> bool:
+        raise AssertionError("The loop goes on")
+
+
+LOOPS = pytest.mark.parametrize(
+    "loop",
+    [
+        lambda table: table.services.run_forever(Never(), run=["compaction"]),
+        lambda table: table.services.run_auto(Never()),
+    ],
+    ids=["services", "auto"],
+)
+
+
+@BOTH
+@LOOPS
+def test_n_182_a_loop_ends_when_its_table_was_switched(
+    tmp_path: Path, loop: Callable[[hw.Table], object], fenced: bool
+) -> None:
+    table = busy_table(tmp_path, fenced=not fenced)
+    switch(tmp_path, fenced=fenced)
+    check_switched_error(lambda: loop(table))
+    assert open_again(tmp_path).services.compact() is not None
+
+
+@BOTH
+@LOOPS
+def test_n_182_a_loop_ends_when_its_table_was_deleted(
+    tmp_path: Path, loop: Callable[[hw.Table], object], fenced: bool
+) -> None:
+    table = busy_table(tmp_path, fenced=fenced)
+    shutil.rmtree(tmp_path / "trips")
+    with pytest.raises(NotFoundError) as gone:
+        loop(table)
+    assert gone.value.kind is ErrorKind.NOT_A_TABLE
+
+
+def test_n_182_a_write_stands_though_its_table_is_switched_before_its_services(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = busy_table(tmp_path, fenced=False)
+    due = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
+    writer = hw.open_table(table.uri, {**OPTIONS, **due})
+    after = Services.run_after_write
+
+    def switched_first(self: Services) -> None:
+        switch(tmp_path, fenced=True)
+        after(self)
+
+    monkeypatch.setattr(Services, "run_after_write", switched_first)
+    writer.upsert(trips(("b", "la", 8)))
+    assert values(open_again(tmp_path))["b"] == 8

@@ -22,6 +22,7 @@ from headwater.services.clustering.run import cluster_only
 from headwater.services.compaction import compact_only
 from headwater.services.log_compaction import compact_logs_only
 from headwater.services.rewrite import Rewritten
+from headwater.services.table_services import is_final
 
 if TYPE_CHECKING:
     from headwater.context import TableContext
@@ -59,7 +60,9 @@ def follow(
     """
     try:
         return _follow(piece, table, services, settings)
-    except (ConflictError, FencedError):
+    except (ConflictError, FencedError) as error:
+        if is_final(error):
+            raise
         return Followed(outcome=Outcome.LEFT)
 
 

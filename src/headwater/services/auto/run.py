@@ -19,6 +19,7 @@ from headwater.services.advice.load import load_statistics
 from headwater.services.advice.settings import RewriteSettings
 from headwater.services.auto.agenda import Agenda
 from headwater.services.auto.follow import Followed, Outcome, follow
+from headwater.services.table_services import is_final
 
 if TYPE_CHECKING:
     from headwater.context import TableContext
@@ -59,7 +60,12 @@ def run_auto(
     *,
     pause_s: float,
 ) -> AutoReport:
-    """Make rounds, with a pause after each, until the signal comes."""
+    """Make rounds, with a pause after each, until the signal comes.
+
+    Raises:
+        ConflictError: kind TABLE_SWITCHED; the table has to be opened again.
+        NotFoundError: kind NOT_A_TABLE; it is gone.
+    """
     report = AutoReport()
     while not stop.is_set():
         report.rounds += 1
@@ -89,6 +95,8 @@ class _Round:
         try:
             known = load_statistics(self.table, self.settings)
         except HeadwaterError as error:
+            if is_final(error):
+                raise
             log.warning("advice comes again in the next round error=%s", error)
             self.report.cut_short += 1
             return None
@@ -109,6 +117,8 @@ class _Round:
         try:
             return follow(piece, self.table, self.services, self.settings)
         except HeadwaterError as error:
+            if is_final(error):
+                raise
             log.warning("advice was not followed need=%s error=%s", piece.need, error)
             return Followed(outcome=Outcome.FAILED)
 
