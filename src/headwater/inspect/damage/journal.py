@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from headwater.context import TableContext
+from headwater.errors import CorruptTableError
+from headwater.format.metadata.index_definitions import (
+    VERSIONED_SINCE_TABLE_VERSION,
+    IndexDefinition,
+    parse_index_definitions,
+)
 from headwater.format.properties import parse_properties
 from headwater.inspect.damage.problem import FROM_JOURNAL, Problem, Repair
 from headwater.kernel.journal.state import folder_of
@@ -89,10 +95,18 @@ def of_shared(table: TableContext) -> Iterator[Problem]:
 
 
 def _says_the_same(path: str, stored: bytes | None, known: bytes) -> bool:
-    if stored is None or path != PROPERTIES:
-        return stored == known
-    # Other engines write it anew without a change, in another order and under another time.
-    return parse_properties(stored, path=path) == parse_properties(known, path=path)
+    if stored is None or stored == known:
+        return stored is not None
+    # Other engines write them anew without a change, in another order and under another time.
+    parse = parse_properties if path == PROPERTIES else _parse_definitions
+    try:
+        return parse(stored, path=path) == parse(known, path=path)
+    except CorruptTableError:
+        return False
+
+
+def _parse_definitions(data: bytes, *, path: str) -> Mapping[str, IndexDefinition]:
+    return parse_index_definitions(data, table_version=VERSIONED_SINCE_TABLE_VERSION, path=path)
 
 
 def of_others(table: TableContext) -> Iterator[Problem]:
