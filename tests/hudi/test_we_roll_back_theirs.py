@@ -151,6 +151,45 @@ def test_a_write_of_a_killed_process(
     assert ours.reload().inspect.problems(deep=True).num_rows == 0
 
 
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_n_183_indexes_that_a_killed_process_has_made_lack_nothing(
+    hudi: HudiPeer, tmp_path: Path, table_type: str, decided: dict[str, str]
+) -> None:
+    """Hudi makes column statistics before its first write; whoever reads by them trusts them."""
+    shape = a_table(
+        tmp_path, SCHEMA, partition_by="city", ordering="ts", table_type=table_type, buckets=2
+    )
+    ours = shape.with_options({**OURS, **decided}).create()
+    ours.insert(rows(("a", "sf", 1, 1), ("b", "ny", 1, 2)))
+    kill_in_an_upsert(ours, rows(("a", "sf", 9, 9), ("c", "la", 9, 9)))
+    until = time.monotonic() + DEADLINE_S
+    while not ours.services.rollback_failed_writes() and time.monotonic() < until:
+        time.sleep(0.5)
+    expected = {"a": 1, "b": 2}
+    check_filtered(hudi, ours, expected)
+    ours.reload().upsert(rows(("b", "ny", 10, 100), ("d", "sf", 10, 200), ("e", "rome", 10, 300)))
+    expected |= {"b": 100, "d": 200, "e": 300}
+    check_filtered(hudi, ours, expected)
+    hudi.write(rows(("f", "oslo", 20, 3)), ours.uri, {**THEIRS, "hoodie.table.name": ours.name})
+    check_filtered(hudi, ours, expected | {"f": 3})
+    ours.reload().upsert(rows(("a", "sf", 30, 400)))
+    check_filtered(hudi, ours, expected | {"f": 3, "a": 400})
+
+
+def check_filtered(hudi: HudiPeer, ours: Table, expected: dict[str, int]) -> None:
+    """Check that nobody leaves rows out by indexes."""
+    by_indexes = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
+    for least, most in ((0, 10), (50, 500), (0, 500)):
+        where = f"fare >= {least} AND fare <= {most}"
+        wanted = {key: fare for key, fare in expected.items() if least <= fare <= most}
+        for found in (
+            hudi.read(ours.uri, by_indexes, columns=["id", "fare"], where=where),
+            ours.reload().read_arrow(["id", "fare"], where=where),
+        ):
+            assert {row["id"]: row["fare"] for row in found.to_pylist()} == wanted
+    assert ours.reload().inspect.problems(deep=True).num_rows == 0
+
+
 class Service(NamedTuple):
     """One of Hudi's, on a table for which there is something to do."""
 

@@ -26,7 +26,9 @@ were pending meanwhile do not hinder it, but can never complete: the slot bars t
 
 What such an engine has changed in table config and in the definitions of indexes is taken over by
 the same slot, if it is made of the newest that slots have put there, which table config says
-(`CONFIG_SLOT`). Else the engine overwrote, or never saw, what was decided: that overlaps too.
+(`CONFIG_SLOT`). Else the engine overwrote, or never saw, what was decided: that overlaps too. What
+a write that its engine has left changed there is put back; so are indexes that were made before
+something of ours, which they lack.
 
 Files that other engines took off the timeline leave the journal by the same slot, if they are on
 the archived timeline, if an instant that is adopted with it says that it took them back, or if they
@@ -42,18 +44,25 @@ What a crash leaves behind, by the last write that landed:
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from headwater.config.table import TableConfig
-from headwater.errors import ConflictError, ErrorKind, Retry
+from headwater.config.table_options import (
+    CONFIG_SLOT,
+    METADATA_PARTITIONS,
+    METADATA_PARTITIONS_INFLIGHT,
+)
+from headwater.errors import ConflictError, CorruptTableError, ErrorKind, Retry
 from headwater.format.metadata.index_definitions import parse_index_definitions
 from headwater.kernel.journal.journal import Appended, Journal, Look
 from headwater.kernel.journal.slots import Entry, Slot, Verb, Wave
 from headwater.kernel.journal.state import BARRED, Areas, JournalState
 from headwater.kernel.layout import (
     INDEX_DEFINITIONS,
+    METADATA,
     METADATA_TIMELINE,
     PROPERTIES,
     TableLayout,
@@ -380,9 +389,7 @@ class OtherEngines:
         # What these take back shows on the timeline until its files are deleted.
         if ours - listed - adoption.gone or any(one.action in _TAKE_BACK for one in pending):
             return False
-        start = f"{self._areas.timeline}/"
-        infos = self._journal.storage.list_tree(self._areas.timeline)
-        written_ms = {info.path.removeprefix(start): info.modified_ms for info in infos}
+        written_ms = self._written_ms()
         last_ms = max((written_ms[name] for name in ours if name in written_ms), default=0)
         # Whole seconds of a store may hide which of two came first; then it is taken for ours.
         return all(written_ms.get(name, 0) > last_ms for name in theirs)
@@ -411,14 +418,18 @@ class OtherEngines:
         """
         storage = self._journal.storage
         known = state.paths.get(PROPERTIES)
-        if not adoption.completed or known is None or known.data is None:
-            return  # Nobody changed it; or no slot speaks of it, so that files do.
+        if known is None or known.data is None:
+            return  # No slot speaks of it, so that files do.
         ours = parse_table_config(known.data, PROPERTIES)
+        if not adoption.completed:
+            if adoption.pending:
+                yield from self._undone_config(ours, state)
+            return
         data, theirs = load_config_object(storage, self._journal.clock)
-        properties = self._without_births(theirs, adoption)
+        properties = self._without_stale(self._without_births(theirs, adoption), ours, state)
         if properties != theirs.raw:
             data = encode_table_config(properties, self._journal.clock)
-        if properties != ours.raw:
+        if not properties == ours.raw == theirs.raw:
             if theirs.config_slot != ours.config_slot:
                 raise foreign_writer(
                     storage.uri,
@@ -434,6 +445,72 @@ class OtherEngines:
                 definitions, table_version=theirs.version, path=INDEX_DEFINITIONS
             )
             yield Entry(Verb.SET, INDEX_DEFINITIONS, definitions)
+
+    def _undone_config(self, ours: TableConfig, state: JournalState) -> Iterator[Entry]:
+        """Put back what a write that its engine has left changed, if it changed anything (N-183).
+
+        It may have made indexes and said that they can be used. No commit of ours would tell them.
+        """
+        try:
+            theirs = load_config_object(self._journal.storage, self._journal.clock).config
+            is_changed = theirs.raw != ours.raw
+        except CorruptTableError:
+            is_changed = True  # It was killed while it wrote the file.
+        if not is_changed:
+            return
+        stamped = {**ours.raw, CONFIG_SLOT.key: CONFIG_SLOT.encode(state.number + 1)}
+        yield Entry(Verb.SET, PROPERTIES, encode_table_config(stamped, self._journal.clock))
+        defined = state.paths.get(INDEX_DEFINITIONS)
+        if defined is not None and defined.data is not None:
+            yield Entry(Verb.SET, INDEX_DEFINITIONS, defined.data)
+
+    def _without_stale(
+        self, theirs: Mapping[str, str], ours: TableConfig, state: JournalState
+    ) -> Mapping[str, str]:
+        """Return table config without new indexes that were begun before something of ours.
+
+        Nobody told them of it. An engine that finds them unnamed makes them anew.
+        """
+        config = TableConfig.from_properties(theirs, path=PROPERTIES)
+        known = {*ours.metadata_partitions, *ours.metadata_partitions_inflight}
+        named = {*config.metadata_partitions, *config.metadata_partitions_inflight}
+        last_ms = self._last_of_ours_ms(state) if named - known else 0
+        stale = {name for name in named - known if self._begun_ms(name) <= last_ms}
+        if not stale:
+            return theirs
+        log.warning(
+            "indexes of another engine are not taken over, for they lack commits table=%s "
+            "indexes=%s",
+            self._journal.storage.uri,
+            ", ".join(sorted(stale)),
+        )
+        left = {
+            METADATA_PARTITIONS: config.metadata_partitions,
+            METADATA_PARTITIONS_INFLIGHT: config.metadata_partitions_inflight,
+        }
+        return {
+            **theirs,
+            **{
+                option.key: option.encode(tuple(name for name in names if name not in stale))
+                for option, names in left.items()
+                if option.key in theirs
+            },
+        }
+
+    def _begun_ms(self, index: str) -> float:
+        """When the first file of an index was written; one without files lacks nothing."""
+        infos = self._journal.storage.list_tree(f"{METADATA}/{index}")
+        return min((info.modified_ms for info in infos), default=math.inf)
+
+    def _last_of_ours_ms(self, state: JournalState) -> int:
+        written_ms = self._written_ms()
+        return max((written_ms.get(name, 0) for name in had_to_be_seen(state)), default=0)
+
+    def _written_ms(self) -> Mapping[str, int]:
+        """Return when each file of the timeline was written, by the clock of the store."""
+        start = f"{self._areas.timeline}/"
+        infos = self._journal.storage.list_tree(self._areas.timeline)
+        return {info.path.removeprefix(start): info.modified_ms for info in infos}
 
     def _without_births(self, config: TableConfig, adoption: Adoption) -> Mapping[str, str]:
         """Return table config without what slots said of indexes that are gone, or not ours now.
