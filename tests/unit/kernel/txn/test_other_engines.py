@@ -34,6 +34,7 @@ from headwater.kernel.journal.state import (
 from headwater.kernel.journal.storage import JournaledStorage, erase_files
 from headwater.kernel.layout import (
     INDEX_DEFINITIONS,
+    METADATA,
     METADATA_TIMELINE,
     PROPERTIES,
     TableLayout,
@@ -45,6 +46,7 @@ from headwater.kernel.table_config import create_table_config, load_table_config
 from headwater.kernel.timeline.active import Timeline, load_active
 from headwater.kernel.txn.events import (
     ConfigChanged,
+    DefinitionsChanged,
     Event,
     Requested,
     RevertedToRequested,
@@ -679,6 +681,62 @@ def test_table_config_that_it_wrote_anew_and_left_as_it_was_is_no_change(configu
     hudi_writes(site)
     site.commit()
     assert b"Hudi was here" in site.storage.read(PROPERTIES)
+
+
+def change_config(site: Site, **options: str) -> None:
+    changed = {**load_table_config(site.storage, site.clock).raw, **options}
+    site.storage.put(PROPERTIES, encode_properties(changed, comment="Hudi was here"))
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_n_183_what_a_dead_write_of_it_changed_is_put_back(configured: Site, is_cut: bool) -> None:
+    """The indexes that it has made know nothing of what we commit from now on."""
+    site = configured
+    definitions = encode_index_definitions({})
+    _, txn = site.process()
+    txn.run(Said(DefinitionsChanged(INDEX_DEFINITIONS, definitions)))
+    time = site.hudi_begins()
+    site.storage.put(heartbeat_path(time), b"")
+    change_config(site, **{METADATA_PARTITIONS.key: "column_stats,files"})
+    site.storage.put(INDEX_DEFINITIONS, b"{}")
+    if is_cut:
+        site.storage.put(PROPERTIES, site.storage.read(PROPERTIES)[:100])
+    site.clock.advance_ms(SURELY_MS + 1)
+    site.commit()
+    assert [one.requested_time for one in site.pending()] == [time]
+    for config in (config_seen(site), load_table_config(site.storage, site.clock)):
+        assert config.metadata_partitions == ()
+    assert site.storage.read(INDEX_DEFINITIONS) == definitions
+
+
+def test_n_183_what_a_dead_write_of_it_left_as_it_was_is_not_written(configured: Site) -> None:
+    site = configured
+    site.commit()
+    before = site.storage.read(PROPERTIES)
+    site.storage.put(heartbeat_path(site.hudi_begins()), b"")
+    site.clock.advance_ms(SURELY_MS + 1)
+    site.commit()
+    assert site.pending()
+    assert site.storage.read(PROPERTIES) == before
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_n_183_indexes_made_before_something_of_ours_are_not_taken_over(
+    configured: Site, is_late: bool
+) -> None:
+    site, file = configured, f"{METADATA}/column_stats/col-stats-0000-0_0-0-0_1.hfile"
+    if not is_late:
+        site.storage.put(file, b"")
+    site.clock.advance_ms(10)
+    site.commit()
+    site.clock.advance_ms(10)
+    if is_late:
+        site.storage.put(file, b"")
+    hudi_writes(site, **{METADATA_PARTITIONS.key: "column_stats,files,record_index"})
+    site.commit()
+    usable = ("files", "record_index")
+    for config in (config_seen(site), load_table_config(site.storage, site.clock)):
+        assert config.metadata_partitions == (("column_stats", *usable) if is_late else usable)
 
 
 def test_one_that_undid_what_we_had_decided_is_refused(configured: Site) -> None:
