@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,15 @@ def test_a_round_in_which_nobody_can_tell_what_is_needed_ends_with_1(
     assert (code, json.loads(out)["cut_short"]) == (1, 1)
 
 
+@pytest.fixture
+def minds_ctrl_c() -> Iterator[None]:
+    """In the background of a shell it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("minds_ctrl_c")
 @pytest.mark.parametrize(("sent", "ends_with"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_gives_up_what_a_command_is_at(
     run: Run,

@@ -279,7 +279,7 @@ def test_a_rollback_deletes_in_bulk(
     assert set(table.read_arrow(["v"])["v"].to_pylist()) == {0}
 
 
-@pytest.mark.parametrize(("is_deep", "most"), [(False, Most(34, 185)), (True, Most(45, 348))])
+@pytest.mark.parametrize(("is_deep", "most"), [(False, Most(34, 187)), (True, Most(45, 350))])
 def test_a_check_looks_at_many_files_in_the_time_of_a_few(
     mode: tuple[dict[str, str], Costs], is_deep: bool, most: Most, tmp_path: Path, trips: RoundTrips
 ) -> None:

@@ -22,7 +22,7 @@ from headwater.context import TableContext
 from headwater.errors import HeadwaterError
 from headwater.inspect.damage.files import of_files
 from headwater.inspect.damage.indexes import of_indexes
-from headwater.inspect.damage.journal import of_journal, of_others, of_shared
+from headwater.inspect.damage.journal import of_journal, of_others
 from headwater.inspect.damage.keys import of_keys
 from headwater.inspect.damage.leftovers import of_leftovers
 from headwater.inspect.damage.problem import Problem, unreadable
@@ -38,7 +38,6 @@ def find_problems(table: TableContext, *, is_deep: bool = False) -> Iterator[Pro
     yield from timeline_problems
     yield from _confirmed("timeline", table, lambda _: of_journal(table))
     yield from _confirmed("timeline", table, lambda _: of_others(table))
-    yield from _confirmed("table", table, lambda _: of_shared(table))
     archive_problems = _confirmed("archive", table, lambda _: of_archive(table))
     yield from archive_problems
     yield from _confirmed("leftovers", table, lambda _: of_leftovers(table))

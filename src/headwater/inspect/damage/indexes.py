@@ -27,7 +27,8 @@ def of_indexes(table: TableContext) -> Iterator[Problem]:
         )
         return
     try:
-        load_index_definitions(table.storage, config)
+        if config.index_defs_path is not None:
+            load_index_definitions(table.storage, config)
     except CorruptTableError as error:
         yield Problem(
             check="indexes",

@@ -13,7 +13,7 @@ from headwater.format.metadata.index_definitions import (
 )
 from headwater.format.properties import parse_properties
 from headwater.inspect.damage.problem import FROM_JOURNAL, Problem, Repair
-from headwater.kernel.journal.state import folder_of
+from headwater.kernel.journal.state import JournalState, folder_of
 from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.layout import INDEX_DEFINITIONS, METADATA_TIMELINE, PROPERTIES
 from headwater.kernel.timeline.history.read import HistoryTimeline
@@ -22,6 +22,12 @@ from headwater.kernel.txn.other_engines import OtherEngines
 from headwater.kernel.txn.others_found import find_others
 from headwater.model.instant import InstantTime, State
 from headwater.seams.storage import both_at_once
+
+_STAKES = {
+    INDEX_DEFINITIONS: "what other engines take the indexes for",
+    PROPERTIES: "what processes that open the table from now on take it for",
+}
+"""What is overwritten as it changes, and who reads it."""
 
 
 def of_journal(table: TableContext) -> Iterator[Problem]:
@@ -61,34 +67,53 @@ def of_journal(table: TableContext) -> Iterator[Problem]:
             )
 
 
-def of_shared(table: TableContext) -> Iterator[Problem]:
-    """Look at table config and the definitions of indexes, which are overwritten as they change.
+def of_others(table: TableContext) -> Iterator[Problem]:
+    """Look for what is there and no slot has put: instants, table config, definitions of indexes.
 
-    An engine that is at work may have changed them, and completes afterwards: then nothing is said.
+    Instants that the journal cannot take in refuse all. Table config and definitions are compared
+    unless another engine is at work: it changes them before it completes.
     """
     journaled, _ = find_journal(table.storage)
     if journaled is None:
         return
-    names = frozenset(journaled.stored.list_names(table.layout.timeline))
-    if find_others(journaled.journal.look().state, names).pending:
-        return
-    state = journaled.look().state  # With what other engines completed.
-    stakes = {
-        INDEX_DEFINITIONS: "what other engines take the indexes for",
-        PROPERTIES: "what processes that open the table from now on take it for",
-    }
-    for path, stored in zip(stakes, journaled.stored.read_many(stakes), strict=True):
+    journal, folder = journaled.journal, table.layout.timeline
+    (look, names), stored = both_at_once(
+        journaled.stored,
+        lambda: both_at_once(
+            journaled.stored, journal.look, lambda: journaled.stored.list_names(folder)
+        ),
+        lambda: journaled.stored.read_many(_STAKES),
+    )
+    others = OtherEngines(journal, table.layout)
+    refusal = others.refusal(look, frozenset(names))
+    if refusal is not None:
+        yield Problem(
+            check="timeline",
+            subject=folder,
+            problem=str(refusal),
+            at_stake="what those instants did, which reads leave out; every write is refused",
+            advice="if a slot of the journal was lost, restore it from a copy. Otherwise let the "
+            "other engine roll back what it wrote, or run `headwater table upgrade --no-fenced`, "
+            "from when on the files of the timeline count",
+        )
+    elif not find_others(look.state, names).pending:
+        state = others.foresee(look, frozenset(names)).state  # With what they completed.
+        yield from _of_shared(state, dict(zip(_STAKES, stored, strict=True)))
+
+
+def _of_shared(state: JournalState, stored: Mapping[str, bytes | None]) -> Iterator[Problem]:
+    for path, data in stored.items():
         known = state.paths.get(path)
-        if known is None or known.data is None or _says_the_same(path, stored, known.data):
+        if known is None or known.data is None or _says_the_same(path, data, known.data):
             continue
         is_config = path == PROPERTIES
         meant = "; if the change was meant, run `headwater table upgrade --no-fenced`, change it "
         yield Problem(
             check="table",
             subject=path,
-            problem=f"the file {'is lost' if stored is None else 'is another'}: the journal says "
+            problem=f"the file {'is lost' if data is None else 'is another'}: the journal says "
             f"what is in it since slot {known.slot}",
-            at_stake=stakes[path],
+            at_stake=_STAKES[path],
             advice=f"{FROM_JOURNAL}{meant}again and run `--fenced`" if is_config else FROM_JOURNAL,
             repair=Repair.WRITE_FILES,
         )
@@ -107,28 +132,6 @@ def _says_the_same(path: str, stored: bytes | None, known: bytes) -> bool:
 
 def _parse_definitions(data: bytes, *, path: str) -> Mapping[str, IndexDefinition]:
     return parse_index_definitions(data, table_version=VERSIONED_SINCE_TABLE_VERSION, path=path)
-
-
-def of_others(table: TableContext) -> Iterator[Problem]:
-    """Look for instants that the journal does not have and cannot take in: all is refused then."""
-    journaled, _ = find_journal(table.storage)
-    if journaled is None:
-        return
-    journal, folder = journaled.journal, table.layout.timeline
-    look, names = both_at_once(
-        journaled.stored, journal.look, lambda: journaled.stored.list_names(folder)
-    )
-    refusal = OtherEngines(journal, table.layout).refusal(look, frozenset(names))
-    if refusal is not None:
-        yield Problem(
-            check="timeline",
-            subject=folder,
-            problem=str(refusal),
-            at_stake="what those instants did, which reads leave out; every write is refused",
-            advice="if a slot of the journal was lost, restore it from a copy. Otherwise let the "
-            "other engine roll back what it wrote, or run `headwater table upgrade --no-fenced`, "
-            "from when on the files of the timeline count",
-        )
 
 
 def ended_in_files(table: TableContext) -> set[InstantTime]:
