@@ -131,7 +131,7 @@ class Scan:
         request = replace(
             self.request, columns=self._plan.query.columns if columns is None else columns
         )
-        return self._reader(plan_snapshot(self.context, replace(request, known=known), self._view))
+        return self._reader(self._planned(replace(request, known=known)))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
@@ -157,8 +157,11 @@ class Scan:
 
     @cached_property
     def _plan(self) -> SnapshotPlan:
+        return self._planned(self.request)
+
+    def _planned(self, request: ReadRequest) -> SnapshotPlan:
         with self._told_if_gone():
-            return plan_snapshot(self.context, self.request, self._view)
+            return plan_snapshot(self.context, request, self._view)
 
     def _reader(self, plan: SnapshotPlan) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(plan.query.result_schema, self._batches(plan))

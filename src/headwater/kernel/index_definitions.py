@@ -41,6 +41,7 @@ def load_index_definitions(storage: Storage, config: TableConfig) -> Mapping[str
             "from a copy, or drop these indexes and create them again",
             kind=ErrorKind.CORRUPT_METADATA_TABLE,
             path=path,
+            table=storage.uri,
         ) from error
     return parse_index_definitions(data, table_version=config.version, path=path)
 

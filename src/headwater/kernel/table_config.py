@@ -163,9 +163,9 @@ def load_config_object(storage: Storage, clock: Clock) -> ConfigObject:
         # A damaged file may be in the making; two absent ones changed places between our reads.
     if damage is not None and storage.list_names(JOURNAL):
         raise CorruptTableError(
-            f"{damage.message}. The table has a journal: `headwater fsck --repair` writes the file "
-            "as it was decided. What is changed by hand holds only on a table that was given back "
-            "to a lock before, by `headwater table upgrade --no-fenced`",
+            f"{damage.message}. Where a journal has the table's decisions, `headwater fsck "
+            "--repair` writes the file as it was decided, and a change by hand holds only after "
+            "`headwater table upgrade --no-fenced`",
             kind=damage.kind,
             **damage.context,
         ) from damage

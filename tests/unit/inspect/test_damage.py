@@ -18,8 +18,9 @@ from tests.support.tables import FENCED, LOCKED
 import headwater as hw
 from headwater.cli.main import main
 from headwater.config.registry import check_options
-from headwater.errors import CorruptTableError, NotFoundError
+from headwater.errors import CorruptTableError, NotFoundError, StorageError
 from headwater.inspect.damage import find_problems
+from headwater.kernel.journal.journal import Journal
 from headwater.kernel.layout import METADATA_TIMELINE, TableLayout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.timeline.history.write import write_history
@@ -444,7 +445,9 @@ def test_without_definitions_of_indexes_rows_are_read_and_repair_begins_anew(
     (found,) = problems_of(place)
     assert found["subject"] == DEFINITIONS
     assert repair(place, "--yes") == 0
-    assert "create it again" in capsys.readouterr().err  # It was on a column that nobody knows.
+    said = capsys.readouterr().err
+    assert "secondary_index_fare was dropped" in said  # It was on a column that nobody knows.
+    assert "column_stats is on the columns that the options name" in said
     with hw.open_table(place, OPTIONS) as table:
         table.indexes.create("secondary_index_fare", columns=["fare"])
         assert {one["index"] for one in table.indexes.list().to_pylist()} == INDEXES
@@ -510,3 +513,18 @@ def test_who_is_at_work_beside_us_may_have_changed_table_config(tmp_path: Path) 
     assert not [one for one in problems_of(place) if one["check"] == "table"]
     theirs.unlink()
     assert [one["check"] for one in problems_of(place)] == ["table"]
+
+
+def test_a_store_that_fails_is_not_taken_for_one_without_a_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or fsck would say that only a copy brings table config back."""
+    place = tmp_path / "t"
+    table_in(place, FENCED)
+    (place / PROPERTIES).unlink()
+
+    def fail(*_: object) -> object:
+        raise StorageError("The store is busy")
+
+    monkeypatch.setattr(Journal, "look", fail)
+    assert main(["fsck", str(place)]) == 10

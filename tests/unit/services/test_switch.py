@@ -412,7 +412,7 @@ def test_n_182_a_loop_ends_when_its_table_was_deleted(
 
 
 def test_n_182_a_write_stands_though_its_table_is_switched_before_its_services(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = busy_table(tmp_path, fenced=False)
     due = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
@@ -426,3 +426,4 @@ def test_n_182_a_write_stands_though_its_table_is_switched_before_its_services(
     monkeypatch.setattr(Services, "run_after_write", switched_first)
     writer.upsert(trips(("b", "la", 8)))
     assert values(open_again(tmp_path))["b"] == 8
+    assert "no services after this write" in caplog.text

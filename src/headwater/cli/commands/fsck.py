@@ -103,14 +103,14 @@ def _lost_config(path: str, options: list[str] | None, error: HeadwaterError) ->
 def _closed(path: str, error: HeadwaterError, *, is_in_journal: bool) -> pa.Table:
     import pyarrow as pa
 
-    from headwater.inspect.damage.problem import FROM_COPY, FROM_JOURNAL, SCHEMA, Repair
+    from headwater.inspect.damage.problem import FROM_JOURNAL, SCHEMA, Repair
 
     problem = {
         "check": "table",
         "subject": str(error.context.get("path", path)),
         "problem": str(error),
         "at_stake": "all rows: the table cannot be opened",
-        "advice": FROM_JOURNAL if is_in_journal else FROM_COPY,
+        "advice": FROM_JOURNAL if is_in_journal else "restore the file from a copy",
         "repair": Repair.WRITE_FILES.value if is_in_journal else None,
     }
     return pa.Table.from_pylist([problem], schema=SCHEMA)
@@ -175,7 +175,7 @@ def _build_indexes(table: Table, damaged: set[str]) -> None:
     try:
         definitions = load_index_definitions(table.storage, config)
     except CorruptTableError:
-        definitions = {}
+        definitions = {}  # They are what is damaged; dropping the indexes writes them anew.
     # What is not the name of an index is a file of the metadata table: then all are built again.
     again = [name for name in names if name in damaged] if damaged <= set(names) else names
     if "files" in again:
@@ -189,6 +189,12 @@ def _build_indexes(table: Table, damaged: set[str]) -> None:
     secondary = (name for name in again if name.startswith(SECONDARY_INDEX_PREFIX))
     unknown = [name for name in secondary if name not in columns]
     table.indexes.create([name for name in again if name not in unknown], columns=columns)
+    if "column_stats" in again and "column_stats" not in columns:
+        typer.echo(
+            "column_stats is on the columns that the options name now; if it was on others, drop "
+            "it and create it again with columns=[...].",
+            err=True,
+        )
     for name in unknown:
         typer.echo(
             f"{name} was dropped, and nobody knows which column it was on: create it again with "

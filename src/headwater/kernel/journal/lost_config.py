@@ -5,7 +5,7 @@ Nobody can open the table then, so nothing of it is known here but where journal
 
 from __future__ import annotations
 
-from headwater.errors import HeadwaterError
+from headwater.errors import CorruptTableError
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.materialise import Materialiser
 from headwater.kernel.journal.state import Areas
@@ -24,10 +24,14 @@ class LostConfig:
 
     @property
     def slot(self) -> int | None:
-        """The decision that table config is of; None if no journal says."""
+        """The decision that table config is of; None if no journal says, or one that is damaged.
+
+        Raises:
+            StorageError: the journal cannot be read now.
+        """
         try:
             state = self._journal.look().state
-        except HeadwaterError:
+        except CorruptTableError:
             return None
         known = state.paths.get(PROPERTIES)
         is_known = state.has_begun and known is not None and known.data is not None

@@ -26,9 +26,9 @@ were pending meanwhile do not hinder it, but can never complete: the slot bars t
 
 What such an engine has changed in table config and in the definitions of indexes is taken over by
 the same slot, if it is made of the newest that slots have put there, which table config says
-(`CONFIG_SLOT`). Else the engine overwrote, or never saw, what was decided: that overlaps too. What
-a write that its engine has left changed there is put back; so are indexes that were made before
-something of ours, which they lack.
+(`CONFIG_SLOT`). Else the engine overwrote, or never saw, what was decided: that overlaps too. Where
+nothing completed, but something was left, both are put back. New indexes that were made before
+something of ours lack it, and are not taken over.
 
 Files that other engines took off the timeline leave the journal by the same slot, if they are on
 the archived timeline, if an instant that is adopted with it says that it took them back, or if they
@@ -38,7 +38,9 @@ What a crash leaves behind, by the last write that landed:
 
     after         state                                       who repairs
     -             nothing is adopted, all is as it was        the next decision looks again
-    slot          adopted; no file is to be written for it    nobody needs to
+    slot          adopted, for all readers of ours. Others    the next decision writes what it
+                  read table config as their engine left it   puts back or leaves out
+    files         adopted                                     nobody needs to
 """
 
 from __future__ import annotations
@@ -447,7 +449,7 @@ class OtherEngines:
             yield Entry(Verb.SET, INDEX_DEFINITIONS, definitions)
 
     def _undone_config(self, ours: TableConfig, state: JournalState) -> Iterator[Entry]:
-        """Put back what a write that its engine has left changed, if it changed anything (N-183).
+        """Put back what was changed by what its engine has left, if anything was (N-183).
 
         It may have made indexes and said that they can be used. No commit of ours would tell them.
         """
@@ -467,16 +469,16 @@ class OtherEngines:
     def _without_stale(
         self, theirs: Mapping[str, str], ours: TableConfig, state: JournalState
     ) -> Mapping[str, str]:
-        """Return table config without new indexes that were begun before something of ours.
+        """Return table config without new indexes if one was begun before something of ours.
 
-        Nobody told them of it. An engine that finds them unnamed makes them anew.
+        Nobody told them of it. An engine makes them together, and anew where it finds none named.
         """
         config = TableConfig.from_properties(theirs, path=PROPERTIES)
         known = {*ours.metadata_partitions, *ours.metadata_partitions_inflight}
         named = {*config.metadata_partitions, *config.metadata_partitions_inflight}
-        last_ms = self._last_of_ours_ms(state) if named - known else 0
-        stale = {name for name in named - known if self._begun_ms(name) <= last_ms}
-        if not stale:
+        stale = named - known
+        last_ms = self._last_of_ours_ms(state) if stale else 0
+        if all(self._begun_ms(name) > last_ms for name in stale):
             return theirs
         log.warning(
             "indexes of another engine are not taken over, for they lack commits table=%s "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.support.counting_storage import CountingStorage
+from tests.support.dying import DyingStorage, Killed
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
 
@@ -709,6 +711,22 @@ def test_n_183_what_a_dead_write_of_it_changed_is_put_back(configured: Site, is_
     assert site.storage.read(INDEX_DEFINITIONS) == definitions
 
 
+@pytest.mark.parametrize("writes", range(1, 6))
+def test_n_183_who_dies_before_it_is_put_back_leaves_it_to_the_next(
+    configured: Site, writes: int
+) -> None:
+    """The first write is the slot."""
+    site = configured
+    site.storage.put(heartbeat_path(site.hudi_begins()), b"")
+    change_config(site, **{METADATA_PARTITIONS.key: "column_stats,files"})
+    site.clock.advance_ms(SURELY_MS + 1)
+    with suppress(Killed):
+        replace(site, storage=DyingStorage(site.storage, writes)).commit("dead")
+    assert config_seen(site).metadata_partitions == ()  # Whoever decides reads what slots say.
+    site.commit()
+    assert load_table_config(site.storage, site.clock).metadata_partitions == ()
+
+
 def test_n_183_what_a_dead_write_of_it_left_as_it_was_is_not_written(configured: Site) -> None:
     site = configured
     site.commit()
@@ -732,11 +750,12 @@ def test_n_183_indexes_made_before_something_of_ours_are_not_taken_over(
     site.clock.advance_ms(10)
     if is_late:
         site.storage.put(file, b"")
-    hudi_writes(site, **{METADATA_PARTITIONS.key: "column_stats,files,record_index"})
-    site.commit()
-    usable = ("files", "record_index")
-    for config in (config_seen(site), load_table_config(site.storage, site.clock)):
-        assert config.metadata_partitions == (("column_stats", *usable) if is_late else usable)
+    made = ("column_stats", "files", "record_index") if is_late else ()
+    for _ in range(2):  # The second time, what is left of its table config is what we had put.
+        hudi_writes(site, **{METADATA_PARTITIONS.key: "column_stats,files,record_index"})
+        site.commit()
+        for config in (config_seen(site), load_table_config(site.storage, site.clock)):
+            assert config.metadata_partitions == made
 
 
 def test_one_that_undid_what_we_had_decided_is_refused(configured: Site) -> None:
