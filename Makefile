@@ -129,16 +129,15 @@ auto: install ## ten minutes of service run --auto beside four writers, with fig
 	@HEADWATER_AUTO_SECONDS=600 $(RECORDED) $(PYTEST) -s -m "" tests/processes/test_auto.py
 
 hudi: install java ## fetch Apache Hudi's bundle for Spark into a cache outside the project
-	@PYTHON=$(PYTHON) scripts/get-hudi.sh
-
-test-hudi: install java ## both directions against Apache Hudi itself; skips where it cannot be had
 	-@PYTHON=$(PYTHON) scripts/get-hudi.sh
+
+test-hudi: install java hudi stores ## both directions against Apache Hudi itself; skips where it cannot be had
 	@$(RECORDED) $(PYTEST) tests/hudi
 
-soak-hudi: install java ## ten minutes of Hudi and us at once for each kind of lock and control, with kills
+soak-hudi: install java hudi stores ## ten minutes of Hudi and us at once for each kind of lock and control, with kills
 	@HEADWATER_SOAK_SECONDS=600 $(RECORDED) $(PYTEST) -m "" tests/hudi/test_both_at_once.py
 
-turns-hudi: install java ## fifty commits of Hudi and us in turns, and the services of both, for each kind of table and index
+turns-hudi: install java hudi ## fifty commits of Hudi and us in turns, and the services of both, for each kind of table and index
 	@$(RECORDED) $(PYTEST) -m long tests/hudi/test_in_turns.py
 
 stores: ## fetch the object stores that tests run on loopback into a cache outside the project

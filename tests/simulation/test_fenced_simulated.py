@@ -15,6 +15,13 @@ from headwater.testing.catalog import LIMITS, Limit, Proof, fenced_proof, proofs
 from headwater.testing.explore import exhaust, run
 from headwater.testing.faults import Fate, Faults
 from headwater.testing.fenced import fenced
+from headwater.testing.scenarios.beside_hudi import (
+    hudi_beside,
+    hudi_beside_two,
+    hudi_clustered,
+    hudi_dead,
+    hudi_eager,
+)
 from headwater.testing.scenarios.index import index_outrun
 from headwater.testing.scenarios.journal import (
     journal_again,
@@ -161,3 +168,30 @@ def test_a_listing_that_fails_after_the_slot_does_not_make_a_failure_of_a_commit
     """Seed 5375 found it: the writer took it for one, and deleted files of its own commit."""
     report = exhaust(journal_floor(Faults(failures=1)), preemptions_max=0)
     assert report.violation is None
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        hudi_beside(Faults(), marks=("adopted", "refused")),
+        hudi_beside_two(Faults(), marks=("adopted", "refused")),
+        hudi_dead(Faults(ticks=1), marks=("adopted", "refused")),
+        hudi_eager(Faults(), marks=("adopted", "refused")),
+        hudi_clustered(Faults(), marks=("adopted",)),
+    ],
+    ids=lambda scenario: scenario.name,
+)
+def test_what_hudi_writes_is_taken_over_or_refused(scenario: Scenario) -> None:
+    report = exhaust(scenario, preemptions_max=1)
+    assert report.violation is None
+    assert report.is_complete
+    assert not report.missing_marks
+
+
+@pytest.mark.parametrize("build", [hudi_beside, hudi_eager, hudi_clustered])
+def test_who_takes_over_what_hudi_wrote_may_die_at_any_call(
+    build: Callable[..., Scenario],
+) -> None:
+    report = exhaust(build(Faults(crashes=1, fates=(Fate.DROP,))), preemptions_max=1)
+    assert report.violation is None
+    assert report.is_complete

@@ -15,6 +15,7 @@ from headwater.config.detection import DetectionStrategy
 from headwater.testing.explore import Report, exhaust, hunt, replay
 from headwater.testing.faults import Fate, Faults
 from headwater.testing.fenced import FencedWays, fenced
+from headwater.testing.mutants import beside_hudi as beside_hudi_mutants
 from headwater.testing.mutants import cancel as cancel_mutants
 from headwater.testing.mutants import early_conflict as early_conflict_mutants
 from headwater.testing.mutants import guard as guard_mutants
@@ -112,6 +113,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *journal_mutants.MUTANTS,
     *journal_index_mutants.MUTANTS,
     *journal_switch_mutants.MUTANTS,
+    *beside_hudi_mutants.MUTANTS,
 )
 
 

@@ -5,6 +5,9 @@ look at what the journal says: a decision shows the moment its slot is there, al
 that come late mean nothing. That is what a reader of ours sees. What other engines see is on the
 disk alone: a file of a timeline that is written or erased there is a change below `FILES`. Before
 the first slot, and while the journal is closed, files say what there is to both.
+
+Actors may stand for another engine, which knows nothing of the journal. What they put on the
+timeline shows once a slot has adopted it.
 """
 
 from __future__ import annotations
@@ -32,7 +35,17 @@ _ENDS = (State.COMPLETED, State.ABORTED)
 class FencedWorld(World):
     """What the journal says, over a store that holds it."""
 
-    __slots__ = ("_author", "disk", "has_stood_still", "prefixes", "state", "unsettled")
+    __slots__ = (
+        "_author",
+        "adopted",
+        "disk",
+        "foreign",
+        "has_stood_still",
+        "others",
+        "prefixes",
+        "state",
+        "unsettled",
+    )
 
     _author: str | None
     disk: World
@@ -44,9 +57,15 @@ class FencedWorld(World):
     has_stood_still: bool
     """Whether others deleted a slot, or the one behind it, before its author had looked. What
     became of it then is unknown, although no call has failed."""
+    others: frozenset[str]
+    """The actors that stand for another engine."""
+    foreign: frozenset[str]
+    """The files of timelines that these have put."""
+    adopted: frozenset[str]
+    """The files that slots have adopted."""
 
     @classmethod
-    def over(cls, world: World) -> FencedWorld:
+    def over(cls, world: World, others: frozenset[str] = frozenset()) -> FencedWorld:
         """Return a world whose journal has not begun."""
         fenced = cls(world.rules)
         for name in World.__slots__:
@@ -54,6 +73,9 @@ class FencedWorld(World):
         fenced.disk = world.fork()
         fenced._is_shared = True
         fenced.state = JournalState(areas=AREAS)
+        fenced.others = others
+        fenced.foreign = frozenset()
+        fenced.adopted = frozenset()
         fenced.prefixes = (fenced.ended_files(),)
         fenced.unsettled = {}
         fenced.has_stood_still = False
@@ -72,6 +94,9 @@ class FencedWorld(World):
         twin.prefixes = self.prefixes
         twin.unsettled = self.unsettled
         twin.has_stood_still = self.has_stood_still
+        twin.others = self.others
+        twin.foreign = self.foreign
+        twin.adopted = self.adopted
         twin._author = self._author
         return twin
 
@@ -84,6 +109,10 @@ class FencedWorld(World):
         if op.kind in STORAGE_WRITES:
             self.disk.now_ms = self.now_ms
             answer, changes = self.disk.act(actor, op)
+            if actor in self.others and folder_of(op.target) in _TIMELINES:
+                self.foreign |= {op.target}
+                if self.state.has_begun:
+                    return answer, []
             return answer, self._follow(op, changes)
         if op.kind in STORAGE_READS:
             return self.disk.apply(actor, op), []
@@ -104,8 +133,9 @@ class FencedWorld(World):
                 self.has_stood_still = self.has_stood_still or number <= self.state.number
 
     def ended_files(self) -> frozenset[str]:
-        """Return the files on disk that say which instants have ended."""
-        return frozenset(filter(says_end, self.disk.paths))
+        """Return the files on disk that say which instants have ended, as far as slots tell."""
+        unknown = self.foreign.difference(self.state.paths)
+        return frozenset(filter(says_end, self.disk.paths)) - unknown
 
     def _follow(self, op: Op, changes: list[Change]) -> list[Change]:
         """Let what a process did to the store show, as far as it means something."""
@@ -149,7 +179,11 @@ class FencedWorld(World):
     def _changes_of(self, slot: Slot) -> list[Change]:
         changes = []
         for entry in slot.entries():
-            if entry.verb is not Verb.ADOPT:
+            if entry.verb is Verb.ADOPT:
+                self.adopted |= {entry.path}
+                found = self.disk.objects.get(entry.path)
+                changes += [] if found is None else self._show(entry.path, found.data)
+            else:
                 data = None if entry.verb is Verb.ERASE else entry.data
                 changes += self._show(entry.path, data)
         return changes

@@ -46,8 +46,8 @@ CLAIMS = (f"{ATTEMPTS}/", f"{METADATA}/{ATTEMPTS}/")
 BEING_ARCHIVED = f"{JOURNAL}/archived"
 """Below it are names that only the journal has, no files: instants whose archival is decided."""
 BARRED = f"{JOURNAL}/barred"
-"""The same: instants that were pending when one of another engine was adopted. None of them can
-complete, unless it is executed again from its request."""
+"""The same: writes that were pending when an instant of another engine was adopted. None of them
+can complete."""
 CLOSED = f"{JOURNAL}/closed"
 """A name that only the journal has: it is there while the journal is closed."""
 ERASED_KEPT = 256
@@ -198,8 +198,6 @@ def _forget_instant(paths: PathsDraft, erased: str, areas: Areas) -> None:
     if timeline not in areas.timelines:
         return
     time, is_main = time_of(name), timeline == areas.timeline
-    if is_main and erased.endswith(".inflight"):
-        paths.drop(f"{BARRED}/{time}")
     if not paths.has_time(timeline, time):
         _forget_claims(paths, erased, areas)
         if is_main:

@@ -47,7 +47,7 @@ What a crash leaves behind:
 
 An execution of P, `Cancellations.execute`, is that of any plan, with three differences. It does not
 begin if P is cancelled, it may look now and then whether P is (`CancelWatch`), and at its commit
-point nobody must have cancelled or overtaken P (`CompleteCancellable`). Whoever finds P cancelled
+point nobody must have cancelled or overtaken P (`CompleteClustering`). Whoever finds P cancelled
 in any of these gives its attempt up and aborts P at once: it decides under the lock and deletes
 after it (H-14). What a crash leaves behind:
 
@@ -70,12 +70,14 @@ from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.cancel_records import CancelEntry, decode_entry
 from headwater.kernel.txn.cancel_steps import (
-    CompleteCancellable,
+    CompleteClustering,
     Dropped,
     FinishAbort,
     RequestCancel,
     StartAbort,
+    completed_since,
 )
+from headwater.kernel.txn.changes import Change, load_changes
 from headwater.kernel.txn.guard import (
     CompletingStep,
     Executed,
@@ -89,7 +91,7 @@ from headwater.kernel.txn.guard import (
 )
 from headwater.kernel.txn.leftovers import forget_instant, load_instants_with_leftovers
 from headwater.kernel.txn.markers import LoadMarkers, own_files
-from headwater.kernel.txn.metadata_commit import delete_metadata_logs
+from headwater.kernel.txn.metadata_commit import MetadataCommit, delete_metadata_logs
 from headwater.kernel.txn.plan_flags import decode_flags
 from headwater.kernel.txn.steps import Claim, Complete, Ended, Started, plan_cancelled
 from headwater.kernel.txn.transaction import Transaction
@@ -152,7 +154,8 @@ class Cancellations:
             FencedError: this process stalled and another one took the abort over.
             CommitUnknownError: storage did not say what landed; whoever comes next finds out.
         """
-        started = self.txn.run(StartAbort(time, self.claim())).result
+        entry = self._load_entry(time)
+        started = self.txn.run(StartAbort(time, self.claim(), entry)).result
         if isinstance(started, Dropped):
             log.info("cancel entry of an unknown instant dropped instant=%s", time)
             return AbortedPlan(time, None)
@@ -162,7 +165,6 @@ class Cancellations:
         with beating(self.components, started) as heartbeat:
             undo_dead_attempts(self.txn, started, heartbeat, self.undo_before)
             heartbeat.check()
-            entry = self._load_entry(time)
             done = self.txn.run(FinishAbort(started.attempt, entry)).result
         self._tidy(time)
         log.info("plan aborted instant=%s attempt=%d", time, started.attempt.attempt)
@@ -283,7 +285,21 @@ class Cancellations:
             (flags,) = self.load_flags([instant])
         except NotFoundError:
             return Complete  # It has ended just now, which the guard will find.
-        return CompleteCancellable if flags.is_cancellable else Complete
+
+        def complete(
+            attempt: Attempt, content: bytes, *, metadata: MetadataCommit | None = None
+        ) -> CompleteClustering:
+            return CompleteClustering(attempt, content, metadata, flags, self._changes_since(time))
+
+        return complete
+
+    def _changes_since(self, plan: InstantTime) -> dict[InstantTime, Change]:
+        """Read most of what the commit point asks for while it holds nobody up."""
+        done = completed_since(load_active(self.components.storage, self.layout.timeline), plan)
+        try:
+            return load_changes(self.components.storage, self.layout, done)
+        except NotFoundError:
+            return {}  # One was rolled back just now.
 
     def _load_entry(self, time: InstantTime) -> CancelEntry | None:
         try:

@@ -5,8 +5,9 @@
     .hoodie/.cancel_count.json   how often plans of the table were cancelled: who schedules
                                  cancellable plans sees there whether they ever get through
 
-The name of an entry in `.cancel` is all that the protocol looks at. Its content is for people, and
-one that cannot be read, such as another engine's empty file or one of a newer release, is no
+The name of an entry in `.cancel` is all that the protocol looks at, but for one thing: a plan that
+is not cancellable is aborted only if its entry says who overtook it. The rest is for people, and an
+entry that cannot be read, such as another engine's empty file or one of a newer release, is no
 obstacle. Nor is a count of a newer release: it is left as it is, one plan short.
 """
 
@@ -30,6 +31,9 @@ class CancelEntry:
     owner: str
     requested_ms: int
     reason: str
+    overtaken_by: InstantTime | None = None
+    """Who changed the file groups of the plan after it was made (N-184); the plan itself says so
+    at its commit point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,7 @@ class CancelCount:
 
 
 def encode_entry(entry: CancelEntry) -> bytes:
-    return encode_own(asdict(entry))
+    return encode_own(_fields_of(entry))
 
 
 def decode_entry(data: bytes) -> CancelEntry | None:
@@ -75,14 +79,25 @@ def decode_entry(data: bytes) -> CancelEntry | None:
 
 
 def _entry_of(fields: Mapping[str, Any]) -> CancelEntry:
+    overtaken_by = fields.get("overtaken_by")
     return CancelEntry(
-        owner=fields["owner"], requested_ms=fields["requested_ms"], reason=fields["reason"]
+        owner=fields["owner"],
+        requested_ms=fields["requested_ms"],
+        reason=fields["reason"],
+        overtaken_by=None if overtaken_by is None else InstantTime(str(overtaken_by)),
     )
 
 
+def _fields_of(entry: CancelEntry) -> dict[str, Any]:
+    fields = asdict(entry)
+    if entry.overtaken_by is None:
+        del fields["overtaken_by"]
+    return fields
+
+
 def encode_abort(record: AbortRecord) -> bytes:
-    fields = {**asdict(record), "plan": b64encode(record.plan).decode()}
-    return encode_own(fields)
+    entry = None if record.entry is None else _fields_of(record.entry)
+    return encode_own({**asdict(record), "entry": entry, "plan": b64encode(record.plan).decode()})
 
 
 def decode_abort(data: bytes, *, path: str) -> AbortRecord:

@@ -3,17 +3,21 @@
     RequestCancel         steps 1 to 6 of `request_cancel`
     StartAbort            steps 1 to 5 of `execute_abort`
     FinishAbort           steps 8 to 11 of `execute_abort`
-    CompleteCancellable   the commit point of a cancellable plan
+    CompleteClustering    the commit point of a clustering, cancellable or not
 
 P is the plan. Whether it is cancelled is decided by one thing, that `.cancel/P` exists, and whether
 it has ended by another, that `P.aborted` exists. Both are created under the lock, and so is the
 completed file of P, by a decision that has seen that neither exists. So of cancel and commit
 exactly one comes first, and the other is refused (INV-07, INV-12).
+
+A plan that is not cancellable has an entry only if it has cancelled itself: another engine's write
+has changed its file groups since, so that it can only be aborted (N-184).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from headwater.errors import ErrorKind, HeadwaterError, InvalidInputError
 from headwater.format.timeline.records import decode_record
@@ -26,7 +30,7 @@ from headwater.kernel.txn.cancel_records import (
     encode_abort,
     encode_entry,
 )
-from headwater.kernel.txn.changes import clustered_groups
+from headwater.kernel.txn.changes import Change, Touch, clustered_groups, concerns_groups
 from headwater.kernel.txn.events import (
     Aborted,
     AbortTidied,
@@ -45,6 +49,7 @@ from headwater.kernel.txn.steps import (
     StartExecution,
     completion_of,
     no_such_instant,
+    not_executable,
     pending_ingestion,
     pending_instant_of,
     plan_cancelled,
@@ -52,6 +57,7 @@ from headwater.kernel.txn.steps import (
 from headwater.kernel.txn.transaction import Decision, Refusal
 from headwater.model.files import FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
+from headwater.model.plan_flags import PlanFlags
 from headwater.model.plans import RequestedReplace
 
 
@@ -107,6 +113,8 @@ class StartAbort:
 
     time: InstantTime
     claim: Claim
+    entry: CancelEntry | None = None
+    """What the entry of the plan says, which nobody changes any more."""
 
     def needs(self, timeline: Timeline) -> Needs:
         requests = _pending_clustering(timeline, self.time)
@@ -125,7 +133,8 @@ class StartAbort:
         # 3. Aborted: finish what a dead process may have left of it.
         if not instant.is_pending:
             return Decision((AbortTidied(self.time, instant.action),), Ended(instant))
-        error = _why_not_cancellable(instant, prefix)
+        is_overtaken = self.entry is not None and self.entry.overtaken_by is not None
+        error = None if is_overtaken else _why_not_cancellable(instant, prefix)
         if error is not None:
             return Refusal(error)
         if not is_cancelled:
@@ -181,31 +190,42 @@ class FinishAbort:
 
 
 @dataclass(frozen=True, slots=True)
-class CompleteCancellable:
-    """The commit point of a cancellable plan: nobody must have cancelled or overtaken it.
+class CompleteClustering:
+    """The commit point of a clustering: nobody must have cancelled or overtaken it.
 
     A plan whose attempt was taken over, which was aborted or has left the timeline, is refused as
     every other (H-01). One that has an entry is refused and can only be aborted.
 
-    A write that has announced the same file groups, and is alive, goes first: the plan cancels
-    itself (H-09). Such a write has looked for plans to cancel after it had announced all of its
-    groups, so either it found this one, or its markers are seen here. What a write will replace is
-    announced by no marker; one that replaces goes first wherever it does.
+    A cancellable plan cancels itself if a write that has announced the same file groups is alive:
+    that goes first (H-09). Such a write has looked for plans to cancel after it had announced all
+    of its groups, so either it found this one, or its markers are seen here. What a write will
+    replace is announced by no marker; one that replaces goes first wherever it does.
+
+    Writes of ours keep off the groups of any other plan, or lose (INV-64). Those of another engine
+    may not, and what they have changed since the plan was made would be lost with the groups. So
+    every plan cancels itself then; a removable one can only be rolled back (N-184).
     """
 
     attempt: Attempt
     content: bytes
     metadata: MetadataCommit | None = None
+    flags: PlanFlags = field(default_factory=PlanFlags)
+    known: Mapping[InstantTime, Change] = field(default_factory=dict)
+    """What those did that completed since the plan was made, as far as it was read before."""
 
     def needs(self, timeline: Timeline) -> Needs:
-        writes = tuple(instant.requested_time for instant in pending_ingestion(timeline))
+        time, writes = self.attempt.instant, tuple[InstantTime, ...]()
+        if self.flags.is_cancellable:
+            writes = tuple(instant.requested_time for instant in pending_ingestion(timeline))
+        changes = completed_since(timeline, time)
         return Needs(
             indexes=self.metadata is not None,
-            attempt_numbers=(self.attempt.instant,),
+            attempt_numbers=(time,),
             attempts=writes,
-            requests=_pending_clustering(timeline, self.attempt.instant),
+            requests=_pending_clustering(timeline, time),
             markers=writes,
             cancels=True,
+            changes=tuple(one for one in changes if one.requested_time not in self.known),
         )
 
     def decide(self, prefix: Prefix) -> Decision[Instant | Overtaken] | Refusal:
@@ -217,20 +237,51 @@ class CompleteCancellable:
             return Refusal(plan_cancelled(found))
         request = decode_record(RequestedReplace, prefix.requests[time], path=str(found))
         groups = frozenset(clustered_groups(request.clustering_plan))
-        write = self._write_ahead(prefix, groups)
-        if write is not None:
-            entry = CancelEntry(
-                owner=str(self.attempt.owner),
-                requested_ms=prefix.now_ms,
-                reason=f"write {write} is at work on the same file groups",
-            )
-            event = CancelRequested(time, encode_entry(entry))
-            return Decision((event,), Overtaken(found, write))
+        if (changed := self._changed_since(prefix, groups)) is not None:
+            if self.flags.is_removable:
+                why = f"{changed} has changed its file groups since it was planned"
+                return Refusal(not_executable(found, why))
+            by, why = changed.requested_time, f"{changed} has changed the same file groups since"
+            return self._cancel_itself(found, by, f"{why} it was planned", prefix, is_done=True)
+        if self.flags.is_cancellable and (write := self._write_ahead(prefix, groups)) is not None:
+            reason = f"write {write} is at work on the same file groups"
+            return self._cancel_itself(found, write, reason, prefix)
         completion = completion_of(found, self.content, self.metadata, prefix)
         if isinstance(completion, Refusal):
             return completion
         done = found._replace(state=State.COMPLETED, completion_time=prefix.next_time)
         return Decision(completion, done)
+
+    def _cancel_itself(
+        self,
+        plan: Instant,
+        by: InstantTime,
+        reason: str,
+        prefix: Prefix,
+        *,
+        is_done: bool = False,
+    ) -> Decision[Instant | Overtaken]:
+        """Decide that another instant goes first, or, if `is_done`, has gone first."""
+        entry = CancelEntry(
+            owner=str(self.attempt.owner),
+            requested_ms=prefix.now_ms,
+            reason=reason,
+            overtaken_by=by if is_done else None,
+        )
+        event = CancelRequested(plan.requested_time, encode_entry(entry))
+        return Decision((event,), Overtaken(plan, by))
+
+    def _changed_since(self, prefix: Prefix, groups: frozenset[FileGroupId]) -> Instant | None:
+        """Return who has changed rows of the groups since the plan was made.
+
+        What a compaction rewrote is what the plan has read.
+        """
+        changes = {**self.known, **prefix.changes}
+        for instant in completed_since(prefix.timeline, self.attempt.instant):
+            touches = changes[instant.requested_time].touches
+            if any(touches.get(group, Touch.COMPACT) is not Touch.COMPACT for group in groups):
+                return instant
+        return None
 
     def _write_ahead(self, prefix: Prefix, groups: frozenset[FileGroupId]) -> InstantTime | None:
         """Return a write that this plan gives way to: alive, and at work on the same groups."""
@@ -243,6 +294,15 @@ class CompleteCancellable:
             if is_alive and (is_replacing or prefix.announced(time) & groups):
                 return time
         return None
+
+
+def completed_since(timeline: Timeline, plan: InstantTime) -> list[Instant]:
+    """Return the instants that a plan cannot have seen and that may have changed its groups."""
+    return [
+        instant
+        for instant in timeline.completed
+        if (instant.completion_time or "") > plan and concerns_groups(instant)
+    ]
 
 
 def _pending_clustering(timeline: Timeline, time: InstantTime) -> tuple[Instant, ...]:

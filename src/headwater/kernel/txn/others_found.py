@@ -82,19 +82,14 @@ def had_to_be_seen(state: JournalState) -> frozenset[str]:
 
 
 def barred_by_adoption(state: JournalState) -> tuple[InstantTime, ...]:
-    """Return the pending instants of ours that can never complete after an adoption.
+    """Return the pending writes of ours, which can never complete after an adoption.
 
-    They may have read, and are about to replace, what the other engine has changed. Compactions are
-    not among them: what completes after their request is no part of what they rewrite. Nor is a
-    plan that nobody executes, for the other engine has seen it.
+    They may have read, and are about to replace, what the other engine has changed. Plans are not
+    among them: a clustering asks at its commit point who has changed its file groups (N-184), and
+    what completes after the request of a compaction is no part of what it rewrites.
     """
     pending = parse_timeline(state.names(state.areas.timeline)).pending
-    return tuple(
-        instant.requested_time
-        for instant in pending
-        if instant.action.is_ingestion
-        or (instant.action is Action.CLUSTERING and instant.state is State.INFLIGHT)
-    )
+    return tuple(instant.requested_time for instant in pending if instant.action.is_ingestion)
 
 
 def _with_instants(found: Findings, state: JournalState, others: list[str]) -> Findings:

@@ -243,11 +243,11 @@ class StartExecution:
         if request is None or not decode_flags(instant, request, path=str(instant)).is_removable:
             return None
         if instant.state is State.INFLIGHT:
-            return _not_executable(instant, "was executed before and failed")
+            return not_executable(instant, "was executed before and failed")
         for rollback in pending_rollbacks(prefix.timeline):
             plan = prefix.requests[rollback.requested_time]
             if target_of(decode_rollback_plan(plan, path=str(rollback))) == self.time:
-                return _not_executable(instant, f"is being rolled back by {rollback}")
+                return not_executable(instant, f"is being rolled back by {rollback}")
         return None
 
 
@@ -469,7 +469,7 @@ def plan_cancelled(plan: Instant) -> ConflictError:
     )
 
 
-def _not_executable(plan: Instant, reason: str) -> HeadwaterError:
+def not_executable(plan: Instant, reason: str) -> HeadwaterError:
     return ConflictError(
         f"{plan} is removable and {reason}, so it is not executed again. Nothing was changed; roll "
         "it back, or let clean do so, and schedule a new plan",

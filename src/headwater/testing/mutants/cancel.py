@@ -11,7 +11,7 @@ from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.history.write import deletion_waves
 from headwater.kernel.timeline.names import TimelineFile
 from headwater.kernel.txn.cancel_records import CancelEntry, encode_entry
-from headwater.kernel.txn.cancel_steps import CompleteCancellable, RequestCancel, StartAbort
+from headwater.kernel.txn.cancel_steps import CompleteClustering, RequestCancel, StartAbort
 from headwater.kernel.txn.conflicts import ConflictCheck
 from headwater.kernel.txn.events import (
     Aborted,
@@ -49,13 +49,13 @@ _STALL = Faults(ticks=1, has_long_ticks=False)
 _CRASH = Faults(crashes=1, fates=(Fate.DROP,))
 
 
-class _LooksAtEntryOnly(CompleteCancellable):
+class _LooksAtEntryOnly(CompleteClustering):
     """Takes a plan for fit to complete whenever there is no entry for it (H-01)."""
 
     def decide(self, prefix: Prefix) -> Decision[Any] | Refusal:
         found = prefix.timeline.find(self.attempt.instant)
         if found is None or found.is_completed or found.requested_time in prefix.cancelled:
-            return CompleteCancellable.decide(self, prefix)
+            return CompleteClustering.decide(self, prefix)
         done = found._replace(state=State.COMPLETED, completion_time=prefix.next_time)
         completed = Completed(found.requested_time, found.action, prefix.next_time, self.content)
         return Decision((completed,), done)
@@ -104,7 +104,7 @@ def _cancel_later(process: Process) -> None:
         return
 
 
-class _DoesNotLook(CompleteCancellable):
+class _DoesNotLook(CompleteClustering):
     """Completes whatever writes have announced (H-09)."""
 
     def _write_ahead(self, prefix: Prefix, groups: frozenset[FileGroupId]) -> InstantTime | None:
@@ -143,7 +143,7 @@ MUTANTS = (
     Mutant(
         name="pre-commit looks only at .cancel",
         scenario=lambda: cancel_stall(_STALL),
-        patches=(("headwater.kernel.txn.cancel.CompleteCancellable", _LooksAtEntryOnly),),
+        patches=(("headwater.kernel.txn.cancel.CompleteClustering", _LooksAtEntryOnly),),
         must_violate=("INV-02", "INV-12"),
         preemptions_max=1,
     ),
@@ -170,7 +170,7 @@ MUTANTS = (
     Mutant(
         name="plan completes beside a published write",
         scenario=lambda: cancel_commit(Faults(), write=ingestion(publish=_publish_nothing)),
-        patches=(("headwater.kernel.txn.cancel.CompleteCancellable", _DoesNotLook),),
+        patches=(("headwater.kernel.txn.cancel.CompleteClustering", _DoesNotLook),),
         must_violate=("INV-14",),
     ),
     Mutant(

@@ -21,8 +21,9 @@ from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.layout import ATTEMPTS, HEARTBEATS
 from headwater.kernel.timeline.names import TimelineFile, file_name
 from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.cancel import AbortedPlan
 from headwater.kernel.txn.fenced import transaction_on
-from headwater.kernel.txn.guard import Work, run_started
+from headwater.kernel.txn.guard import Work
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.writes import InflightWrite
@@ -50,7 +51,7 @@ from headwater.operations.plan import (
 from headwater.operations.table_location import TableLocation
 from headwater.seams.storage import Storage
 from headwater.testing.actor import Body, Process
-from headwater.testing.check import COMMITTED, FAILED, FENCED, UNKNOWN
+from headwater.testing.check import ABORTED, COMMITTED, FAILED, FENCED, UNKNOWN
 from headwater.testing.check_rows import READ, Done, RowChecks, done_of
 from headwater.testing.faults import Faults
 from headwater.testing.history import Step
@@ -71,6 +72,7 @@ from headwater.testing.rows import (
     read_slice,
     stat_of,
 )
+from headwater.testing.scenarios.cancel import cancellations_of
 from headwater.testing.scenarios.guard import WORLD
 from headwater.testing.scenarios.plan import (
     LOCK_TIMEOUT_MS,
@@ -309,14 +311,14 @@ def _run_plan(
         started = schedule_plan(txn, action, make, lambda: claim_of(process))
         if started is None:
             return IDLE
-        run_started(components, txn, started, work(process.storage))
+        done = cancellations_of(process).execute(started, work(process.storage))
     except CommitUnknownError:
         return UNKNOWN
     except FencedError:
         return FENCED
     except HeadwaterError:
         return FAILED
-    return COMMITTED
+    return ABORTED if isinstance(done, AbortedPlan) else COMMITTED
 
 
 def plan_compaction(slices: list[FileSlice]) -> bytes:

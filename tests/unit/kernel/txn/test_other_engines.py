@@ -26,7 +26,6 @@ from headwater.format.timeline.records import encode_record
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.slots import Entry, Slot, Verb
 from headwater.kernel.journal.state import (
-    BARRED,
     ERASED_KEPT,
     Areas,
     JournalState,
@@ -213,16 +212,6 @@ def test_a_name_that_is_used_again_is_not_erased() -> None:
     state = state_with([], issued=3, erased=[name])
     state = state.after(a_slot(state, [Entry(Verb.CREATE, f"{TIMELINE}/{name}")]), "3")
     assert not state.erased
-
-
-def test_a_barred_plan_can_be_executed_again_from_its_request() -> None:
-    names = [f"{time_of(3)}.clustering.{state}" for state in ("requested", "inflight")]
-    state = state_with(names, issued=3)
-    note = f"{BARRED}/{time_of(3)}"
-    state = state.after(a_slot(state, [Entry(Verb.NOTE, note)]), "3")
-    assert note in state.paths
-    state = state.after(a_slot(state, [Entry(Verb.ERASE, f"{TIMELINE}/{names[1]}")]), "4")
-    assert note not in state.paths
 
 
 # Decisions beside another engine.
