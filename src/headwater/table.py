@@ -21,7 +21,7 @@ from headwater.config.table import TableConfig
 from headwater.config.table_options import FENCED
 from headwater.context import TableContext
 from headwater.engine.inline import InlineEngine
-from headwater.errors import InvalidInputError
+from headwater.errors import ErrorKind, InvalidInputError, NotFoundError
 from headwater.inspect import Inspect
 from headwater.model.operation import Operation
 from headwater.opening import Place, create_context, open_context
@@ -247,7 +247,9 @@ class Table:
         names = () if isinstance(on, str) else texts_of(on, "A column to merge on")
         parts = [on] if isinstance(on, str) else [f"t.`{name}` = s.`{name}`" for name in names]
         request = MergeRequest(" AND ".join(parts), zone=time_zone)
-        return MergeBuilder(self.context, arrow_table_of(source), request, self._done)
+        return MergeBuilder(
+            self.context, arrow_table_of(source, self._columns), request, self._done
+        )
 
     def overwrite(self, rows: AnyRows) -> Commit:
         """Replace all rows of the table."""
@@ -475,8 +477,17 @@ class Table:
         else:
             from headwater.engine.arrow_input import opened_arrow_rows
 
-            with opened_arrow_rows(rows, files.inline_bytes) as given:
+            with opened_arrow_rows(rows, files.inline_bytes, self._columns) as given:
                 yield given
+
+    def _columns(self) -> pa.Schema:
+        """Return the columns of now, none where nothing tells them."""
+        try:
+            return self.schema
+        except NotFoundError as error:
+            if error.kind is not ErrorKind.SCHEMA_NOT_FOUND:
+                raise
+            return pa.schema([])
 
     def reload(self) -> Self:
         """Return the table with the config that storage holds now."""

@@ -122,6 +122,21 @@ def test_values_that_are_no_rows_are_refused_by_name(tmp_path: Path, given: Any)
         create(tmp_path).upsert(given)
 
 
+@pytest.mark.parametrize("index", [[0, 1, 2, 3], [7, 7, 7, 7]])
+def test_maps_come_back_from_pandas(tmp_path: Path, index: list[int]) -> None:
+    maps, lists = pa.map_(pa.string(), pa.int64()), pa.list_(pa.string())
+    schema = pa.schema([*ROWS.schema, pa.field("tags", maps), pa.field("words", lists)])
+    table = create(tmp_path, schema=schema)
+    tags = [None, [("a", 1), ("b", None)], {"c": 3}, []]
+    frame = ROWS.slice(0, 4).to_pandas().assign(tags=tags, words=[["x"], None, [], ["y", "z"]])
+    frame.index = index
+    table.insert(frame)
+    table.upsert(table.scan().to_pandas())  # What has been read can be written.
+    found = table.read_arrow().sort_by("id")
+    assert found["tags"].to_pylist() == [None, tags[1], [("c", 3)], []]
+    assert found["words"].to_pylist() == [["x"], None, [], ["y", "z"]]
+
+
 def test_a_short_stream_is_held_and_a_long_one_laid_aside_until_the_end() -> None:
     with opened_arrow_rows(ROWS.to_reader(max_chunksize=7), 10**6) as rows:
         assert rows.held() is not None

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Table = TypeVar("Table", pa.RecordBatch, pa.Table)
+Columns = Callable[[], pa.Schema]
 
 
 class _ArrowStream(Protocol):
@@ -52,7 +54,9 @@ BATCH_ROWS = 65_536
 
 
 @contextmanager
-def opened_arrow_rows(given: Any, memory_bytes: int) -> Iterator[Rows]:
+def opened_arrow_rows(
+    given: Any, memory_bytes: int, columns_of_table: Columns | None = None
+) -> Iterator[Rows]:
     """Give rows in the form that a write takes, for as long as the block runs.
 
     Args:
@@ -60,12 +64,13 @@ def opened_arrow_rows(given: Any, memory_bytes: int) -> Iterator[Rows]:
             Polars frame, a DuckDB relation, or anything else with `__arrow_c_stream__` or
             `__arrow_c_array__`.
         memory_bytes: how much of a stream is held in memory.
+        columns_of_table: asked for the columns of the table where rows do not say enough.
 
     Raises:
         InvalidInputError: rows of another type, a column that comes twice or cannot be stored, a
             value that is not of its column's type.
     """
-    table = _in_memory(given)
+    table = _in_memory(given, columns_of_table)
     if table is not None:
         yield InlineRows(_taken(table))
         return
@@ -89,12 +94,9 @@ def opened_arrow_rows(given: Any, memory_bytes: int) -> Iterator[Rows]:
         yield rows
 
 
-def arrow_table_of(given: Any) -> pa.Table:
-    """Load rows into memory, with the types that tables store.
-
-    Raises: as `opened_arrow_rows`.
-    """
-    table = _in_memory(given)
+def arrow_table_of(given: Any, columns_of_table: Columns | None = None) -> pa.Table:
+    """Load rows into memory, with the types that tables store; see `opened_arrow_rows`."""
+    table = _in_memory(given, columns_of_table)
     if table is None:
         with _reader_of(given) as reader:
             table = reader.read_all()
@@ -155,20 +157,45 @@ def _taken(rows: Table) -> Table:
     return taken
 
 
-def _in_memory(given: Any) -> pa.Table | None:
+def _in_memory(given: Any, columns_of_table: Columns | None) -> pa.Table | None:
     if isinstance(given, pa.Table):
         return given
     if isinstance(given, pa.RecordBatch):
         return pa.Table.from_batches([given])
     pandas = sys.modules.get("pandas")  # Who gives a frame has loaded it; nobody else has to.
     if pandas is not None and isinstance(given, pandas.DataFrame):
-        return _imported(_table_of_frame, given)
+        maps = _maps_among(given, columns_of_table)
+        return _imported(partial(_table_of_frame, maps=maps), given)
     if not hasattr(given, "__arrow_c_stream__") and hasattr(given, "__arrow_c_array__"):
         return pa.Table.from_batches([_imported(pa.record_batch, given)])
     return None
 
 
-def _table_of_frame(frame: Any) -> pa.Table:
+def _maps_among(frame: Any, columns_of_table: Columns | None) -> dict[str, pa.DataType]:
+    """Return the columns of a pandas frame that are maps in the table.
+
+    Of those whose values are structs, fields that are new would get lost.
+    """
+    if columns_of_table is None or not frame.columns.is_unique:
+        return {}
+    unclear = {name for name in frame.columns if _is_unclear(frame[name])}
+    return {
+        field.name: field.type
+        for field in (columns_of_table() if unclear else ())
+        if field.name in unclear
+        and pa.types.is_map(field.type)
+        and not pa.types.is_nested(field.type.item_type)
+    }
+
+
+def _is_unclear(column: Any) -> bool:
+    """Whether a pandas column has lists or dicts, which maps are there."""
+    if column.dtype != object or column.empty:
+        return False
+    return isinstance(column.iloc[column.notna().to_numpy().argmax()], list | dict)
+
+
+def _table_of_frame(frame: Any, maps: Mapping[str, pa.DataType]) -> pa.Table:
     """Return a pandas frame as rows; levels of its index that have names are columns, too.
 
     `set_index` and `groupby` make them of columns, which a write would else take for missing ones.
@@ -180,7 +207,10 @@ def _table_of_frame(frame: Any) -> pa.Table:
         frame = frame.reset_index(
             [place for place, name in enumerate(frame.index.names) if name in names]
         )
-    return pa.Table.from_pandas(frame, preserve_index=False)
+    rows = pa.Table.from_pandas(frame.drop(columns=[*maps]), preserve_index=False)
+    for name, kind in maps.items():
+        rows = rows.append_column(name, pa.chunked_array([frame[name]], kind))
+    return rows
 
 
 def _imported(take: Callable[[Any], R], given: Any) -> R:
