@@ -57,9 +57,11 @@ EXPLANATIONS: Mapping[ErrorKind, Explanation] = {
         "Set `hoodie.write.concurrency.mode` in all writers, or let one wait for the other.",
     ),
     ErrorKind.FOREIGN_WRITER: Explanation(
-        "Another engine writes to a table that is fenced, and knows nothing of its journal.",
-        "Let that job end. If both are to write at once, or the message says that they did: "
-        "`headwater table upgrade --no-fenced`, with a lock that both know.",
+        "Another engine writes to a table that is fenced, and knows nothing of its journal; or it "
+        "writes while commits are to be taken back, and would bring rows of them back.",
+        "Let that job end; `headwater service rollback` takes away what a dead one left. If both "
+        "are to write at once, or the message says that they did: `headwater table upgrade "
+        "--no-fenced`, with a lock that both know.",
     ),
     ErrorKind.TABLE_SWITCHED: Explanation(
         "`headwater table upgrade --fenced` or `--no-fenced` changed the table while this process "

@@ -193,6 +193,7 @@ class Indexes:
             layout=table.layout,
             content=TableIndexes(table),
             roll_back=table.rollbacks.roll_back,
+            is_dead_elsewhere=table.rollbacks.is_left,
             interval_ms=table.write_config.heartbeat_interval_ms,
             tolerable_misses=table.write_config.heartbeat_tolerable_misses,
             timeout_ms=table.metadata_config.index_timeout_ms,

@@ -267,6 +267,8 @@ class Indexing:
     content: IndexContent
     roll_back: Callable[[InstantTime], object]
     """Roll back a write whose writer is dead."""
+    is_dead_elsewhere: Callable[[Instant], bool]
+    """Whether a pending write of another engine is dead."""
     interval_ms: int
     tolerable_misses: int
     timeout_ms: int
@@ -566,10 +568,11 @@ class Indexing:
         """Whether an instant may still complete without knowing of the plan (H-52, H-54)."""
         storage, time = self.components.storage, instant.requested_time
         number = load_newest_number(storage, time)
-        if not number:
-            # Another engine's, or it has just ended. Only that engine knows whether it is alive; a
-            # plan that was not begun needs nobody's patience.
-            return instant.action.is_ingestion or instant.state is State.INFLIGHT
+        if not number:  # Another engine's, or it has just ended.
+            if instant.action.is_ingestion:
+                return not (self.is_dead_elsewhere(instant) and self._is_rolled_back(instant))
+            # A plan that was not begun needs nobody's patience; of others only that engine knows.
+            return instant.state is State.INFLIGHT
         attempt = load_attempt(storage, time, number)
         if attempt is None:
             return False  # It has ended since.
@@ -579,14 +582,17 @@ class Indexing:
             return True
         if not instant.action.is_ingestion:
             return False  # Whoever executes the plan one day tells the index himself.
+        return not self._is_rolled_back(instant)
+
+    def _is_rolled_back(self, dead: Instant) -> bool:
         try:
-            self.roll_back(time)
+            self.roll_back(dead.requested_time)
         except ConflictError as conflict:
-            log.info("index build waits for %s: %s", instant, conflict)
-            return True
+            log.info("index build waits for %s: %s", dead, conflict)
+            return False
         except NotFoundError:
-            return False  # Somebody else has rolled it back.
-        return False
+            pass  # Somebody else has rolled it back.
+        return True
 
     def _cover(self, build: _Build, timeline: Timeline) -> int:
         """See to it that all that completed since the plan has told the partitions (H-48).

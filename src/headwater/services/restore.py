@@ -37,7 +37,7 @@ from headwater.kernel.txn.schedule import run_claiming
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import RestorePlan
 from headwater.model.service_metadata import RestoreMetadata, RollbackMetadata
-from headwater.services.undo import take_back_for_restore
+from headwater.services.undo import rollback_dead_elsewhere, take_back_for_restore
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,8 @@ def run_restore(table: TableContext, time: InstantTime) -> RestoreResult:
     Raises:
         NotFoundError: kind INSTANT_NOT_FOUND; there is no such savepoint.
         InvalidInputError: kind INVALID_STATE; a commit to take back has a savepoint of its own.
-        ConflictError: kind ALREADY_RUNNING; another restore is pending.
+        ConflictError: kind ALREADY_RUNNING; another restore is pending. Kind FOREIGN_WRITER;
+            another engine is writing.
         UnsupportedError: something to take back is archived.
         Others: see `kernel.txn.rollback.Rollbacks.roll_back`.
     """
@@ -69,6 +70,7 @@ def run_restore(table: TableContext, time: InstantTime) -> RestoreResult:
     for restore in pending:
         if _load_plan(table, restore).savepoint_to_restore_timestamp == time:
             return _resume(table, restore)
+    rollback_dead_elsewhere(table)
     started = run_claiming(table.txn, lambda: RequestRestore(time, table.claim()))
     with claimed(table.components, started):
         work = _Undoing(table, started.instant)

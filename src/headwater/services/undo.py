@@ -14,10 +14,12 @@ from __future__ import annotations
 import logging
 
 from headwater.context import TableContext
-from headwater.kernel.txn.attempts import Attempt
+from headwater.errors import ConflictError, NotFoundError, UnsupportedError
+from headwater.kernel.txn.attempts import Attempt, load_newest_number
 from headwater.kernel.txn.rollback import RolledBackWrite
 from headwater.kernel.txn.rollback_steps import AlreadyScheduled
 from headwater.kernel.txn.schedule import run_claiming
+from headwater.kernel.txn.steps import pending_ingestion
 from headwater.kernel.txn.withdrawal import TakeBackCommit, TakeBackForRestore, Withdrawal
 from headwater.metadata.rollback_metadata import load_indexes_holding
 from headwater.model.instant import InstantTime
@@ -33,9 +35,11 @@ def rollback_commit(table: TableContext, time: InstantTime) -> RolledBackWrite:
             the table would need without the commit.
         InvalidInputError: kind INVALID_STATE; it is no commit, not the last one, has a savepoint,
             or is part of a pending plan. Nothing was changed.
-        ConflictError: it is being taken back already, or the lock was not to be had in time.
+        ConflictError: it is being taken back already, or the lock was not to be had in time; kind
+            FOREIGN_WRITER, another engine is writing.
         Others: see `kernel.txn.rollback.Rollbacks.roll_back`.
     """
+    rollback_dead_elsewhere(table)
     done = run_claiming(
         table.txn,
         lambda: TakeBackCommit(
@@ -47,6 +51,20 @@ def rollback_commit(table: TableContext, time: InstantTime) -> RolledBackWrite:
     )
     _warn_of_dropped(table, time, done)
     return table.rollbacks.execute_scheduled(done.rollback)
+
+
+def rollback_dead_elsewhere(table: TableContext) -> None:
+    """Roll back what other engines have left, for beside a write of theirs nothing is taken back.
+
+    What is still pending afterwards is refused where that is decided.
+    """
+    for write in pending_ingestion(table.load_timeline()):
+        time = write.requested_time
+        if not load_newest_number(table.storage, time) and table.rollbacks.is_left(write):
+            try:
+                table.rollbacks.roll_back(time)
+            except (ConflictError, NotFoundError, UnsupportedError) as error:
+                log.info("write of another engine not rolled back instant=%s: %s", time, error)
 
 
 def take_back_for_restore(table: TableContext, restore: Attempt, time: InstantTime) -> None:

@@ -161,7 +161,21 @@ def _eager_write(table: Table) -> None:
     )
 
 
-@pytest.mark.parametrize("service", [_clean, _archive, _eager_write])
+def _build_an_index(table: Table) -> None:
+    chosen = {**HEARTBEAT, "hoodie.write.lock.provider": "in_process"}
+    hw.open_table(table.uri, chosen).indexes.create("record_index")
+
+
+def _restore(table: Table) -> None:
+    (saved,) = table.services.savepoints() or [table.services.savepoint()]
+    table.services.restore(saved.instant)
+
+
+def _rollback(table: Table) -> None:
+    table.services.rollback(table.history(1)["instant"][0].as_py())
+
+
+@pytest.mark.parametrize("service", [_clean, _archive, _eager_write, _build_an_index, _restore])
 def test_who_finds_it(bench: Bench, service: Callable[[Table], None]) -> None:
     table = reopened(bench, {})
     left = LeftWrite.begin(table)
@@ -175,6 +189,27 @@ def test_who_finds_it(bench: Bench, service: Callable[[Table], None]) -> None:
     assert left.paths() == []
     assert bench.values() == {"a": 5, "b": 2}
     assert table.inspect.problems().num_rows == 0
+
+
+@pytest.mark.parametrize("take_back", [_restore, _rollback])
+def test_n_186_nothing_is_taken_back_beside_a_live_one(
+    bench: Bench, take_back: Callable[[Table], None]
+) -> None:
+    """It looks for nothing that is taken back, and would bring rows of it back."""
+    table = reopened(bench, {})
+    left = LeftWrite.begin(table)
+    left.beat()
+    left.write_files(is_direct=True)
+    rows_before = bench.values()
+    with pytest.raises(ConflictError, match=left.time) as raised:
+        take_back(table)
+    assert raised.value.kind is ErrorKind.FOREIGN_WRITER
+    assert is_pending(left)
+    assert bench.values() == rows_before
+    assert table.inspect.plans().num_rows == 0
+    left.age_by(EXPIRY_MS + 5_000)
+    take_back(table)
+    assert not is_pending(left)
 
 
 @pytest.mark.parametrize("has_begun", [False, True], ids=["requested", "inflight"])

@@ -30,6 +30,7 @@ from headwater.kernel.txn.savepoint_steps import find_savepoint, no_such_savepoi
 from headwater.kernel.txn.schedule import requested_plan
 from headwater.kernel.txn.steps import Claim, Started
 from headwater.kernel.txn.transaction import Decision, Refusal
+from headwater.kernel.txn.withdrawal import times_of_pending, why_written_elsewhere
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.kernel.view.retention import completed_commits
 from headwater.model.instant import Action, Instant, InstantTime
@@ -46,7 +47,7 @@ class RequestRestore:
     claim: Claim
 
     def needs(self, timeline: Timeline) -> Needs:
-        return Needs(history=True)
+        return Needs(history=True, attempt_numbers=times_of_pending(timeline))
 
     def decide(self, prefix: Prefix) -> Decision[Started] | Refusal:
         timeline = prefix.timeline
@@ -60,7 +61,11 @@ class RequestRestore:
         if saved is None or saved.completion_time is None or not savepoint.is_completed:
             return Refusal(_cannot_be_restored(self.saved))
         plan = plan_restore(timeline, saved)
-        error = _why_not_archived(prefix.history, saved) or _why_not_saved(timeline, plan)
+        error = (
+            _why_not_archived(prefix.history, saved)
+            or _why_not_saved(timeline, plan)
+            or why_written_elsewhere(prefix)
+        )
         if error is not None:
             return Refusal(error)
         return requested_plan(Action.RESTORE, encode_record(plan), self.claim, prefix)

@@ -189,13 +189,14 @@ class Rollbacks:
         """Whether Headwater scheduled it; other engines claim no attempts."""
         return load_newest_number(self.components.storage, rollback.requested_time) > 0
 
-    def is_left(self, rollback: Instant) -> bool:
-        """Whether another engine scheduled it, and is dead by its own rules (N-163).
+    def is_left(self, begun: Instant) -> bool:
+        """Whether another engine began a write or rollback, and is dead by its own rules (N-163).
 
-        Should that engine come back and complete it as well, it is done once all the same (N-159).
+        Should that engine come back and complete a rollback as well, it is done once all the same
+        (N-159).
         """
         storage = self.components.storage
-        return is_dead_elsewhere(self.foreign, storage, self.layout.timeline, rollback)
+        return is_dead_elsewhere(self.foreign, storage, self.layout.timeline, begun)
 
     def load_plan(self, rollback: Instant) -> RollbackPlan:
         """Raises:

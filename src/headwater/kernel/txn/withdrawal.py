@@ -30,6 +30,10 @@ What a crash leaves behind, by the last write that landed:
 The purpose of the attempt tells R from the rollback of a failed write, whose target cannot have
 completed, and which is refused if it has.
 
+Another engine's write that was planned on T looks for no rollback: it would commit, and bring rows
+of T back. So nothing is taken back while one is pending (N-186). Hudi begins none while a restore
+is pending.
+
 A plan that is taken back by a restore goes the same way, pending or completed. Nobody executes or
 aborts it from 2 on: the guard sees the purpose of its newest attempt.
 """
@@ -46,7 +50,13 @@ from headwater.config.table_options import (
     METADATA_PARTITIONS,
     METADATA_PARTITIONS_INFLIGHT,
 )
-from headwater.errors import ConflictError, ErrorKind, HeadwaterError, InvalidInputError
+from headwater.errors import (
+    ConflictError,
+    ErrorKind,
+    HeadwaterError,
+    InvalidInputError,
+    Retry,
+)
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import Timeline, load_active
@@ -70,7 +80,13 @@ from headwater.kernel.txn.rollback_plan import (
     target_of,
 )
 from headwater.kernel.txn.rollback_steps import AlreadyScheduled
-from headwater.kernel.txn.steps import Claim, Started, no_such_instant, pending_instant_of
+from headwater.kernel.txn.steps import (
+    Claim,
+    Started,
+    no_such_instant,
+    pending_ingestion,
+    pending_instant_of,
+)
 from headwater.kernel.txn.transaction import Decision, Refusal, Transaction
 from headwater.kernel.view.commits import COMMIT_ACTIONS
 from headwater.kernel.view.retention import completed_commits
@@ -155,6 +171,7 @@ class TakeBackCommit(_Target):
             return Needs()
         return replace(
             self._needs(instant),
+            attempt_numbers=(self.target, *times_of_pending(timeline)),
             changes=pending_undoing(timeline),
             rewrites=True,
             # Before the first commit of all there is no view that could be incomplete.
@@ -166,7 +183,7 @@ class TakeBackCommit(_Target):
         instant = prefix.timeline.find(self.target)
         if instant is None:
             return Refusal(no_such_instant(self.target))
-        error = _why_not_undoable(instant, prefix)
+        error = _why_not_undoable(instant, prefix) or why_written_elsewhere(prefix)
         return self._withdraw(instant, prefix) if error is None else Refusal(error)
 
 
@@ -254,6 +271,31 @@ def why_being_undone(instant: Instant, prefix: Prefix) -> HeadwaterError | None:
                 other=undoing.requested_time,
             )
     return None
+
+
+def why_written_elsewhere(prefix: Prefix) -> HeadwaterError | None:
+    """Return what another engine is writing, or has left, as an error.
+
+    The step needs the attempt numbers of `times_of_pending`.
+    """
+    for write in pending_ingestion(prefix.timeline):
+        time = write.requested_time
+        if not prefix.newest_attempt_numbers[time]:
+            return ConflictError(
+                f"Another engine is writing {write} or has left it. It looks for nothing that is "
+                "taken back, and would bring rows of that back. Wait until it has ended; if its "
+                f"process died, `headwater service rollback` with {time} takes away what it left. "
+                "Nothing was changed",
+                kind=ErrorKind.FOREIGN_WRITER,
+                retry=Retry.SAME_CALL,
+                instant=time,
+            )
+    return None
+
+
+def times_of_pending(timeline: Timeline) -> tuple[InstantTime, ...]:
+    """Return whose attempts `why_written_elsewhere` asks for."""
+    return tuple(write.requested_time for write in pending_ingestion(timeline))
 
 
 def _not_undoable(instant: Instant, reason: str) -> InvalidInputError:

@@ -434,6 +434,7 @@ def indexing_of(process: Process) -> Indexing:
         layout=LAYOUT,
         content=ToyContent(process.storage),
         roll_back=rollbacks.roll_back,
+        is_dead_elsewhere=rollbacks.is_left,
         interval_ms=BUILDER_INTERVAL_MS,
         tolerable_misses=TOLERABLE_MISSES,
         timeout_ms=TIMEOUT_MS,
