@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.support.hudi_rs import location_for_hudi_rs
-from tests.support.stopped_process import Leaping, StoppedProcess, Stops, Told
+from tests.support.stopped_process import A_DAY_MS, Leaping, StoppedProcess, Stops, Told
 from tests.support.tables import COW, MOR, TableBuilder, a_table, columns, rows_of
 
 import headwater as hw
@@ -152,6 +152,26 @@ def _plan_clustering(table: Table, writes: Writes) -> str:
     return plan
 
 
+def _plan_rewrite(schedule: str) -> Callable[[Table, Writes], str]:
+    """Return what plans a rewrite that no write cancels."""
+
+    def prepare(table: Table, writes: Writes) -> str:
+        _first_writes(table, writes)
+        plan = getattr(table.services, schedule)()
+        assert isinstance(plan, str)
+        return plan
+
+    return prepare
+
+
+def _cluster(table: Table, plan: str) -> None:
+    table.services.cluster(plan)
+
+
+def _compact(table: Table, plan: str) -> None:
+    table.services.compact(plan)
+
+
 def _cancel(table: Table, plan: str) -> None:
     table.services.request_cancel(plan)
     table.services.execute_abort(plan)
@@ -230,6 +250,13 @@ def operation_on(path: Path, name: str) -> Operation:
         case "cancellation":
             looked_up = _table(path, COW, "optimistic", index="simple")
             return Operation(looked_up, _plan_clustering, _cancel, CLUSTERING, ENDED)
+        case "clustering":
+            looked_up = _table(path, COW, "optimistic", index="simple")
+            plan = _plan_rewrite("schedule_clustering")
+            return Operation(looked_up, plan, _cluster, CLUSTERING, ENDED)
+        case "compaction":
+            plan = _plan_rewrite("schedule_compaction")
+            return Operation(optimistic, plan, _compact, FOLDING, ENDED)
         case "rollback":
             return Operation(optimistic, _leave_failed_write, _roll_back, FOLDING)
         case "archive":
@@ -242,7 +269,7 @@ def operation_on(path: Path, name: str) -> Operation:
 
 OPERATIONS = (
     *("commit-mor-non-blocking", "commit-mor-optimistic", "commit-cow-optimistic"),
-    *("cancellation", "rollback", "archive", "restore"),
+    *("clustering", "compaction", "cancellation", "rollback", "archive", "restore"),
 )
 
 
@@ -266,11 +293,20 @@ def act_meanwhile(scene: Scene, *, is_busy: bool) -> None:
         table = scene.open()
     run = table.services
     try_to(partial(run.rollback_failed_writes, wait=True))
+    if scene.operation.act in (_cluster, _compact):
+        _take_over(table, scene)
     for number in range(4 if is_busy else 1):
         brought = (("a", 10 + number, number), (f"other-{number}", 1, number), ("late", 9, number))
         try_to(partial(scene.writes.upsert, table, *brought))
         for name in scene.operation.services if is_busy else ():
             try_to(getattr(run, name))
+
+
+def _take_over(table: Table, scene: Scene) -> None:
+    """Do what the stopped process is at, once its heartbeat has stood still for long enough."""
+    try_to(partial(scene.operation.act, table, scene.known))  # Sees the heartbeat.
+    table.context.components.clock.sleep_ms(A_DAY_MS)
+    try_to(partial(scene.operation.act, table, scene.known))
 
 
 def try_to(act: Callable[[], object]) -> None:
@@ -316,6 +352,8 @@ def check_table(scene: Scene) -> None:
     with patient():
         table = scene.open()
     table.services.rollback_failed_writes(wait=True)
+    if scene.known in table.inspect.plans()["instant"].to_pylist():
+        scene.operation.act(table, scene.known)  # Who was to execute it has given up.
     table.services.clean()
     scene.writes.upsert(table, ("a", 60, 60), ("after", 1, 1))
     table = _check_rows(scene)

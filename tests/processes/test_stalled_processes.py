@@ -98,6 +98,16 @@ def test_a_process_that_stood_still_at_any_call_harms_nobody(
         check_stall(scene, number, is_busy=is_busy, notices=notices)
 
 
+@pytest.mark.parametrize("is_busy", [False, True], ids=["one-commit", "busy"])
+@pytest.mark.parametrize("scene", ["clustering", "compaction"], indirect=True)
+def test_n_187_a_file_that_comes_late_is_taken_away(scene: Scene, is_busy: bool) -> None:
+    """Others have completed the plan by then, and readers that go by names would show it."""
+    published = [n for n, call in enumerate(calls_of(scene)) if call.startswith("publish")]
+    assert published
+    for number in published:
+        check_stall(scene, number, is_busy=is_busy)
+
+
 COMMITS = [name for name in OPERATIONS if name.startswith("commit")]
 
 

@@ -48,6 +48,8 @@ from headwater.seams.storage import Storage
 from headwater.testing.rows import PARTITION, base_file, metadata_of, stat_of
 from headwater.testing.table import LAYOUT, TIMELINE
 
+WRITTEN = InstantTime("20251231235958000")
+"""When what P reads was written."""
 PLAN = InstantTime("20251231235959000")
 GROUP = FileGroupId(PARTITION, "fg-1")
 OTHER_GROUP = FileGroupId(PARTITION, "fg-2")
@@ -67,7 +69,12 @@ During = Callable[[Attempt, Heartbeat], None]
 def clustering_request(flags: PlanFlags, *groups: FileGroupId) -> bytes:
     """Return the request of a clustering that replaces some groups."""
     slices = tuple(
-        SliceInfo(file_id=group.file_id, partition_path=group.partition) for group in groups
+        SliceInfo(
+            file_id=group.file_id,
+            partition_path=group.partition,
+            data_file_path=base_file(group, WRITTEN, 0).path,
+        )
+        for group in groups
     )
     plan = ClusteringPlan(
         input_groups=(ClusteringGroup(slices=slices),), extra_metadata=flags.to_extra_metadata()

@@ -207,12 +207,20 @@ def parse_data_file(path: str, size_bytes: int = 0) -> DataFile | None:
     return LogFile(partition, file_id, InstantTime(time), int(version), token, is_cdc, size_bytes)
 
 
-def is_file_of(path: str, time: InstantTime, *, before_attempt: int | None = None) -> bool:
+def is_file_of(
+    path: str,
+    time: InstantTime,
+    *,
+    before_attempt: int | None = None,
+    attempt: int | None = None,
+) -> bool:
     """Whether a path names a data file of an instant, and if asked for of such an execution."""
     file = parse_data_file(path)
     if file is None or file.instant_time != time:
         return False
     number = attempt_of(file.write_token)
+    if attempt is not None and number != attempt:
+        return False
     return before_attempt is None or (number is not None and number < before_attempt)
 
 

@@ -59,9 +59,9 @@ from headwater.metadata.update import MetadataUpdate
 from headwater.metadata.view import IndexedView, load_view, view_of
 from headwater.metadata.writer import MetadataWriter, SeenTable
 from headwater.model.commit import Commit
-from headwater.model.commit_metadata import CommitMetadata, WriteStat
+from headwater.model.commit_metadata import CommitMetadata, ReplaceCommitMetadata, WriteStat
 from headwater.model.files import BaseFile
-from headwater.model.instant import Instant, State
+from headwater.model.instant import Action, Instant, State
 from headwater.observed import (
     meter_redone,
     note_attempt,
@@ -228,12 +228,13 @@ def _start_write(
     if request.is_partial:
         check_partial_write(config, rule, table.write_config)
     ahead = ViewAhead(table)
+    action = action_of(config, request.operation)
     inflight = start_inflight_write(
         components,
         table.txn,
-        action_of(config, request.operation),
+        action,
         table.claim(),
-        encode_record(CommitMetadata(operation_type=request.operation)),
+        _inflight_content(action, request.operation),
         is_single_writer=table.write_config.concurrency_mode is ConcurrencyMode.SINGLE_WRITER,
         on_dead=ahead.roll_back,
         beside=ahead.load,
@@ -569,6 +570,12 @@ class RunningWrite:
         """Let another process go on with this write; see `InflightWrite.hand_over`."""
         self._inflight.hand_over()
         return replace(self._planned, plan=replace(self.plan, is_handed_over=True))
+
+
+def _inflight_content(action: Action, operation: Operation) -> bytes:
+    """Return what a restore of Hudi's reads when it takes a pending write back (N-188)."""
+    of_action = ReplaceCommitMetadata if action is Action.REPLACE_COMMIT else CommitMetadata
+    return encode_record(of_action(operation_type=operation))
 
 
 def _give_up(table: TableContext, inflight: InflightWrite) -> None:

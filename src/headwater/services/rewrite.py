@@ -15,6 +15,9 @@ What a crash leaves behind, by the last write that landed:
     data files  the same
     completed   nothing to repair; clean sweeps markers and heartbeat
 
+Who stalled, and publishes a file after another attempt has completed the plan, deletes it before it
+answers (N-187): readers of other engines that go by names and times would show its rows twice.
+
 A removable plan is not executed again: the next service of its kind, or clean, rolls it back.
 """
 
@@ -33,6 +36,8 @@ from headwater.engine.engine import Poll, never_stops
 from headwater.errors import (
     ConflictError,
     ErrorKind,
+    FencedError,
+    HeadwaterError,
     InvalidInputError,
     NotFoundError,
     StorageError,
@@ -44,6 +49,7 @@ from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.cancel import AbortedPlan, undo_announced
 from headwater.kernel.txn.guard import Returned
 from headwater.kernel.txn.heartbeat import Heartbeat
+from headwater.kernel.txn.markers import files_by_name
 from headwater.kernel.txn.metadata_commit import IndexUpdate, delete_metadata_logs
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.steps import Started
@@ -54,7 +60,7 @@ from headwater.metadata.table_change import Inputs, LateInputs
 from headwater.metadata.view import view_of
 from headwater.metadata.writer import MetadataWriter, check_indexes_supported
 from headwater.model.commit_metadata import CommitMetadata
-from headwater.model.files import FileGroupId, attempt_of, parse_data_file
+from headwater.model.files import FileGroupId, attempt_of, is_file_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan
 from headwater.observed import meter_written
@@ -116,6 +122,8 @@ class RewriteWork:
         self._poll = poll
         self.metadata: CommitMetadata | None = None
         """What the execution did, once it is done."""
+        self.attempt: Attempt | None = None
+        """Which execution this is, once it has begun."""
         self._marker_files: list[str] = []
 
     def undo_before(self, attempt: Attempt) -> None:
@@ -128,6 +136,7 @@ class RewriteWork:
             heartbeat.check()
             self._poll()
 
+        self.attempt = attempt
         poll()
         self.metadata = self._execute(attempt, poll)
         self._delete_unlisted(attempt, {stat.path for stat in self.metadata.write_stats()})
@@ -247,7 +256,12 @@ def run(
             attempt, action, work.metadata, inputs, has_seen_all=False
         )
 
-    done = table.cancellations.execute(plan, work, update, work.forget_markers)
+    try:
+        done = table.cancellations.execute(plan, work, update, work.forget_markers)
+    except FencedError:
+        if work.attempt is not None:
+            _delete_late_files(table, work.attempt)
+        raise
     if isinstance(done, AbortedPlan):
         return _aborted(done.time)
     if isinstance(done, Returned):
@@ -260,6 +274,32 @@ def run(
     )
     meter_written(table, action, rewritten.row_count, rewritten.size_bytes)
     return rewritten
+
+
+def _delete_late_files(table: TableContext, lost: Attempt) -> None:
+    """Delete what an attempt that has lost its plan published, whoever completed that.
+
+    Markers do not tell: who completed the plan has deleted them.
+    """
+    time, reader, storage = lost.instant, table.commit_reader(), table.storage
+    try:
+        found = table.load_timeline().find(time)
+        if found is None:
+            commits = reader.load_archived([time])
+        else:
+            commits = reader.load([found]) if found.is_completed else []
+        listed = {file.path for commit in commits for file in commit.files}
+        if any(is_file_of(path, time, attempt=lost.attempt) for path in listed):
+            return  # It has not lost after all.
+        named = (marker.data_path for marker in files_by_name(storage, time))
+        late = [path for path in named if is_file_of(path, time, attempt=lost.attempt)]
+        storage.delete_many(late)
+        delete_metadata_logs(storage, time, attempt=lost.attempt)
+    except HeadwaterError as error:
+        log.warning("files of an attempt that lost may remain attempt=%s error=%s", lost, error)
+        return
+    if late:
+        log.info("late files deleted instant=%s files=%s", time, late)
 
 
 def find_plan(table: TableContext, action: Action, time: InstantTime) -> Instant:

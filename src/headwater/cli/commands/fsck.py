@@ -127,6 +127,7 @@ def _may_do(problems: pa.Table, *, dry_run: bool, yes: bool) -> list[Repair]:
         Repair.BUILD_INDEXES: "Drop the indexes that are damaged, with those that need them, and "
         "build them again; reads and writes go on meanwhile",
         Repair.WRITE_FILES: "Write the files again that are not what the journal says",
+        Repair.DELETE_LATE: "Delete the files that have the time of a commit that lists others",
     }
     found = set(problems["repair"].drop_null().to_pylist())
     plan = [step for step in Repair if step.value in found]
@@ -162,6 +163,8 @@ def _repaired(
                 journaled, _ = find_journal(table.storage)
                 if journaled is not None:
                     journaled.files.write_again(sorted(subjects))
+            case Repair.DELETE_LATE:
+                table.storage.delete_many(sorted(subjects))
     return table.inspect.problems(deep=deep)
 
 

@@ -1,4 +1,4 @@
-"""Data files that are not as their commits say."""
+"""Data files that are not as their commits say, or that no commit says anything of."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from headwater.errors import HeadwaterError, NotFoundError
 from headwater.files.base_files import open_base_file
 from headwater.files.log_files import read_log_parts
 from headwater.inspect.cleaned import load_cleaned
-from headwater.inspect.damage.problem import FROM_COPY, Problem, each, unreadable
+from headwater.inspect.damage.problem import FROM_COPY, Problem, Repair, each, unreadable
+from headwater.kernel.layout import HOODIE
 from headwater.kernel.view.table_view import TableView, load_listed_view
-from headwater.model.files import BaseFile, DataFile, LogFile
+from headwater.model.files import BaseFile, DataFile, LogFile, parse_data_file
+from headwater.model.instant import InstantTime
 
 _ENDS_BYTES = 64 * 1024
 """What the first and last bytes of a file count for."""
@@ -65,6 +67,34 @@ def of_files(table: TableContext, only: Set[str] | None, *, is_deep: bool) -> It
         elif not view.is_stored(file):
             links.add(file.partition)
     yield from map(_behind_link, sorted(links))
+    if is_deep:
+        yield from _late_files(table, view, {file.path for file in committed})
+
+
+def _late_files(table: TableContext, view: TableView, committed: Set[str]) -> Iterator[Problem]:
+    """Give the files that look committed by their times, and that no commit lists (N-187).
+
+    To readers that go by names whatever is older than the active timeline is committed.
+    """
+    if not view.config.has_layout_two:
+        return  # Later commits appended to the logs of older ones.
+    completed = {instant.requested_time for instant in view.timeline.completed}
+    begins = min((one.requested_time for one in view.timeline.instants), default=InstantTime(""))
+    listed = {file.path for commit in view.commits for file in commit.files} | committed
+    for info in table.storage.list_tree(""):
+        if info.path in listed or info.path.startswith(f"{HOODIE}/"):
+            continue
+        file = parse_data_file(info.path)
+        if file is not None and (file.instant_time in completed or file.instant_time < begins):
+            yield Problem(
+                check="files",
+                subject=info.path,
+                problem="its time is that of a commit, and no commit lists it: its writer was late",
+                instant=file.instant_time,
+                at_stake="no rows, but readers of other engines that go by names may show its rows",
+                advice="delete the file",
+                repair=Repair.DELETE_LATE,
+            )
 
 
 def _problem_of_file(

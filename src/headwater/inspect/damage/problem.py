@@ -45,6 +45,7 @@ class Repair(StrEnum):
     ROLL_BACK = "roll back what dead writers left"
     BUILD_INDEXES = "drop the indexes and build them again"
     WRITE_FILES = "write what the journal has into files again"
+    DELETE_LATE = "delete what no commit lists"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

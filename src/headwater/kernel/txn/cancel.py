@@ -63,13 +63,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headwater.config.plans import CANCEL_POLL_INTERVAL
-from headwater.errors import ConflictError, ErrorKind, HeadwaterError, NotFoundError
+from headwater.errors import (
+    ConflictError,
+    CorruptTableError,
+    ErrorKind,
+    HeadwaterError,
+    NotFoundError,
+)
 from headwater.kernel.layout import TableLayout, cancel_path
 from headwater.kernel.timeline.active import Timeline, instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.cancel_records import CancelEntry, decode_entry
 from headwater.kernel.txn.cancel_steps import (
+    CancelOvertaken,
     CompleteClustering,
     Dropped,
     FinishAbort,
@@ -219,6 +226,13 @@ class Cancellations:
             if conflict.kind is not ErrorKind.PLAN_CANCELLED:
                 raise
             cancelled = conflict
+        except CorruptTableError as error:
+            # What is missing may have been taken back; nobody could ever execute the plan then.
+            owner = str(self.components.ids.owner)
+            if not self.txn.run(CancelOvertaken(time, owner)).result:
+                raise
+            cancelled = plan_cancelled(Instant(time, Action.CLUSTERING, State.REQUESTED))
+            cancelled.__cause__ = error
         log.info("cancelled plan is aborted by its executor instant=%s", time)
         try:
             return self.abort(time)

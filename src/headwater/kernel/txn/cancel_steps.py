@@ -1,6 +1,7 @@
 """The steps of a cancellation, as pure decisions; `cancel` runs them.
 
     RequestCancel         steps 1 to 6 of `request_cancel`
+    CancelOvertaken       cancel a clustering whose input others have taken back
     StartAbort            steps 1 to 5 of `execute_abort`
     FinishAbort           steps 8 to 11 of `execute_abort`
     CompleteClustering    the commit point of a clustering, cancellable or not
@@ -10,14 +11,16 @@ it has ended by another, that `P.aborted` exists. Both are created under the loc
 completed file of P, by a decision that has seen that neither exists. So of cancel and commit
 exactly one comes first, and the other is refused (INV-07, INV-12).
 
-A plan that is not cancellable has an entry only if it has cancelled itself: another engine's write
-has changed its file groups since, so that it can only be aborted (N-184).
+A plan that is not cancellable has an entry only if it has cancelled itself: another engine has
+changed its file groups since (N-184) or taken back what it was planned on (N-189), so that it can
+only be aborted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headwater.errors import ErrorKind, HeadwaterError, InvalidInputError
 from headwater.format.timeline.records import decode_record
@@ -55,10 +58,10 @@ from headwater.kernel.txn.steps import (
     plan_cancelled,
 )
 from headwater.kernel.txn.transaction import Decision, Refusal
-from headwater.model.files import FileGroupId
+from headwater.model.files import FileGroupId, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plan_flags import PlanFlags
-from headwater.model.plans import RequestedReplace
+from headwater.model.plans import ClusteringPlan, RequestedReplace
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +206,8 @@ class CompleteClustering:
 
     Writes of ours keep off the groups of any other plan, or lose (INV-64). Those of another engine
     may not, and what they have changed since the plan was made would be lost with the groups. So
-    every plan cancels itself then; a removable one can only be rolled back (N-184).
+    every plan cancels itself then; a removable one can only be rolled back (N-184). The same goes
+    for what another engine has taken back since: it would come back (N-189).
     """
 
     attempt: Attempt
@@ -236,16 +240,15 @@ class CompleteClustering:
         if time in prefix.cancelled:
             return Refusal(plan_cancelled(found))
         request = decode_record(RequestedReplace, prefix.requests[time], path=str(found))
-        groups = frozenset(clustered_groups(request.clustering_plan))
-        if (changed := self._changed_since(prefix, groups)) is not None:
+        if overtaken := _overtaken(found, request, {**self.known, **prefix.changes}, prefix):
             if self.flags.is_removable:
-                why = f"{changed} has changed its file groups since it was planned"
-                return Refusal(not_executable(found, why))
-            by, why = changed.requested_time, f"{changed} has changed the same file groups since"
-            return self._cancel_itself(found, by, f"{why} it was planned", prefix, is_done=True)
+                return Refusal(not_executable(found, overtaken.why))
+            event = _overtaken_entry(time, overtaken, str(self.attempt.owner), prefix.now_ms)
+            return Decision((event,), Overtaken(found, overtaken.by))
+        groups = frozenset(clustered_groups(request.clustering_plan))
         if self.flags.is_cancellable and (write := self._write_ahead(prefix, groups)) is not None:
             reason = f"write {write} is at work on the same file groups"
-            return self._cancel_itself(found, write, reason, prefix)
+            return self._cancel_itself(found, write, reason, prefix.now_ms)
         completion = completion_of(found, self.content, self.metadata, prefix)
         if isinstance(completion, Refusal):
             return completion
@@ -253,35 +256,11 @@ class CompleteClustering:
         return Decision(completion, done)
 
     def _cancel_itself(
-        self,
-        plan: Instant,
-        by: InstantTime,
-        reason: str,
-        prefix: Prefix,
-        *,
-        is_done: bool = False,
+        self, plan: Instant, by: InstantTime, reason: str, now_ms: int
     ) -> Decision[Instant | Overtaken]:
-        """Decide that another instant goes first, or, if `is_done`, has gone first."""
-        entry = CancelEntry(
-            owner=str(self.attempt.owner),
-            requested_ms=prefix.now_ms,
-            reason=reason,
-            overtaken_by=by if is_done else None,
-        )
+        entry = CancelEntry(owner=str(self.attempt.owner), requested_ms=now_ms, reason=reason)
         event = CancelRequested(plan.requested_time, encode_entry(entry))
         return Decision((event,), Overtaken(plan, by))
-
-    def _changed_since(self, prefix: Prefix, groups: frozenset[FileGroupId]) -> Instant | None:
-        """Return who has changed rows of the groups since the plan was made.
-
-        What a compaction rewrote is what the plan has read.
-        """
-        changes = {**self.known, **prefix.changes}
-        for instant in completed_since(prefix.timeline, self.attempt.instant):
-            touches = changes[instant.requested_time].touches
-            if any(touches.get(group, Touch.COMPACT) is not Touch.COMPACT for group in groups):
-                return instant
-        return None
 
     def _write_ahead(self, prefix: Prefix, groups: frozenset[FileGroupId]) -> InstantTime | None:
         """Return a write that this plan gives way to: alive, and at work on the same groups."""
@@ -294,6 +273,87 @@ class CompleteClustering:
             if is_alive and (is_replacing or prefix.announced(time) & groups):
                 return time
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelOvertaken:
+    """Cancel a clustering that misses files, if another engine has overtaken it.
+
+    Answers whether it is cancelled. A removable plan can be rolled back and is left as it is.
+    """
+
+    time: InstantTime
+    owner: str
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(
+            requests=_pending_clustering(timeline, self.time),
+            cancels=True,
+            changes=tuple(completed_since(timeline, self.time)),
+        )
+
+    def decide(self, prefix: Prefix) -> Decision[bool]:
+        time, plan = self.time, prefix.timeline.find(self.time)
+        if time in prefix.cancelled:
+            return Decision((), True)
+        if plan is None or time not in prefix.requests:
+            return Decision((), False)
+        data = prefix.requests[time]
+        request = decode_record(RequestedReplace, data, path=str(plan))
+        overtaken = _overtaken(plan, request, prefix.changes, prefix)
+        if overtaken is None or decode_flags(plan, data, path=str(plan)).is_removable:
+            return Decision((), False)
+        return Decision((_overtaken_entry(time, overtaken, self.owner, prefix.now_ms),), True)
+
+
+class _Overtaking(NamedTuple):
+    """Who has overtaken a plan, and how."""
+
+    by: InstantTime
+    why: str
+
+
+def _overtaken(
+    plan: Instant,
+    request: RequestedReplace,
+    changes: Mapping[InstantTime, Change],
+    prefix: Prefix,
+) -> _Overtaking | None:
+    """Return who has changed rows of the groups since the plan was made, or taken its input back.
+
+    What a compaction rewrote is what the plan has read.
+    """
+    groups = frozenset(clustered_groups(request.clustering_plan))
+    read = frozenset(_times_read(request.clustering_plan))
+    for instant in completed_since(prefix.timeline, plan.requested_time):
+        change = changes[instant.requested_time]
+        if change.undone & read:
+            why = f"{instant} has taken back what it was planned on"
+        elif any(change.touches.get(one, Touch.COMPACT) is not Touch.COMPACT for one in groups):
+            why = f"{instant} has changed the same file groups since it was planned"
+        else:
+            continue
+        return _Overtaking(instant.requested_time, why)
+    return None
+
+
+def _times_read(plan: ClusteringPlan | None) -> Iterator[InstantTime]:
+    """Give the instants that wrote what a clustering reads."""
+    for group in (plan.input_groups if plan is not None else None) or ():
+        for one in group.slices or ():
+            for path in (one.data_file_path, *(one.delta_file_paths or ())):
+                file = parse_data_file(path) if path else None
+                if file is not None:
+                    yield file.instant_time
+
+
+def _overtaken_entry(
+    plan: InstantTime, overtaken: _Overtaking, owner: str, now_ms: int
+) -> CancelRequested:
+    entry = CancelEntry(
+        owner=owner, requested_ms=now_ms, reason=overtaken.why, overtaken_by=overtaken.by
+    )
+    return CancelRequested(plan, encode_entry(entry))
 
 
 def completed_since(timeline: Timeline, plan: InstantTime) -> list[Instant]:

@@ -185,14 +185,20 @@ def load_metadata_names(storage: Storage, time: InstantTime) -> tuple[str, ...]:
 
 
 def delete_metadata_logs(
-    storage: Storage, time: InstantTime, *, before_attempt: int | None = None
+    storage: Storage,
+    time: InstantTime,
+    *,
+    before_attempt: int | None = None,
+    attempt: int | None = None,
 ) -> None:
-    """Delete the log files that a dead instant, or dead attempts of it, wrote for indexes.
+    """Delete the log files that a dead instant, or such attempts of it, wrote for indexes.
 
     Names tell instant and attempt, so it is safe to run late and twice. Nobody looks at these
     files: their delta commit is not completed, or the instant is not (INV-72).
     """
     listed = (info.path for info in storage.list_tree(METADATA))
     storage.delete_many(
-        path for path in listed if is_file_of(path, time, before_attempt=before_attempt)
+        path
+        for path in listed
+        if is_file_of(path, time, before_attempt=before_attempt, attempt=attempt)
     )

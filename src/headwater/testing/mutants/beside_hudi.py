@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from headwater.kernel.txn.cancel_steps import CompleteClustering
 from headwater.kernel.txn.others_found import Findings
-from headwater.kernel.txn.prefix import Prefix
-from headwater.model.files import FileGroupId
-from headwater.model.instant import Instant
 from headwater.testing.faults import Faults
 from headwater.testing.mutants.mutant import Mutant
 from headwater.testing.scenarios.beside_hudi import hudi_beside, hudi_clustered, hudi_dead
 
 _OTHERS = "headwater.kernel.txn.other_engines"
-
-
-class _IsNeverOvertaken(CompleteClustering):
-    """Completes whatever others have changed since it was planned (N-184)."""
-
-    def _changed_since(self, prefix: Prefix, groups: frozenset[FileGroupId]) -> Instant | None:
-        return None
 
 
 MUTANTS = (
@@ -46,7 +35,7 @@ MUTANTS = (
     Mutant(
         name="clustering overtaken by another engine",
         scenario=lambda: hudi_clustered(Faults()),
-        patches=(("headwater.kernel.txn.cancel.CompleteClustering", _IsNeverOvertaken),),
+        patches=(("headwater.kernel.txn.cancel_steps._overtaken", lambda *_: None),),
         must_violate=("INV-61", "INV-63", "INV-81"),
         preemptions_max=2,
     ),

@@ -2,6 +2,9 @@
 
 Writes of ours keep off them, or lose. Hudi's do so only under some of its update strategies, and
 what they changed would be lost with the groups.
+
+N-189: another engine takes back what the clustering was planned on, which ours does not do. Its
+rows would come back, or nobody could ever execute the plan, because its files are gone.
 """
 
 from __future__ import annotations
@@ -11,9 +14,17 @@ from itertools import count
 
 import pytest
 from tests.support.dying import Killed
-from tests.support.plan_site import CANCELLABLE, CLUSTERED, GROUP, PLAN, REMOVABLE, PlanSite
+from tests.support.plan_site import (
+    CANCELLABLE,
+    CLUSTERED,
+    GROUP,
+    PLAN,
+    REMOVABLE,
+    WRITTEN,
+    PlanSite,
+)
 
-from headwater.errors import ConflictError, ErrorKind
+from headwater.errors import ConflictError, CorruptTableError, ErrorKind
 from headwater.format.timeline.records import encode_record
 from headwater.kernel.layout import cancel_path
 from headwater.kernel.timeline.active import instant_path
@@ -25,6 +36,7 @@ from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.model.files import FileGroupId
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plan_flags import PlanFlags
+from headwater.model.service_metadata import RollbackMetadata
 from headwater.testing.rows import base_file, log_file, metadata_of, stat_of
 from headwater.testing.table import TIMELINE
 
@@ -50,6 +62,23 @@ def commit(
     completed = Instant(BEGAN, action, State.COMPLETED, done)
     site.storage.put(instant_path(TIMELINE, completed), encode_record(metadata))
     return file.path
+
+
+def take_back(site: PlanSite, *times: InstantTime) -> None:
+    """Complete a rollback as an engine does that looks at no plans."""
+    metadata = RollbackMetadata(
+        start_rollback_time=BEGAN,
+        time_taken_in_millis=0,
+        total_files_deleted=1,
+        commits_rollback=times,
+        partition_metadata={},
+    )
+    completed = Instant(BEGAN, Action.ROLLBACK, State.COMPLETED, DONE)
+    site.storage.put(instant_path(TIMELINE, completed), encode_record(metadata))
+
+
+def miss_a_file(attempt: Attempt, heartbeat: Heartbeat) -> None:
+    raise CorruptTableError("it is gone", kind=ErrorKind.MISSING_DATA_FILE)
 
 
 def planned(flags: PlanFlags) -> PlanSite:
@@ -166,3 +195,60 @@ def test_n_184_the_entry_says_who_overtook_the_plan() -> None:
     assert entry is not None
     assert entry.overtaken_by == BEGAN
     assert BEGAN in entry.reason
+
+
+@pytest.mark.parametrize("flags", [PLAIN, CANCELLABLE])
+@pytest.mark.parametrize("is_meanwhile", [False, True])
+def test_n_189_a_plan_whose_input_was_taken_back_is_aborted(
+    flags: PlanFlags, is_meanwhile: bool
+) -> None:
+    site = planned(flags)
+
+    def undo(attempt: Attempt, heartbeat: Heartbeat) -> None:
+        if is_meanwhile:
+            take_back(site, WRITTEN)
+
+    if not is_meanwhile:
+        take_back(site, WRITTEN)
+    assert isinstance(site.process("E").execute(undo), AbortedPlan)
+    assert site.state() is State.ABORTED
+    assert files_of_ours(site) == []
+
+
+@pytest.mark.parametrize("flags", [PLAIN, CANCELLABLE])
+def test_n_189_so_is_one_that_misses_files_because_of_that(flags: PlanFlags) -> None:
+    site = planned(flags)
+    with pytest.raises(CorruptTableError):
+        site.process("E").execute(miss_a_file)
+    assert site.state() is State.INFLIGHT
+    take_back(site, WRITTEN)
+    assert isinstance(site.process("F").execute(miss_a_file), AbortedPlan)
+    assert site.paths_of() == {f"{TIMELINE}/{PLAN}.clustering.aborted"}
+
+
+def test_n_189_a_removable_one_can_be_rolled_back() -> None:
+    site = planned(REMOVABLE)
+    take_back(site, WRITTEN)
+    process = site.process("E")
+    with pytest.raises(ConflictError, match="taken back") as caught:
+        process.execute()
+    assert caught.value.kind is ErrorKind.PLAN_NOT_EXECUTABLE
+    process.rollbacks.roll_back(PLAN)
+    assert site.state() is None
+
+
+def test_n_189_so_can_a_removable_one_that_misses_files() -> None:
+    site = planned(REMOVABLE)
+    take_back(site, WRITTEN)
+    process = site.process("E")
+    with pytest.raises(CorruptTableError):
+        process.execute(miss_a_file)
+    process.rollbacks.roll_back(PLAN)
+    assert site.state() is None
+
+
+@pytest.mark.parametrize("flags", [PLAIN, CANCELLABLE, REMOVABLE])
+def test_n_189_what_else_is_taken_back_does_no_harm(flags: PlanFlags) -> None:
+    site = planned(flags)
+    take_back(site, InstantTime("20251231235957000"))
+    assert isinstance(site.process("E").execute(), Executed)
