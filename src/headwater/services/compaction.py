@@ -46,6 +46,8 @@ from headwater.services.rewrite import (
     run,
     run_next,
     schedule,
+    still_committed,
+    times_of,
 )
 from headwater.services.rewrite_files import (
     RewriteJob,
@@ -289,7 +291,7 @@ def compact_only(
 def _run(table: TableContext, plan: Started | InstantTime) -> Rewritten:
     execution = _Execution(table)
     work = RewriteWork(table.storage, execution.run)
-    return run(table, Action.COMPACTION, work, plan, execution.inputs)
+    return run(table, Action.COMPACTION, work, plan, execution.inputs, execution.times_read)
 
 
 def _is_due(table: TableContext, view: TableView, config: CompactionConfig) -> bool:
@@ -302,11 +304,14 @@ class _Execution:
     def __init__(self, table: TableContext) -> None:
         self._table = table
         self._plan: CompactionPlan | None = None
+        self._slices: Sequence[FileSlice] = ()
 
     def inputs(self, time: InstantTime) -> Inputs:
         """Return the file groups that get a new base file, with what they held."""
-        slices = map(slice_of_operation, self._load_plan(time).operations or ())
-        return {one.group: tuple(one.files()) for one in slices}
+        return {one.group: tuple(one.files()) for one in self._slices}
+
+    def times_read(self) -> frozenset[InstantTime]:
+        return times_of(self._slices)
 
     def run(self, attempt: Attempt, poll: Poll) -> CommitMetadata:
         table = self._table
@@ -314,9 +319,15 @@ class _Execution:
             table.storage, lambda: self._load_plan(attempt.instant), lambda: view_of(table)
         )
         job = rewrite_job(table, view, attempt)
+        operations = plan.operations or ()
+        slices = still_committed(
+            table, view, attempt.instant, [slice_of_operation(one) for one in operations]
+        )
+        self._slices = [one for one in slices if one is not None]
         tasks = []
-        for operation in plan.operations or ():
-            one = slice_of_operation(operation)
+        for operation, one in zip(operations, slices, strict=True):
+            if one is None:
+                continue
             tasks.append(
                 CompactionTask(
                     job=job,
@@ -326,7 +337,7 @@ class _Execution:
                     < _LARGE_MB,
                 )
             )
-        engine = table.engine_for(planned_bytes(one.metrics for one in plan.operations or ()))
+        engine = table.engine_for(planned_bytes(one.metrics for one in operations))
         found = engine.run(execute_compaction_task, tasks, poll=poll)
         return CommitMetadata(
             partition_to_write_stats=by_partition(stat for stats in found for stat in stats),

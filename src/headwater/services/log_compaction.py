@@ -49,6 +49,8 @@ from headwater.services.rewrite import (
     run,
     run_next,
     schedule,
+    still_committed,
+    times_of,
 )
 from headwater.services.rewrite_files import (
     RewriteJob,
@@ -221,18 +223,27 @@ def compact_logs_only(
 
 
 def _run(table: TableContext, plan: Started | InstantTime) -> Rewritten:
-    work = RewriteWork(table.storage, partial(_execute, table))
-    return run(table, Action.LOG_COMPACTION, work, plan)
+    read: list[FileSlice] = []
+    work = RewriteWork(table.storage, partial(_execute, table, read))
+    return run(table, Action.LOG_COMPACTION, work, plan, times_read=lambda: times_of(read))
 
 
-def _execute(table: TableContext, attempt: Attempt, poll: Poll) -> CommitMetadata:
-    plan = load_compaction_plan(table, attempt.instant, Action.LOG_COMPACTION)
-    job = rewrite_job(table, view_of(table), attempt)
+def _execute(
+    table: TableContext, read: list[FileSlice], attempt: Attempt, poll: Poll
+) -> CommitMetadata:
+    """Do what a plan says; `read` are the slices that are read."""
+    plan, view = load_compaction_plan(table, attempt.instant, Action.LOG_COMPACTION), view_of(table)
+    job = rewrite_job(table, view, attempt)
     operations = plan.operations or ()
     sizes = [int((one.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)) for one in operations]
+    slices = still_committed(
+        table, view, attempt.instant, [slice_of_operation(one) for one in operations]
+    )
+    read[:] = [one for one in slices if one is not None]
     tasks = [
-        LogCompactionTask(job=job, slice=slice_of_operation(one), log_bytes=size)
-        for one, size in zip(operations, sizes, strict=True)
+        LogCompactionTask(job=job, slice=one, log_bytes=size)
+        for one, size in zip(slices, sizes, strict=True)
+        if one is not None
     ]
     engine = table.engine_for(sum(sizes))
     stats = engine.run(execute_log_compaction_task, tasks, poll=poll)

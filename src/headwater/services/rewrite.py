@@ -24,8 +24,8 @@ A removable plan is not executed again: the next service of its kind, or clean, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
@@ -35,6 +35,7 @@ from headwater.context import TableContext
 from headwater.engine.engine import Poll, never_stops
 from headwater.errors import (
     ConflictError,
+    CorruptTableError,
     ErrorKind,
     FencedError,
     HeadwaterError,
@@ -47,10 +48,16 @@ from headwater.format.timeline.records import encode_record
 from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.cancel import AbortedPlan, undo_announced
+from headwater.kernel.txn.changes import load_changes
+from headwater.kernel.txn.compaction_steps import (
+    CompleteCompaction,
+    read_too_early,
+    undone_since,
+)
 from headwater.kernel.txn.guard import Returned
 from headwater.kernel.txn.heartbeat import Heartbeat
 from headwater.kernel.txn.markers import files_by_name
-from headwater.kernel.txn.metadata_commit import IndexUpdate, delete_metadata_logs
+from headwater.kernel.txn.metadata_commit import IndexUpdate, MetadataCommit, delete_metadata_logs
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.steps import Started
 from headwater.kernel.view.commits import CompletedCommit
@@ -60,7 +67,7 @@ from headwater.metadata.table_change import Inputs, LateInputs
 from headwater.metadata.view import view_of
 from headwater.metadata.writer import MetadataWriter, check_indexes_supported
 from headwater.model.commit_metadata import CommitMetadata
-from headwater.model.files import FileGroupId, attempt_of, is_file_of, parse_data_file
+from headwater.model.files import FileGroupId, FileSlice, attempt_of, is_file_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan
 from headwater.observed import meter_written
@@ -168,6 +175,11 @@ class RewriteWork:
             log.warning("markers left behind files=%s error=%s", self._marker_files, error)
 
 
+def times_of(slices: Iterable[FileSlice]) -> frozenset[InstantTime]:
+    """Return the instants that wrote the files of some slices."""
+    return frozenset(file.instant_time for one in slices for file in one.files())
+
+
 def load_compaction_plan(table: TableContext, time: InstantTime, action: Action) -> CompactionPlan:
     """Return the plan of a compaction or log compaction."""
     return table.commit_reader().load_plan(Instant(time, action, State.INFLIGHT))
@@ -184,6 +196,30 @@ def rewrite_job(table: TableContext, view: TableView, attempt: Attempt) -> Rewri
         instant_time=attempt.instant,
         attempt=attempt.attempt,
     )
+
+
+def still_committed(
+    table: TableContext, view: TableView, plan: InstantTime, slices: Sequence[FileSlice]
+) -> list[FileSlice | None]:
+    """Return planned slices without what another engine has taken back since (N-189).
+
+    None stands for one that has no logs left or has lost its base file: the next plan takes in what
+    its group has then.
+    """
+    undoing = undone_since(view.timeline, plan)
+    changes = load_changes(table.storage, table.layout, undoing)
+    gone = frozenset().union(*(change.undone for change in changes.values()))
+    return [_without(one, gone) for one in slices] if gone else [*slices]
+
+
+def _without(one: FileSlice, gone: frozenset[InstantTime]) -> FileSlice | None:
+    if gone.isdisjoint(times_of([one])):
+        return one
+    logs = tuple(file for file in one.logs if file.instant_time not in gone)
+    if not logs or (one.base is not None and one.base.instant_time in gone):
+        log.warning("file group left out of its plan, for its files were taken back %s", one.group)
+        return None
+    return replace(one, logs=logs)
 
 
 def check_rewritable(config: TableConfig, uri: str) -> None:
@@ -241,10 +277,12 @@ def run(
     work: RewriteWork,
     plan: Started | InstantTime,
     load_inputs: Callable[[InstantTime], Inputs] = lambda _: {},
+    times_read: Callable[[], frozenset[InstantTime]] = frozenset,
 ) -> Rewritten:
     """Execute a plan: one that was just scheduled, or one of the timeline.
 
-    `load_inputs` gives the file groups that end, or get a new base file, with what they held.
+    `load_inputs` gives the file groups that end, or get a new base file, with what they held;
+    `times_read` the instants that wrote what a compaction has read.
 
     Raises: see `kernel.txn.cancel.Cancellations.execute`, and what tasks raise.
     """
@@ -256,11 +294,20 @@ def run(
             attempt, action, work.metadata, inputs, has_seen_all=False
         )
 
+    def complete(
+        attempt: Attempt, content: bytes, *, metadata: MetadataCommit | None = None
+    ) -> CompleteCompaction:
+        return CompleteCompaction(attempt, content, metadata, times_read())
+
     try:
-        done = table.cancellations.execute(plan, work, update, work.forget_markers)
+        done = table.cancellations.execute(plan, work, update, work.forget_markers, complete)
     except FencedError:
         if work.attempt is not None:
             _delete_late_files(table, work.attempt)
+        raise
+    except CorruptTableError as error:
+        if work.attempt is not None:
+            _check_not_taken_back(table, work.attempt.instant, times_read(), error)
         raise
     if isinstance(done, AbortedPlan):
         return _aborted(done.time)
@@ -274,6 +321,16 @@ def run(
     )
     meter_written(table, action, rewritten.row_count, rewritten.size_bytes)
     return rewritten
+
+
+def _check_not_taken_back(
+    table: TableContext, plan: InstantTime, read: frozenset[InstantTime], error: CorruptTableError
+) -> None:
+    """Raise if what could not be read was taken back meanwhile, which is no damage."""
+    undoing = undone_since(table.load_timeline(), plan)
+    for time, change in load_changes(table.storage, table.layout, undoing).items():
+        if change.undone & read:
+            raise read_too_early(plan, time) from error
 
 
 def _delete_late_files(table: TableContext, lost: Attempt) -> None:

@@ -183,23 +183,24 @@ class Cancellations:
         work: Work,
         update: MakeUpdate | None = None,
         beside: Callable[[], object] = lambda: None,
+        complete: CompletingStep = Complete,
     ) -> Executed | Returned | AbortedPlan:
-        """Execute a clustering, cancellable or not; one that is cancelled is aborted instead.
+        """Execute a plan; a clustering that is cancelled is aborted instead.
 
         Args:
             plan: its requested time, or the attempt that its scheduler claimed.
             work: may call `watch(...).check` now and then.
             update: tells the indexes of the table.
             beside: is called once it is completed; see `guard.run_guarded`.
+            complete: how one completes that is no clustering.
 
         Raises:
             ConflictError: kind PLAN_CANCELLED; it is cancelled, and somebody else is at work on it.
             Others: see `guard.run_guarded` and `abort`.
         """
         time = plan.attempt.instant if isinstance(plan, Started) else plan
-        complete: CompletingStep = Complete
         if not isinstance(plan, Started) or plan.instant.action is Action.CLUSTERING:
-            complete = self._completion_of(time)
+            complete = self._completion_of(time, complete)
         try:
             if isinstance(plan, Started):
                 return run_started(
@@ -291,14 +292,14 @@ class Cancellations:
             if instant.state is State.ABORTED and instant.requested_time in named:
                 self._tidy(instant.requested_time)
 
-    def _completion_of(self, time: InstantTime) -> CompletingStep:
+    def _completion_of(self, time: InstantTime, other: CompletingStep) -> CompletingStep:
         instant = load_active(self.components.storage, self.layout.timeline).find(time)
         if instant is None or not instant.is_pending or instant.action is not Action.CLUSTERING:
-            return Complete
+            return other
         try:
             (flags,) = self.load_flags([instant])
         except NotFoundError:
-            return Complete  # It has ended just now, which the guard will find.
+            return other  # It has ended just now, which the guard will find.
 
         def complete(
             attempt: Attempt, content: bytes, *, metadata: MetadataCommit | None = None

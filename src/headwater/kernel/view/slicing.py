@@ -250,29 +250,39 @@ def _content_times(
 ) -> list[InstantTime]:
     """Return the completion times of what a log compaction took in, directly or through others.
 
-    The inputs may be gone from storage; their names tell enough.
+    The inputs may be gone from storage; their names tell enough. One that another engine took back
+    after it was planned is not known any more (N-189); some of the others is.
     """
-    times = []
+    times, unknown = list[InstantTime](), ""
     waiting = [(name, output.completion_time) for name in inputs]
     while waiting:
         name, taken_by = waiting.pop()
         log = parse_data_file(name)
         done = completion_time_of(log.instant_time) if isinstance(log, LogFile) else None
+        if isinstance(log, LogFile) and done is None:
+            unknown = name
+            continue
         if log is None or done is None or done >= taken_by:
-            raise _corrupt(
-                output.file.group,
-                f"log compaction {output.file.instant_time} took in {name}, which is no log file "
-                "committed before",
-            )
+            raise _took_in_no_log(output, name)
         if log.instant_time in log_compactions:
             waiting += [(deeper, done) for deeper in log_compactions[log.instant_time]]
         else:
             times.append(done)
+    if unknown and not times:
+        raise _took_in_no_log(output, unknown)
     if not times:
         raise _corrupt(
             output.file.group, f"log compaction {output.file.instant_time} took in no log file"
         )
     return times
+
+
+def _took_in_no_log(output: _PlacedLog, name: str) -> CorruptTableError:
+    return _corrupt(
+        output.file.group,
+        f"log compaction {output.file.instant_time} took in {name}, which is no log file committed "
+        "before",
+    )
 
 
 def _bases_by_cut(
