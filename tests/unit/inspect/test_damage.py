@@ -24,6 +24,7 @@ from headwater.kernel.journal.journal import Journal
 from headwater.kernel.layout import METADATA_TIMELINE, TableLayout
 from headwater.kernel.timeline.active import load_active
 from headwater.kernel.timeline.history.write import write_history
+from headwater.model.files import parse_data_file
 from headwater.opening import Place, open_context
 from headwater.seams.local import LocalStorage
 from headwater.seams.storage import ObjectInfo
@@ -403,6 +404,27 @@ def test_nothing_is_done_for_what_only_a_copy_mends(folder: Path) -> None:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     assert repair(folder, "--yes") == 1
     assert sorted(path for path in folder.rglob("*") if path.is_file()) == files
+
+
+def test_n_187_files_that_came_late_are_found_and_deleted(folder: Path) -> None:
+    base, log = base_of(folder), log_of(folder)
+    named = parse_data_file(base.name)
+    assert named is not None
+    late = [
+        base.with_name(base.name.replace(f"_{named.write_token}_", "_7-9-0_")),
+        log.with_name(f"{log.name.rpartition('_')[0]}_7-9-0"),
+        base.with_name(base.name.replace(named.instant_time, "20200101000000000")),
+    ]
+    for path in late:
+        shutil.copy(base if path.suffix == ".parquet" else log, path)
+    pending = base.with_name(base.name.replace(named.instant_time, "29990101000000000"))
+    shutil.copy(base, pending)  # Of a writer that is at work, for all that anybody knows.
+    found = problems_of(folder, deep=True)
+    assert {one["subject"] for one in found} == {str(path.relative_to(folder)) for path in late}
+    assert {one["problem"].rpartition(" ")[2] for one in found} == {"late"}
+    assert repair(folder, "--deep", "--yes") == 0
+    assert not any(path.exists() for path in late)
+    assert pending.exists()
 
 
 def table_in(place: Path, more: dict[str, str]) -> Table:
