@@ -459,14 +459,14 @@ class Indexing:
         except CommitUnknownError:
             raise
         except FencedError:
-            self._wipe_late_files()
+            self._wipe_late_files(attempt)
             raise
         except Exception as error:
             try:
                 heartbeat.check()
                 self._abort(attempt)
             except FencedError:
-                self._wipe_late_files()
+                self._wipe_late_files(attempt)
                 raise  # The plan is not ours to abort any more.
             except HeadwaterError as failed:
                 log.warning("index plan stays pending instant=%s error=%s", attempt.instant, failed)
@@ -476,15 +476,19 @@ class Indexing:
 
     def _undo_before(self, attempt: Attempt) -> None:
         """Delete base files of dead attempts. What writers logged to the partitions stays."""
-        time, storage = attempt.instant, self.components.storage
+        time = attempt.instant
         for each in self.load_plan(self.check_plan(time)):
-            listed = (info.path for info in storage.list_tree(f"{METADATA}/{each.partition}"))
-            storage.delete_many(
-                path
-                for path in listed
-                if is_file_of(path, time, before_attempt=attempt.attempt)
-                and isinstance(parse_data_file(path), BaseFile)
-            )
+            folder = f"{METADATA}/{each.partition}"
+            self._delete_base_files(folder, time, before_attempt=attempt.attempt)
+
+    def _delete_base_files(self, folder: str, time: InstantTime, **attempts: int) -> None:
+        storage = self.components.storage
+        listed = (info.path for info in storage.list_tree(folder))
+        storage.delete_many(
+            path
+            for path in listed
+            if is_file_of(path, time, **attempts) and isinstance(parse_data_file(path), BaseFile)
+        )
 
     def _build_and_complete(self, build: _Build) -> IndexedPlan:
         for built_times in range(1, _BUILDS_MAX + 1):
@@ -727,9 +731,14 @@ class Indexing:
     def _wipe(self, paths: Iterable[str]) -> None:
         self.components.storage.delete_many(paths)
 
-    def _wipe_late_files(self) -> None:
-        """Delete what this process wrote to indexes of later plans, now that it was taken over."""
+    def _wipe_late_files(self, lost: Attempt) -> None:
+        """Delete what this process wrote to indexes of others, now that it was taken over.
+
+        To readers that go by names a base file of an attempt that lost is as good as that of the
+        one that completed the plan (N-187).
+        """
         try:
+            self._delete_base_files(METADATA, lost.instant, attempt=lost.attempt)
             wipe_earlier_plans(self.components, list_own_files(self.components.storage))
         except HeadwaterError as error:
             log.warning(

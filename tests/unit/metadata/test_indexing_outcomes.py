@@ -49,7 +49,7 @@ from headwater.metadata.coverage import load_covered
 from headwater.metadata.indexing import Indexing, IndexProgress, Report, Stage
 from headwater.metadata.table import load_metadata_table
 from headwater.model.commit_metadata import WriteStat
-from headwater.model.files import FileGroupId
+from headwater.model.files import BaseFile, FileGroupId, attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CleanerPlan, CompactionPlan
 from headwater.seams.ids import Owner, SystemIds
@@ -337,6 +337,25 @@ def test_n_54_a_writer_that_prepared_before_the_announcement_prepares_again(site
     assert writing.update.seen == {"files"}
     announcing(site, writing.commit).run(plan.requested_time)
     assert covered(site, writing.time) == {INDEX, "files"}
+    assert site.is_right()
+
+
+def test_n_187_a_builder_that_was_taken_over_takes_its_late_base_files_away(site: Site) -> None:
+    """To readers that go by names they would be as good as those of the one that completed it."""
+    plan = schedule(site)
+
+    def take_over() -> None:
+        other = site.indexing("Y")
+        with pytest.raises(ConflictError):  # Which sees the heartbeat for the first time.
+            other.run(plan.requested_time)
+        site.lapse()
+        other.run(plan.requested_time)
+
+    with pytest.raises(FencedError):
+        building(site, before=take_over).run(plan.requested_time)
+    files = [parse_data_file(info.path) for info in site.storage.list_tree(f"{METADATA}/{INDEX}")]
+    bases = [one for one in files if isinstance(one, BaseFile)]
+    assert [attempt_of(one.write_token) for one in bases] == [3]
     assert site.is_right()
 
 
