@@ -93,7 +93,7 @@ MODES = {
             read=Most(7, 71),
             look_up=Most(6, 16),
             clean=Most(27, 149),
-            rollback=Most(45, 119),
+            rollback=Most(46, 120),
         ),
     ),
     "journal": (
@@ -107,7 +107,7 @@ MODES = {
             read=Most(6, 69),
             look_up=Most(5, 16),
             clean=Most(26, 149),
-            rollback=Most(40, 108),
+            rollback=Most(41, 110),
         ),
     ),
 }
@@ -279,7 +279,7 @@ def test_a_rollback_deletes_in_bulk(
     assert set(table.read_arrow(["v"])["v"].to_pylist()) == {0}
 
 
-@pytest.mark.parametrize(("is_deep", "most"), [(False, Most(34, 187)), (True, Most(45, 350))])
+@pytest.mark.parametrize(("is_deep", "most"), [(False, Most(34, 187)), (True, Most(46, 351))])
 def test_a_check_looks_at_many_files_in_the_time_of_a_few(
     mode: tuple[dict[str, str], Costs], is_deep: bool, most: Most, tmp_path: Path, trips: RoundTrips
 ) -> None:

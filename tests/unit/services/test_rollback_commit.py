@@ -206,6 +206,7 @@ def test_a_write_that_was_planned_on_it_cannot_commit(make_table: Callable[..., 
     before = values(table)
     with pytest.raises(ConflictError, match="has undone since") as error:
         running.commit(stats)
+    running.abandon()
     assert error.value.kind is ErrorKind.WRITE_CONFLICT
     assert values(table) == before
 
@@ -409,6 +410,7 @@ def test_a_write_that_was_planned_on_what_is_restored_away_cannot_commit(
     table.services.restore(saved.instant)
     with pytest.raises(ConflictError, match="has undone since"):
         aware.commit(aware_stats)
+    aware.abandon()
     unaware.commit(unaware_stats)
     assert values(table) == {**before, "q": 7}
 
