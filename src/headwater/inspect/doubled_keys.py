@@ -47,13 +47,13 @@ def find_doubled_keys(table: TableContext) -> pa.Table:
     """Return each place of each key that is there more than once, in the order of keys.
 
     A key counts within its partition, or in the whole table if the index says so. A table without
-    record key has none.
+    record key has none, and in one without meta columns no row says what its key is.
 
     Raises:
         CorruptTableError: the table is damaged.
         UnsupportedError: the table's merge rule cannot be honoured.
     """
-    if not table.config.record_key_fields:
+    if not table.config.record_key_fields or not table.config.has_meta_fields:
         return SCHEMA.empty_table()
     view = load_listed_view(table.storage, table.config)
     reader = SliceReader.of_table(
