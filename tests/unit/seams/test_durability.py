@@ -54,14 +54,18 @@ def test_everything_else_must(path: str) -> None:
 
 class TestSyncs:
     @pytest.fixture
-    def synced(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """What was synced so far: "name" for a folder, "bytes" for a file."""
+    def synced(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """What was synced so far: "name" for a folder, "bytes" for a file.
+
+        Threads that other tests have left sync files of their own tables.
+        """
         synced: list[str] = []
         fsync = os.fsync
 
         def watched(descriptor: int) -> None:
-            is_folder = os.path.isdir(f"/proc/self/fd/{descriptor}")
-            synced.append("name" if is_folder else "bytes")
+            opened = f"/proc/self/fd/{descriptor}"
+            if os.readlink(opened).startswith(str(tmp_path)):
+                synced.append("name" if os.path.isdir(opened) else "bytes")
             fsync(descriptor)
 
         monkeypatch.setattr(os, "fsync", watched)
