@@ -207,7 +207,8 @@ def _table_of_frame(frame: Any, maps: Mapping[str, pa.DataType]) -> pa.Table:
         frame = frame.reset_index(
             [place for place, name in enumerate(frame.index.names) if name in names]
         )
-    rows = pa.Table.from_pandas(frame.drop(columns=[*maps]), preserve_index=False)
+    plain = frame.drop(columns=[*maps]) if maps else frame  # It copies.
+    rows = pa.Table.from_pandas(plain, preserve_index=False)
     for name, kind in maps.items():
         rows = rows.append_column(name, pa.chunked_array([frame[name]], kind))
     return rows

@@ -109,7 +109,7 @@ from headwater.metadata.earlier_plans import wipe_earlier_plans
 from headwater.metadata.partition_kinds import FILES, RECORD_INDEX, needs_of
 from headwater.metadata.table import list_own_files
 from headwater.model.commit_metadata import WriteStat
-from headwater.model.files import BaseFile, is_file_of, parse_data_file
+from headwater.model.files import BaseFile, attempt_of, is_file_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.seams.components import Components
 
@@ -476,19 +476,28 @@ class Indexing:
 
     def _undo_before(self, attempt: Attempt) -> None:
         """Delete base files of dead attempts. What writers logged to the partitions stays."""
-        time = attempt.instant
+        time, storage = attempt.instant, self.components.storage
         for each in self.load_plan(self.check_plan(time)):
-            folder = f"{METADATA}/{each.partition}"
-            self._delete_base_files(folder, time, before_attempt=attempt.attempt)
+            listed = (info.path for info in storage.list_tree(f"{METADATA}/{each.partition}"))
+            storage.delete_many(
+                path
+                for path in listed
+                if is_file_of(path, time, before_attempt=attempt.attempt)
+                and isinstance(parse_data_file(path), BaseFile)
+            )
 
-    def _delete_base_files(self, folder: str, time: InstantTime, **attempts: int) -> None:
-        storage = self.components.storage
-        listed = (info.path for info in storage.list_tree(folder))
-        storage.delete_many(
-            path
-            for path in listed
-            if is_file_of(path, time, **attempts) and isinstance(parse_data_file(path), BaseFile)
-        )
+    def _delete_late_base_files(self, lost: Attempt) -> None:
+        """Delete base files of an attempt that lost where another attempt has put its own.
+
+        To readers that go by names they are as good as those of the one that completed the plan
+        (N-187). If nobody has, the next attempt deletes them.
+        """
+        listed = (info.path for info in self.components.storage.list_tree(METADATA))
+        found = [path for path in listed if is_file_of(path, lost.instant)]
+        bases = [file for file in map(parse_data_file, found) if isinstance(file, BaseFile)]
+        late = [file for file in bases if attempt_of(file.write_token) == lost.attempt]
+        others = {file.group for file in bases if file not in late}
+        self.components.storage.delete_many(file.path for file in late if file.group in others)
 
     def _build_and_complete(self, build: _Build) -> IndexedPlan:
         for built_times in range(1, _BUILDS_MAX + 1):
@@ -732,13 +741,9 @@ class Indexing:
         self.components.storage.delete_many(paths)
 
     def _wipe_late_files(self, lost: Attempt) -> None:
-        """Delete what this process wrote to indexes of others, now that it was taken over.
-
-        To readers that go by names a base file of an attempt that lost is as good as that of the
-        one that completed the plan (N-187).
-        """
+        """Delete what this process wrote to indexes of others, now that it was taken over."""
         try:
-            self._delete_base_files(METADATA, lost.instant, attempt=lost.attempt)
+            self._delete_late_base_files(lost)
             wipe_earlier_plans(self.components, list_own_files(self.components.storage))
         except HeadwaterError as error:
             log.warning(

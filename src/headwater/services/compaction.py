@@ -46,8 +46,6 @@ from headwater.services.rewrite import (
     run,
     run_next,
     schedule,
-    still_committed,
-    times_of,
 )
 from headwater.services.rewrite_files import (
     RewriteJob,
@@ -60,6 +58,7 @@ from headwater.services.rewrite_files import (
     put_kept_deletes,
     slice_of_operation,
 )
+from headwater.services.taken_back import still_committed, times_of
 from headwater.slice.merged_slice import encoded_schema, open_merged
 
 _COMPACT = "COMPACT"

@@ -49,8 +49,6 @@ from headwater.services.rewrite import (
     run,
     run_next,
     schedule,
-    still_committed,
-    times_of,
 )
 from headwater.services.rewrite_files import (
     RewriteJob,
@@ -61,6 +59,7 @@ from headwater.services.rewrite_files import (
     operation_of_slice,
     slice_of_operation,
 )
+from headwater.services.taken_back import still_committed, times_of
 
 _LOG_COMPACT = "LOG_COMPACT"
 

@@ -24,8 +24,8 @@ A removable plan is not executed again: the next service of its kind, or clean, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
@@ -38,7 +38,6 @@ from headwater.errors import (
     CorruptTableError,
     ErrorKind,
     FencedError,
-    HeadwaterError,
     InvalidInputError,
     NotFoundError,
     StorageError,
@@ -48,15 +47,9 @@ from headwater.format.timeline.records import encode_record
 from headwater.kernel.timeline.contents import TimelineContents
 from headwater.kernel.txn.attempts import Attempt
 from headwater.kernel.txn.cancel import AbortedPlan, undo_announced
-from headwater.kernel.txn.changes import load_changes
-from headwater.kernel.txn.compaction_steps import (
-    CompleteCompaction,
-    read_too_early,
-    undone_since,
-)
+from headwater.kernel.txn.compaction_steps import CompleteCompaction
 from headwater.kernel.txn.guard import Returned
 from headwater.kernel.txn.heartbeat import Heartbeat
-from headwater.kernel.txn.markers import files_by_name
 from headwater.kernel.txn.metadata_commit import IndexUpdate, MetadataCommit, delete_metadata_logs
 from headwater.kernel.txn.schedule import schedule_plan
 from headwater.kernel.txn.steps import Started
@@ -67,13 +60,15 @@ from headwater.metadata.table_change import Inputs, LateInputs
 from headwater.metadata.view import view_of
 from headwater.metadata.writer import MetadataWriter, check_indexes_supported
 from headwater.model.commit_metadata import CommitMetadata
-from headwater.model.files import FileGroupId, FileSlice, attempt_of, is_file_of, parse_data_file
+from headwater.model.files import FileGroupId, attempt_of, parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime, State
 from headwater.model.plans import CompactionPlan
 from headwater.observed import meter_written
 from headwater.seams.storage import Storage
+from headwater.services.late_files import delete_late_files
 from headwater.services.removable import give_up
 from headwater.services.rewrite_files import RewriteJob
+from headwater.services.taken_back import check_not_taken_back
 
 log = logging.getLogger(__name__)
 
@@ -175,11 +170,6 @@ class RewriteWork:
             log.warning("markers left behind files=%s error=%s", self._marker_files, error)
 
 
-def times_of(slices: Iterable[FileSlice]) -> frozenset[InstantTime]:
-    """Return the instants that wrote the files of some slices."""
-    return frozenset(file.instant_time for one in slices for file in one.files())
-
-
 def load_compaction_plan(table: TableContext, time: InstantTime, action: Action) -> CompactionPlan:
     """Return the plan of a compaction or log compaction."""
     return table.commit_reader().load_plan(Instant(time, action, State.INFLIGHT))
@@ -196,30 +186,6 @@ def rewrite_job(table: TableContext, view: TableView, attempt: Attempt) -> Rewri
         instant_time=attempt.instant,
         attempt=attempt.attempt,
     )
-
-
-def still_committed(
-    table: TableContext, view: TableView, plan: InstantTime, slices: Sequence[FileSlice]
-) -> list[FileSlice | None]:
-    """Return planned slices without what another engine has taken back since (N-189).
-
-    None stands for one that has no logs left or has lost its base file: the next plan takes in what
-    its group has then.
-    """
-    undoing = undone_since(view.timeline, plan)
-    changes = load_changes(table.storage, table.layout, undoing)
-    gone = frozenset().union(*(change.undone for change in changes.values()))
-    return [_without(one, gone) for one in slices] if gone else [*slices]
-
-
-def _without(one: FileSlice, gone: frozenset[InstantTime]) -> FileSlice | None:
-    if gone.isdisjoint(times_of([one])):
-        return one
-    logs = tuple(file for file in one.logs if file.instant_time not in gone)
-    if not logs or (one.base is not None and one.base.instant_time in gone):
-        log.warning("file group left out of its plan, for its files were taken back %s", one.group)
-        return None
-    return replace(one, logs=logs)
 
 
 def check_rewritable(config: TableConfig, uri: str) -> None:
@@ -303,11 +269,11 @@ def run(
         done = table.cancellations.execute(plan, work, update, work.forget_markers, complete)
     except FencedError:
         if work.attempt is not None:
-            _delete_late_files(table, work.attempt)
+            delete_late_files(table, work.attempt)
         raise
     except CorruptTableError as error:
         if work.attempt is not None:
-            _check_not_taken_back(table, work.attempt.instant, times_read(), error)
+            check_not_taken_back(table, work.attempt.instant, times_read(), error)
         raise
     if isinstance(done, AbortedPlan):
         return _aborted(done.time)
@@ -321,42 +287,6 @@ def run(
     )
     meter_written(table, action, rewritten.row_count, rewritten.size_bytes)
     return rewritten
-
-
-def _check_not_taken_back(
-    table: TableContext, plan: InstantTime, read: frozenset[InstantTime], error: CorruptTableError
-) -> None:
-    """Raise if what could not be read was taken back meanwhile, which is no damage."""
-    undoing = undone_since(table.load_timeline(), plan)
-    for time, change in load_changes(table.storage, table.layout, undoing).items():
-        if change.undone & read:
-            raise read_too_early(plan, time) from error
-
-
-def _delete_late_files(table: TableContext, lost: Attempt) -> None:
-    """Delete what an attempt that has lost its plan published, whoever completed that.
-
-    Markers do not tell: who completed the plan has deleted them.
-    """
-    time, reader, storage = lost.instant, table.commit_reader(), table.storage
-    try:
-        found = table.load_timeline().find(time)
-        if found is None:
-            commits = reader.load_archived([time])
-        else:
-            commits = reader.load([found]) if found.is_completed else []
-        listed = {file.path for commit in commits for file in commit.files}
-        if any(is_file_of(path, time, attempt=lost.attempt) for path in listed):
-            return  # It has not lost after all.
-        named = (marker.data_path for marker in files_by_name(storage, time))
-        late = [path for path in named if is_file_of(path, time, attempt=lost.attempt)]
-        storage.delete_many(late)
-        delete_metadata_logs(storage, time, attempt=lost.attempt)
-    except HeadwaterError as error:
-        log.warning("files of an attempt that lost may remain attempt=%s error=%s", lost, error)
-        return
-    if late:
-        log.info("late files deleted instant=%s files=%s", time, late)
 
 
 def find_plan(table: TableContext, action: Action, time: InstantTime) -> Instant:

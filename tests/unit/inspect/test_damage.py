@@ -421,10 +421,33 @@ def test_n_187_files_that_came_late_are_found_and_deleted(folder: Path) -> None:
     shutil.copy(base, pending)  # Of a writer that is at work, for all that anybody knows.
     found = problems_of(folder, deep=True)
     assert {one["subject"] for one in found} == {str(path.relative_to(folder)) for path in late}
-    assert {one["problem"].rpartition(" ")[2] for one in found} == {"late"}
-    assert repair(folder, "--deep", "--yes") == 0
+    old = late.pop()
+    assert [one["subject"] for one in found if not one["repair"]] == [str(old.relative_to(folder))]
+    assert repair(folder, "--deep", "--yes") == 1
     assert not any(path.exists() for path in late)
     assert pending.exists()
+    old.unlink()  # Only a person can tell that its commit is in no archive that was lost.
+    assert problems_of(folder, deep=True) == []
+
+
+def test_n_187_no_file_is_deleted_because_the_archive_is_lost(tmp_path: Path) -> None:
+    """Then no commit lists the files of what is archived, and a copy of it brings them back."""
+    folder = tmp_path / "trips"
+    options = {**OPTIONS, "hoodie.parquet.small.file.limit": "0"}
+    table = hw.create_table(folder, schema=SCHEMA, record_key="id", options=options)
+    for number in range(8):  # Each to a file of its own.
+        table.upsert(rows(number, number + 1, number))
+    assert table.services.archive().archived
+    files = sorted(folder.glob("*.parquet"), key=lambda path: path.name.rpartition("_")[2])
+    assert len(files) == 8
+    history = folder / ".hoodie/timeline/history"
+    shutil.rmtree(history)
+    history.mkdir()
+    found = problems_of(folder, deep=True)
+    assert {one["subject"] for one in found} == {path.name for path in files[:4]}
+    assert {one["repair"] for one in found} == {None}
+    repair(folder, "--deep", "--yes")
+    assert {*folder.glob("*.parquet")} == {*files}
 
 
 def table_in(place: Path, more: dict[str, str]) -> Table:

@@ -74,26 +74,39 @@ def of_files(table: TableContext, only: Set[str] | None, *, is_deep: bool) -> It
 def _late_files(table: TableContext, view: TableView, committed: Set[str]) -> Iterator[Problem]:
     """Give the files that look committed by their times, and that no commit lists (N-187).
 
-    To readers that go by names whatever is older than the active timeline is committed.
+    To readers that go by names whatever is older than the active timeline is committed. Of that
+    nobody here can tell a file that came late from one whose commit the archive has lost, so only
+    a person deletes it.
     """
     if not view.config.has_layout_two:
         return  # Later commits appended to the logs of older ones.
-    completed = {instant.requested_time for instant in view.timeline.completed}
+    times = {commit.requested_time for commit in view.commits}
     begins = min((one.requested_time for one in view.timeline.instants), default=InstantTime(""))
     listed = {file.path for commit in view.commits for file in commit.files} | committed
     for info in table.storage.list_tree(""):
         if info.path in listed or info.path.startswith(f"{HOODIE}/"):
             continue
         file = parse_data_file(info.path)
-        if file is not None and (file.instant_time in completed or file.instant_time < begins):
+        if file is not None and file.instant_time in times:
             yield Problem(
                 check="files",
                 subject=info.path,
-                problem="its time is that of a commit, and no commit lists it: its writer was late",
+                problem="its time is that of a commit that does not list it: its writer was late",
                 instant=file.instant_time,
                 at_stake="no rows, but readers of other engines that go by names may show its rows",
                 advice="delete the file",
                 repair=Repair.DELETE_LATE,
+            )
+        elif file is not None and file.instant_time < begins:
+            yield Problem(
+                check="files",
+                subject=info.path,
+                problem="it is older than the active timeline, and no archived commit lists it",
+                instant=file.instant_time,
+                at_stake="its rows: they are lost if the archive is, else its writer was late, and "
+                "readers of other engines that go by names may show them",
+                advice="look whether the archive is whole; if it is, delete the file, otherwise "
+                "restore the archive from a copy",
             )
 
 

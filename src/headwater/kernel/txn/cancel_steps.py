@@ -240,7 +240,9 @@ class CompleteClustering:
         if time in prefix.cancelled:
             return Refusal(plan_cancelled(found))
         request = decode_record(RequestedReplace, prefix.requests[time], path=str(found))
-        if overtaken := _overtaken(found, request, {**self.known, **prefix.changes}, prefix):
+        if overtaken := _overtaken(
+            found, request, {**self.known, **prefix.changes}, prefix.timeline
+        ):
             if self.flags.is_removable:
                 return Refusal(not_executable(found, overtaken.why))
             event = _overtaken_entry(time, overtaken, str(self.attempt.owner), prefix.now_ms)
@@ -300,7 +302,7 @@ class CancelOvertaken:
             return Decision((), False)
         data = prefix.requests[time]
         request = decode_record(RequestedReplace, data, path=str(plan))
-        overtaken = _overtaken(plan, request, prefix.changes, prefix)
+        overtaken = _overtaken(plan, request, prefix.changes, prefix.timeline)
         if overtaken is None or decode_flags(plan, data, path=str(plan)).is_removable:
             return Decision((), False)
         return Decision((_overtaken_entry(time, overtaken, self.owner, prefix.now_ms),), True)
@@ -317,7 +319,7 @@ def _overtaken(
     plan: Instant,
     request: RequestedReplace,
     changes: Mapping[InstantTime, Change],
-    prefix: Prefix,
+    timeline: Timeline,
 ) -> _Overtaking | None:
     """Return who has changed rows of the groups since the plan was made, or taken its input back.
 
@@ -325,7 +327,7 @@ def _overtaken(
     """
     groups = frozenset(clustered_groups(request.clustering_plan))
     read = frozenset(_times_read(request.clustering_plan))
-    for instant in completed_since(prefix.timeline, plan.requested_time):
+    for instant in completed_since(timeline, plan.requested_time):
         change = changes[instant.requested_time]
         if change.undone & read:
             why = f"{instant} has taken back what it was planned on"

@@ -28,7 +28,7 @@ from headwater.model.plans import ClusteringPlan, RequestedReplace, RestorePlan,
 from headwater.model.service_metadata import RestoreMetadata, RollbackMetadata
 from headwater.seams.storage import Storage
 
-_UNDOING = (Action.ROLLBACK, Action.RESTORE)
+UNDOING = (Action.ROLLBACK, Action.RESTORE)
 
 WRITER_KEY = "headwater.writer"
 """Commit metadata carries who wrote it, so that a conflict can name the other side."""
@@ -118,7 +118,7 @@ def decode_change(instant: Instant, content: bytes, path: str) -> Change:
     Raises:
         CorruptTableError: the file is damaged.
     """
-    if instant.action in _UNDOING:
+    if instant.action in UNDOING:
         return Change(instant=instant, touches={}, undone=_undone(instant, content, path))
     if instant.is_pending:
         plan = decode_record(RequestedReplace, content, path=path).clustering_plan
@@ -171,8 +171,8 @@ def load_changes(
 def concerns_groups(instant: Instant) -> bool:
     """Whether an instant may conflict with a write: by its groups, or by what it undoes."""
     if instant.state is State.COMPLETED:
-        return instant.action.completed_name in (*COMMIT_ACTIONS, *_UNDOING)
-    return instant.is_pending and instant.action in (Action.CLUSTERING, *_UNDOING)
+        return instant.action.completed_name in (*COMMIT_ACTIONS, *UNDOING)
+    return instant.is_pending and instant.action in (Action.CLUSTERING, *UNDOING)
 
 
 def _undone(instant: Instant, content: bytes, path: str) -> frozenset[InstantTime]:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from headwater.errors import ConflictError, ErrorKind, Retry
 from headwater.kernel.timeline.active import Timeline
 from headwater.kernel.txn.attempts import Attempt
+from headwater.kernel.txn.changes import UNDOING
 from headwater.kernel.txn.metadata_commit import MetadataCommit
 from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.steps import completion_of, pending_instant_of
 from headwater.kernel.txn.transaction import Decision, Refusal
-from headwater.model.instant import Action, Instant, InstantTime, State
-
-_UNDOING = (Action.ROLLBACK, Action.RESTORE)
+from headwater.model.instant import Instant, InstantTime, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def undone_since(timeline: Timeline, plan: InstantTime) -> tuple[Instant, ...]:
     return tuple(
         instant
         for instant in timeline.completed
-        if instant.action in _UNDOING and (instant.completion_time or "") > plan
+        if instant.action in UNDOING and (instant.completion_time or "") > plan
     )
 
 

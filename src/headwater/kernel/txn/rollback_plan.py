@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from headwater.errors import CorruptTableError, ErrorKind
 from headwater.format.timeline.records import decode_record
 from headwater.kernel.timeline.active import Timeline
+from headwater.kernel.txn.changes import UNDOING
 from headwater.kernel.txn.markers import Marker
 from headwater.model.files import parse_data_file
 from headwater.model.instant import Action, Instant, InstantTime
@@ -77,8 +78,7 @@ def pending_rollbacks(timeline: Timeline) -> tuple[Instant, ...]:
 
 def pending_undoing(timeline: Timeline) -> tuple[Instant, ...]:
     """Return the pending rollbacks and restores; what they take back others must leave alone."""
-    undoing = (Action.ROLLBACK, Action.RESTORE)
-    return tuple(instant for instant in timeline.pending if instant.action in undoing)
+    return tuple(instant for instant in timeline.pending if instant.action in UNDOING)
 
 
 def listed_paths(plan: RollbackPlan) -> list[str]:
