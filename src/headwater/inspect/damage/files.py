@@ -52,8 +52,10 @@ def of_files(table: TableContext, only: Set[str] | None, *, is_deep: bool) -> It
         return _problem_of_file(table, file, noted.get(file.path, 0), is_deep=is_deep)
 
     sizes = [file.size_bytes if is_deep else _ENDS_BYTES for file in checked]
+    damaged = set()
     for file, problem in each(table.storage, problem_of, checked, sizes):
         if problem is not None:
+            damaged.add(file.instant_time)
             count = f"{rows[file.path]} rows" if file.path in rows else "the rows"
             of = "newest rows" if file.path in in_use else "past, which no snapshot reads"
             yield Problem(
@@ -68,15 +70,18 @@ def of_files(table: TableContext, only: Set[str] | None, *, is_deep: bool) -> It
             links.add(file.partition)
     yield from map(_behind_link, sorted(links))
     if is_deep:
-        yield from _late_files(table, view, {file.path for file in committed})
+        yield from _late_files(table, view, {file.path for file in committed}, damaged)
 
 
-def _late_files(table: TableContext, view: TableView, committed: Set[str]) -> Iterator[Problem]:
+def _late_files(
+    table: TableContext, view: TableView, committed: Set[str], damaged: Set[InstantTime]
+) -> Iterator[Problem]:
     """Give the files that look committed by their times, and that no commit lists (N-187).
 
     To readers that go by names whatever is older than the active timeline is committed. Of that
-    nobody here can tell a file that came late from one whose commit the archive has lost, so only
-    a person deletes it.
+    nobody here can tell a file that came late from one whose commit the archive has lost, nor,
+    where a file that a commit lists is missed, from that one under another name: only a person
+    deletes them.
     """
     if not view.config.has_layout_two:
         return  # Later commits appended to the logs of older ones.
@@ -87,7 +92,17 @@ def _late_files(table: TableContext, view: TableView, committed: Set[str]) -> It
         if info.path in listed or info.path.startswith(f"{HOODIE}/"):
             continue
         file = parse_data_file(info.path)
-        if file is not None and file.instant_time in times:
+        if file is not None and file.instant_time in damaged:
+            yield Problem(
+                check="files",
+                subject=info.path,
+                problem="its time is that of a commit that does not list it, and lists a file that "
+                "is damaged or lost",
+                instant=file.instant_time,
+                at_stake="perhaps the rows of that file, if this is it under another name",
+                advice="look into it first, and delete it once what the commit lists is whole",
+            )
+        elif file is not None and file.instant_time in times:
             yield Problem(
                 check="files",
                 subject=info.path,
