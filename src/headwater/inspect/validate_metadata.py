@@ -198,13 +198,7 @@ def _validate_partition_stats(
 ) -> None:
     held = _whole(table.read(partition))
     expected = _whole(deriver.of_files(partition, view.slices()))
-    # Of a partition whose files have no rows, as deletes leave them, nothing need be known.
-    counts = decode_column_stats(expected.values)["value_count"]
-    has_rows = pc.greater(counts.combine_chunks(), 0)
-    required = MetadataRecords(
-        expected.keys.filter(has_rows), expected.values.filter(has_rows), expected.removed
-    )
-    _compare_stats(partition, held, required, deriver, found, is_required=True)
+    _compare_stats(partition, held, expected, deriver, found, is_required=True)
     _add_stale(partition, held.keys, [expected.keys], found)
 
 
@@ -316,10 +310,15 @@ def _compare_stats(
     *,
     is_required: bool,
 ) -> None:
-    """Compare bounds: narrower than the data is wrong, wider is stale."""
-    missing, at = _matched(expected.keys, held.keys)
+    """Compare bounds: narrower than the data is wrong, wider is stale.
+
+    Of what has no rows, as deletes leave files and partitions, nothing need be known.
+    """
+    _, at = _matched(expected.keys, held.keys)
     if is_required:
-        found.add_keys(partition, MISSING, missing)
+        counts = decode_column_stats(expected.values)["value_count"].combine_chunks()
+        is_missing = pc.and_(at.is_null(), pc.greater(counts, 0))
+        found.add_keys(partition, MISSING, expected.keys.filter(is_missing))
     keys = expected.keys.filter(at.is_valid())
     ours = decode_column_stats(expected.values.filter(at.is_valid()))
     known = decode_column_stats(held.values.take(at.drop_null()))

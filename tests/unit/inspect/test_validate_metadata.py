@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.support.tables import a_table, rows_of
 
@@ -100,6 +101,19 @@ def test_what_was_not_told_is_missing(table: Table, partition: str) -> None:
     assert {row["partition"] for row in found} == {partition}
     assert {row["problem"] for row in found} <= {"missing", "wrong"}
     assert any(row["problem"] == "missing" for row in found) or partition == "files"
+
+
+def test_bounds_of_a_file_without_rows_may_be_missing(table: Table) -> None:
+    """As Hudi leaves them; a file that no index knows is read."""
+    table.delete(pa.table({"id": ["a"], "city": ["sf"]}))
+    (left,) = [
+        one
+        for one in table.inspect.files().to_pylist()
+        if one["partition"] == "city=sf" and one["is_latest"]
+    ]
+    assert pq.ParquetFile(Path(table.uri) / left["path"]).metadata.num_rows == 0
+    tell(table, "column_stats", lambda _: MetadataRecords.none())
+    assert problems(table) == []
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
