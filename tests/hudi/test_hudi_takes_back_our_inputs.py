@@ -41,7 +41,7 @@ def fares(found: pa.Table) -> dict[str, int]:
 def when_it_has_written(calls: Sequence[str]) -> bool:
     """Stop when the data files are there."""
     return calls[-1].startswith("list_tree .hoodie/.temp") and any(
-        one.startswith("publish") for one in calls
+        one.startswith(("publish", "create_many")) for one in calls
     )
 
 
@@ -123,3 +123,26 @@ def test_n_188_hudi_restores_a_table_beside_an_overwrite_that_died(
     table = hw.open_table(table.uri, OPTIONS)
     assert fares(table.read_arrow()) == fares(hudi.read(table.uri)) == {"a": 1}
     assert table.context.load_timeline().pending == ()
+
+
+def test_n_191_an_index_that_hudi_makes_anew_after_its_restore_is_used(
+    hudi: HudiPeer, tmp_path: Path
+) -> None:
+    indexed = {
+        "hoodie.metadata.enable": "true",
+        "hoodie.metadata.index.column.stats.enable": "true",
+    }
+    shape = a_table(tmp_path, SCHEMA, partition_by="city", ordering="ts", index="simple")
+    table = shape.with_options({**OPTIONS, **indexed}).create()
+    saved = table.upsert(rows(("a", "sf", 1, 1))).instant
+    table.services.savepoint(saved)
+    table.upsert(rows(("a", "sf", 2, 2)))
+    register(hudi, "trips", table.uri)
+    settings = {**WAYS, **indexed}
+    call(hudi, "rollback_to_savepoint", f"table => 'trips', instant_time => '{saved}'", settings)
+    write = {**THEIRS, **indexed, "hoodie.index.type": "SIMPLE", "hoodie.table.name": table.name}
+    hudi.write(rows(("b", "ny", 3, 3)), table.uri, write)
+    table = hw.open_table(table.uri, {**OPTIONS, **indexed})
+    assert fares(table.read_arrow()) == fares(hudi.read(table.uri)) == {"a": 1, "b": 3}
+    assert {"column_stats", "partition_stats"} <= set(table.config.metadata_partitions)
+    assert table.inspect.problems(deep=True).to_pylist() == []

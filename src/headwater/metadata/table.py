@@ -540,7 +540,7 @@ class MetadataTable:
     def _lost_log(self, partition: str, slices: Sequence[MetadataSlice]) -> str | None:
         """Say what instants after the base files should have told a partition and is not there."""
         files = self.list_files(partition)
-        folded = {one.file_id: one.base.instant_time if one.base else "" for one in slices}
+        folded = {one.file_id: self._folded_at(one.base) for one in slices}
         first = min(folded.values())  # Of an index that was built anew, this is when.
         told = self._times_in_files_partition() if partition == FILES else frozenset()
         unsure = [
@@ -558,6 +558,17 @@ class MetadataTable:
                 if stat.path not in paths and self._is_needed(stat.path or "", base):
                     return f"{stat.path}, which {instant} wrote, is missing"
         return None
+
+    def _folded_at(self, base: BaseFile | None) -> InstantTime:
+        """Return until when a base file takes in what was told; "" without one.
+
+        Hudi makes an index of its own under a time that is none, of what the table has then.
+        """
+        if base is None:
+            return InstantTime("")
+        time = base.instant_time
+        done = self._completion_times.get(time) if is_bootstrap_time(time) else None
+        return done or time
 
     def _is_needed(self, path: str, base: str) -> bool:
         """Whether a file that a commit lists must be there beside a base file of a later time.

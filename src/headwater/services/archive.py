@@ -8,6 +8,9 @@ ends it. These stay (INV-37):
 
 - a pending instant, and whatever completed after the first pending one was requested: the conflict
   check of that one may still ask for it;
+- the last commit before the first pending instant: to other engines that list files, what is older
+  than the first commit of the timeline is completed, and they would show what is being written
+  (N-190);
 - the last instant to complete: readers take its completion time for the present (N-13);
 - an instant with a savepoint, and whatever completed after it: a restore takes that back;
 - an aborted instant with a `.cancel` entry: its abort is not finished;
@@ -96,16 +99,26 @@ def plan_archive(
     if len(commits) <= config.commits_max:
         return []
     first_to_keep = commits[len(commits) - config.commits_min].requested_time
+    anchor = _last_before_pending(commits, timeline)
     chosen = []
     for instant in timeline.instants:
         if instant.requested_time >= first_to_keep:
             break
         reason = _reason_to_stay(instant, timeline, bounds, cancelled)
+        if instant == anchor:
+            reason = f"other engines would take {timeline.pending[0]} for completed without it"
         if reason is not None:
             log.info("archival ends before %s: %s", instant, reason)
             break
         chosen.append(instant)
     return chosen
+
+
+def _last_before_pending(commits: Iterable[Instant], timeline: Timeline) -> Instant | None:
+    if not timeline.pending:
+        return None
+    first = timeline.pending[0].requested_time
+    return max((commit for commit in commits if commit.requested_time < first), default=None)
 
 
 def _reason_to_stay(

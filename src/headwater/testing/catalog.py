@@ -81,6 +81,7 @@ from headwater.testing.scenarios.upkeep import (
     LOGS,
     Kept,
     archive_write,
+    archive_writes,
     beside,
     clean_write,
     may_land_late,
@@ -435,6 +436,7 @@ _UPKEEP: tuple[Callable[[Faults], Scenario], ...] = (
     savepoint_undo,
     clean_write,
     archive_write,
+    archive_writes,
 )
 
 _ONE_OF_EACH = {"crashes": 1, "ticks": 1, "lost_replies": 1}

@@ -122,14 +122,22 @@ def test_other_actions_go_with_the_commits_around_them() -> None:
 
 
 def test_inv_37_archival_ends_before_a_pending_instant() -> None:
-    assert chosen(*COMMITS, pending(25)) == [10, 20]
-    assert chosen(*COMMITS, pending(25, Action.COMPACTION)) == [10, 20]
+    assert chosen(*COMMITS, pending(25)) == [10]
+    assert chosen(*COMMITS, pending(25, Action.COMPACTION)) == [10]
+
+
+def test_n_190_the_last_commit_before_a_pending_instant_stays() -> None:
+    """Other engines take what is older than the first commit of a timeline for completed."""
+    assert chosen(*COMMITS, pending(25), done(22, action=Action.CLEAN)) == [10]
+    assert chosen(*COMMITS, pending(55)) == [10, 20, 30, 40]
+    assert chosen(*COMMITS, pending(5)) == []
+    assert chosen(*COMMITS, pending(15), pending(35)) == []
 
 
 def test_inv_37_what_completed_after_a_pending_instant_was_requested_stays() -> None:
     slow = done(15, 33)
     assert chosen(*COMMITS, slow, pending(32)) == [10]
-    assert chosen(*COMMITS, slow, pending(34)) == [10, 15, 20, 30]
+    assert chosen(*COMMITS, slow, pending(34)) == [10, 15, 20]
 
 
 def test_n_13_the_last_to_complete_stays_though_it_was_requested_first() -> None:

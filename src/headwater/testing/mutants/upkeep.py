@@ -17,6 +17,7 @@ from headwater.testing.faults import Fate, Faults
 from headwater.testing.mutants.mutant import Mutant
 from headwater.testing.scenarios.upkeep import (
     BASES,
+    archive_writes,
     beside,
     restore_unprotected,
     savepoint_clean,
@@ -92,6 +93,15 @@ MUTANTS = (
         scenario=lambda: beside("savepoint", "archive", _NONE),
         patches=(("headwater.services.archive.ArchiveOldest.decide", _archives_what_was_chosen),),
         must_violate=("INV-37",),
+        preemptions_max=1,
+    ),
+    Mutant(
+        name="archival leaves no commit before what is pending",
+        scenario=lambda: archive_writes(_NONE),
+        patches=(
+            ("headwater.services.archive._last_before_pending", lambda commits, timeline: None),
+        ),
+        must_violate=("INV-139",),
         preemptions_max=1,
     ),
     Mutant(

@@ -554,6 +554,17 @@ def archive_write(faults: Faults, kept: Kept = LOGS) -> Scenario:
     )
 
 
+def archive_writes(faults: Faults, kept: Kept = LOGS) -> Scenario:
+    """An archival beside two writers, of which one may be left behind."""
+    return upkeep(
+        "archive_writes",
+        kept,
+        {"A": archiver(kept), "V": writer(kept), "W": writer(kept)},
+        faults,
+        marks=("archived",),
+    )
+
+
 # Situations that the search must have met, or it proves nothing.
 
 
