@@ -18,7 +18,8 @@ what was listed, make the file groups of every p, request P with the definitions
    writers nothing, however long it takes to build (N-54); and because it comes whether the build
    has caught up or not, the build ends however fast others commit (LIV-16);
 5. catch up with what completed before that. Other engines' writers look at table config when they
-   begin; so those that were at work when p was announced are waited for;
+   begin; so those that were at work when p was announced are waited for; so are their restores,
+   which take the metadata table back as well;
 6. complete P, if nothing came meanwhile that did not tell p (H-49); only then say in table config
    that p can be used (H-50).
 
@@ -88,6 +89,7 @@ from headwater.kernel.txn.index_plan import (
     decode_index_result,
     pending_before,
     pending_indexings,
+    pending_restores,
     taken_in,
 )
 from headwater.kernel.txn.indexing_steps import (
@@ -563,9 +565,12 @@ class Indexing:
             timeline = self._load_timeline()
             lag = self._cover(build, timeline)
             waited_for = [
-                i
-                for i in pending_before(timeline, plan, also=build.unaware)
-                if self._is_waited_for(i, plan)
+                *(
+                    i
+                    for i in pending_before(timeline, plan, also=build.unaware)
+                    if self._is_waited_for(i, plan)
+                ),
+                *filter(self._is_of_another_engine, pending_restores(timeline)),
             ]
             self.report(IndexProgress(instant=plan, stage=Stage.CATCHING_UP, lag=len(waited_for)))
             is_behind = lag > _LAG_SMALL and (lag_before is None or lag <= lag_before // 2)
@@ -596,6 +601,9 @@ class Indexing:
         if not instant.action.is_ingestion:
             return False  # Whoever executes the plan one day tells the index himself.
         return not self._is_rolled_back(instant)
+
+    def _is_of_another_engine(self, instant: Instant) -> bool:
+        return not load_newest_number(self.components.storage, instant.requested_time)
 
     def _is_rolled_back(self, dead: Instant) -> bool:
         try:

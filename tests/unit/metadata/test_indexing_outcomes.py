@@ -847,10 +847,52 @@ def test_a_build_on_what_is_taken_back_meanwhile_starts_again(site: Site) -> Non
         for state in (State.REQUESTED, State.INFLIGHT):
             site.storage.delete(f"{TIMELINE}/{file_name(taken_back, Action.COMMIT, state)}")
         site.storage.delete(f"{TIMELINE}/{file_name(*instant)}")
-        restore = InstantTime(f"{int(site.timeline.largest_time or '0') + 5}")
-        name = file_name(restore, Action.RESTORE, State.REQUESTED)
-        site.storage.put(f"{TIMELINE}/{name}", b"")
+        end_restore(site, begin_restore(site))
 
     building(site, after=take_back).run(plan.requested_time)
     assert builds == 2
     assert not any(taken_back in path for path in site.held())
+
+
+def begin_restore(site: Site) -> InstantTime:
+    """Request a restore of another engine, which leaves no attempt."""
+    time = InstantTime(f"{int(site.timeline.largest_time or '0') + 5}")
+    site.storage.put(f"{TIMELINE}/{file_name(time, Action.RESTORE, State.REQUESTED)}", b"")
+    return time
+
+
+def end_restore(site: Site, time: InstantTime) -> None:
+    name = file_name(time, Action.RESTORE, State.COMPLETED, time)
+    site.storage.put(f"{TIMELINE}/{name}", b"")
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["before the plan", "before its end"])
+def test_n_192_a_restore_of_another_engine_is_waited_for(site: Site, is_first: bool) -> None:
+    """It takes the metadata table back as well, and the index with it."""
+    begun: list[InstantTime] = []
+    waited: list[InstantTime] = []
+
+    def begin() -> None:
+        if not begun:
+            begun.append(begin_restore(site))
+
+    class AtTheEnd(ToyContent):
+        def encode_commit(self, stats: Sequence[WriteStat], covered: frozenset[str]) -> bytes:
+            begin()
+            return super().encode_commit(stats, covered)
+
+    def end(progress: IndexProgress) -> None:
+        if progress.stage is Stage.CATCHING_UP and begun and not waited:
+            assert progress.lag == 1
+            waited.extend(begun)
+            end_restore(site, *begun)
+
+    site.write("A")
+    if is_first:
+        begin()
+    plan = schedule(site)
+    content = AtTheEnd(site.storage)
+    replace(site.indexing(), content=content, report=end).run(plan.requested_time)
+    assert waited == begun
+    assert site.timeline.get(plan.requested_time).is_completed
+    assert site.is_right()

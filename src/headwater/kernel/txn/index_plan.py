@@ -208,6 +208,11 @@ def pending_before(
     )
 
 
+def pending_restores(timeline: Timeline) -> tuple[Instant, ...]:
+    """Return the restores that have not ended; other engines' are waited for (N-192)."""
+    return tuple(instant for instant in timeline.pending if instant.action is Action.RESTORE)
+
+
 def _is_write(instant: Instant) -> bool:
     return instant.action.completed_name.is_ingestion
 

@@ -79,6 +79,7 @@ from headwater.kernel.txn.index_plan import (
     encode_index_plan,
     encode_index_result,
     pending_indexings,
+    pending_restores,
 )
 from headwater.kernel.txn.prefix import Needs, Prefix
 from headwater.kernel.txn.steps import Claim, metadata_withdrawn, pending_instant_of
@@ -194,12 +195,17 @@ class CompleteIndexing:
     they are built once more for nothing."""
 
     def needs(self, timeline: Timeline) -> Needs:
-        return Needs(attempt_numbers=(self.attempt.instant,))
+        restores = (restore.requested_time for restore in pending_restores(timeline))
+        return Needs(attempt_numbers=(self.attempt.instant, *restores))
 
     def decide(self, prefix: Prefix) -> Decision[Instant] | Refusal:
         found = pending_instant_of(self.attempt, prefix)
         if isinstance(found, Refusal):
             return found
+        for restore in pending_restores(prefix.timeline):
+            if not prefix.newest_attempt_numbers[restore.requested_time]:
+                # It restores the metadata table as well, without what is new there (N-192).
+                return Refusal(index_outdated(found.requested_time))
         since = completed_since(prefix.timeline, found.requested_time)
         uncovered = [i.requested_time for i in since if i.requested_time not in self.covered]
         if uncovered:
