@@ -462,6 +462,21 @@ def test_n_187_no_file_is_deleted_whose_commit_misses_one(folder: Path) -> None:
     assert problems_of(folder, deep=True) == []
 
 
+def test_n_193_a_write_that_another_one_hides_is_found(tmp_path: Path) -> None:
+    """As Hudi leaves it if one of ours is requested and completes before it first looks."""
+    options = {**OPTIONS, "headwater.timeline.fenced": "false"}
+    folder = tmp_path / "trips"
+    table = hw.create_table(folder, schema=SCHEMA, record_key="id", options=options)
+    table.upsert(rows(0, 4, 0))
+    hidden, hides = (table.upsert(rows(0, 1, fare)).instant for fare in (1, 2))
+    assert problems_of(folder) == []
+    (done,) = (folder / ".hoodie/timeline").glob(f"{hidden}_*.commit")
+    done.rename(done.with_name(f"{hidden}_29990101000000000.commit"))
+    (found,) = [one for one in problems_of(folder) if one["check"] == "files"]
+    assert found["subject"].endswith(f"_{hidden}.parquet")
+    assert f"{hides} hides what {hidden} wrote" in found["problem"]
+
+
 def table_in(place: Path, more: dict[str, str]) -> Table:
     """A table whose path has indexes that a definition is needed for."""
     table = hw.create_table(

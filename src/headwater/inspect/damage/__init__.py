@@ -6,8 +6,9 @@
     archive     every file of the archived timeline is there, in its size, and can be read
     files       every committed file that no clean has deleted is there, in the size that its commit
                 noted, and begins and ends as it should; with `is_deep` all of it is read. Those
-                that no snapshot reads count: reads of the past and savepoints need them. With
-                `is_deep` no other file has the time of a commit
+                that no snapshot reads count: reads of the past and savepoints need them. No write
+                that completed is hidden by another. With `is_deep` no other file has the time of a
+                commit
     keys        with `is_deep`: no partition has a record key twice
     leftovers   files that announce work, of attempts and markers, can be read
     indexes     once all of that is whole: the metadata table says what the files say

@@ -9,6 +9,7 @@ from headwater.errors import HeadwaterError, NotFoundError
 from headwater.files.base_files import open_base_file
 from headwater.files.log_files import read_log_parts
 from headwater.inspect.cleaned import load_cleaned
+from headwater.inspect.damage.hidden import hidden_writes
 from headwater.inspect.damage.problem import FROM_COPY, Problem, Repair, each, unreadable
 from headwater.kernel.layout import HOODIE
 from headwater.kernel.view.table_view import TableView, load_listed_view
@@ -22,7 +23,8 @@ _ENDS_BYTES = 64 * 1024
 def of_files(table: TableContext, only: Set[str] | None, *, is_deep: bool) -> Iterator[Problem]:
     try:
         view = load_listed_view(table.storage, table.config)
-        committed = [file for group in view.histories() for file in group.files]
+        groups = [*view.histories()]
+        committed = [file for group in groups for file in group.files]
         newest = view.slices()
     except HeadwaterError as error:
         yield unreadable("timeline", table, error)
@@ -69,6 +71,7 @@ def of_files(table: TableContext, only: Set[str] | None, *, is_deep: bool) -> It
         elif not view.is_stored(file):
             links.add(file.partition)
     yield from map(_behind_link, sorted(links))
+    yield from hidden_writes(view, groups)
     if is_deep:
         yield from _late_files(table, view, {file.path for file in committed}, damaged)
 
