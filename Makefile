@@ -137,6 +137,9 @@ test-hudi: install java hudi stores ## both directions against Apache Hudi itsel
 soak-hudi: install java hudi stores ## ten minutes of Hudi and us at once for each kind of lock and control, with kills
 	@HEADWATER_SOAK_SECONDS=600 $(RECORDED) $(PYTEST) -m "" tests/hudi/test_both_at_once.py
 
+still-hudi: install java hudi ## Hudi or us standing still before a call of storage, beside each operation of the other
+	@HEADWATER_STILL_CASES=$${HEADWATER_STILL_CASES:-150} $(RECORDED) $(PYTEST) tests/hudi/test_one_stands_still.py
+
 turns-hudi: install java hudi ## fifty commits of Hudi and us in turns, and the services of both, for each kind of table and index
 	@$(RECORDED) $(PYTEST) -m long tests/hudi/test_in_turns.py
 
@@ -159,7 +162,7 @@ test: install java ## all that CI runs; some ten minutes on two cores
 
 # What is quick and looks everywhere comes first, so that a night that is cut short has said most.
 ALL := test test-locks sim sim-long sim-fenced test-cluster test-more test-history test-writers test-stalls test-ingest chaos auto test-indexing test-stores test-console test-hudi \
-  chaos-stores turns-hudi soak-hudi
+  chaos-stores turns-hudi still-hudi soak-hudi
 
 test-all: install java ## all of these in turn and to the end, recorded in docs/suites.md; for a night
 	@$(SUITES) all "$(MAKE)" $(ALL)

@@ -2,20 +2,16 @@
 
 `make hudi` lays Hadoop's client for S3 beside Hudi's bundle. Hudi's own lock client for S3 is in
 its module for AWS, of which no release of this Hudi can be fetched; the bundle has the lock
-provider, and a client of ours, `java/`, does the reads and conditional writes for it.
+provider, and a client of ours, `java/s3_lock`, does the reads and conditional writes for it.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
+from tests.support.compiled_java import compile_java
 from tests.support.hudi_peer import Bundle, NoHudiError, cache_folder
 from tests.support.store_servers import S3Server
-
-SOURCES = Path(__file__).with_name("java")
-COMPILED_WITHIN_S = 300
 
 
 def s3_settings(bundle: Bundle, server: S3Server, folder: Path) -> dict[str, str]:
@@ -29,7 +25,7 @@ def s3_settings(bundle: Bundle, server: S3Server, folder: Path) -> dict[str, str
     jars = sorted((cache_folder() / "s3").glob("*.jar"))
     if not jars:
         raise NoHudiError("Hadoop's client for S3 is not here. Run `make hudi`.")
-    client = compile_lock_client(bundle, jars, folder)
+    client = compile_java("s3_lock", [bundle.jar, *jars], folder)
     endpoint = f"http://{server.host}:{server.port}"
     # All of it on the class path of the virtual machine: the client has to see Hudi's classes, and
     # Spark would copy what it is told of by `spark.jars` for each session.
@@ -56,15 +52,3 @@ def s3_lock_options(server: S3Server) -> dict[str, str]:
         "hoodie.test.s3.access.key": "test",
         "hoodie.test.s3.secret.key": "test",
     }
-
-
-def compile_lock_client(bundle: Bundle, jars: list[Path], folder: Path) -> Path:
-    compiler = shutil.which("javac")
-    if compiler is None:
-        raise NoHudiError("There is no compiler for Java (javac) for the lock client.")
-    path = ":".join(map(str, [bundle.jar, *jars]))
-    sources = map(str, SOURCES.rglob("*.java"))
-    subprocess.run(
-        [compiler, "-d", str(folder), "-cp", path, *sources], check=True, timeout=COMPILED_WITHIN_S
-    )
-    return folder

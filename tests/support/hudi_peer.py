@@ -49,6 +49,15 @@ class Bundle:
     def name(self) -> str:
         return self.jar.stem
 
+    @property
+    def spark_jars(self) -> Path:
+        """The folder of the jars of the interpreter's Spark."""
+        found = "import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent / 'jars')"
+        told = subprocess.run(
+            [self.python, "-c", found], check=True, capture_output=True, text=True
+        )
+        return Path(told.stdout.strip())
+
 
 def cache_folder() -> Path:
     """Return where `make hudi` puts what it fetched."""

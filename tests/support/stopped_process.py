@@ -120,6 +120,12 @@ class StoppedProcess(Generic[T, R]):
             self._pid = None
             raise AssertionError(f"it ended before it was stopped: {self._read()}")
 
+    def is_stopped_or_done(self) -> bool:
+        """Return, once it stands still or has ended, whether it stands still."""
+        there = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+        assert there is not None
+        return there.si_code == os.CLD_STOPPED
+
     @property
     def is_running(self) -> bool:
         """Whether it has not ended yet. It is not waited for."""
