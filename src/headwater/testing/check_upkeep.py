@@ -90,7 +90,7 @@ class UpkeepChecks:
             Invariant(id="INV-86", check=self._restore_takes_all_back, under=_TIMELINE),
             Invariant(id="INV-84", check=self._told_the_truth, under=None),
             Invariant(id="INV-85", check=self._readers_get_one_moment, under=None),
-            Invariant(id="INV-139", check=_begins_with_a_commit, under=_TIMELINE),
+            Invariant(id="INV-139", check=self._begins_with_a_commit, under=_TIMELINE),
         )
 
     def learn(self, step: Step, simulation: Simulation) -> None:
@@ -219,6 +219,29 @@ class UpkeepChecks:
             possible = [sorted([*standing, *gone[:kept]]) for kept in range(len(gone) + 1)]
             if all(difference_of(model_of(some, as_of), rows) for some in possible):
                 yield f"{step.actor} read as of {as_of} what was never there"
+
+    def _begins_with_a_commit(self, step: Step, simulation: Simulation) -> Iterator[str]:
+        """Engines that list files take what is older than a timeline's first commit for one.
+
+        Whoever takes back the commit that archival has left may leave none (N-190).
+        """
+        gone, world = place_of(step.path).file, simulation.world
+        if gone is None or step.after is not None or gone.state is not State.COMPLETED:
+            return
+        if gone.action not in COMMIT_ACTIONS or not is_archived(world, gone.requested_time):
+            return
+        commits = self.commits(simulation)
+        standing = self._standing(world, commits)
+        taken_back = {one.time for one in commits if one not in standing}
+        active = {f.requested_time for f in _completed(world) if f.action in COMMIT_ACTIONS}
+        left = min(active | taken_back, default=None)
+        files = timeline_files(world)
+        for time in sorted({file.requested_time for file in files}):
+            if left is not None and time > left:
+                break
+            state = state_of(time, files)
+            if time > gone.requested_time and state is not None and state.is_pending:
+                yield f"{time} is pending, and {gone.requested_time} was the last commit before it"
 
     # How a run ends.
 
@@ -378,24 +401,6 @@ def _leaves_only_if_taken_back(step: Step, simulation: Simulation) -> Iterator[s
         rollback = rollback_of(simulation.world, file.requested_time)
         if rollback is None or rollback.is_done:
             yield f"{step.path} is deleted, and nobody takes it back"
-
-
-def _begins_with_a_commit(step: Step, simulation: Simulation) -> Iterator[str]:
-    """Engines that list files take what is older than the first commit of a timeline for one."""
-    gone, world = place_of(step.path).file, simulation.world
-    if gone is None or step.after is not None or gone.state is not State.COMPLETED:
-        return
-    if gone.action not in COMMIT_ACTIONS or not is_archived(world, gone.requested_time):
-        return
-    commits = (file.requested_time for file in _completed(world) if file.action in COMMIT_ACTIONS)
-    first = min(commits, default=None)
-    files = timeline_files(world)
-    for time in sorted({file.requested_time for file in files}):
-        if first is not None and time > first:
-            break
-        state = state_of(time, files)
-        if time > gone.requested_time and state is not None and state.is_pending:
-            yield f"{time} is pending, and {gone.requested_time} was the last commit before it"
 
 
 def _numbers_increase(step: Step, simulation: Simulation) -> Iterator[str]:
