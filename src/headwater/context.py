@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from headwater.kernel.txn.steps import Claim
     from headwater.kernel.txn.transaction import Transaction
     from headwater.kernel.view.commits import CommitReader
+    from headwater.kernel.view.kept_slices import KeptSlices
 
 # The protocol is imported by the properties that take part in it: whoever only looks at a table
 # starts in a third of the time.
@@ -301,6 +302,13 @@ class TableContext:
     def kept_metadata(self) -> KeptObjects:
         """What this process has read and written of the metadata table's partition of files."""
         return KeptObjects()
+
+    @cached_property
+    def kept_slices(self) -> KeptSlices:
+        """What this process made of that partition last."""
+        from headwater.kernel.view.kept_slices import KeptSlices
+
+        return KeptSlices()
 
     def claim(self) -> Claim:
         """Return a new claim to an attempt, by the heartbeat of the options."""

@@ -67,6 +67,7 @@ class MetadataFiles:
 
     def __init__(self, table: MetadataTable) -> None:
         self._table = table
+        self._lists_of_last: tuple[list[str], dict[str, dict[str, FileInfo]]] | None = None
 
     def list_partitions(self) -> list[str]:
         """Return the partition paths in order.
@@ -87,12 +88,26 @@ class MetadataFiles:
         """
         keys = None if partitions is None else [_key_of(one) for one in sorted(set(partitions))]
         files: list[DataFile] = []
+        last = self._lists_of_last
         # A hundred thousand tuples at once are all kept, and the collector would look at each.
         with collector_paused():
-            for key, listed in self._lists(keys).items():
+            lists = last[1] if last is not None and last[0] == keys else self._lists(keys)
+            for key, listed in lists.items():
                 if key != ALL_PARTITIONS:
                     files += self._files_of(_partition_of(key), listed)
         return files
+
+    def list_names(self, partitions: Iterable[str]) -> dict[str, Mapping[str, FileInfo]]:
+        """Return the same by partition and name. Who asks for the files next waits no longer.
+
+        Raises:
+            CorruptTableError: kind CORRUPT_METADATA_TABLE.
+        """
+        chosen = sorted(set(partitions))
+        keys = [_key_of(partition) for partition in chosen]
+        lists = self._lists(keys)
+        self._lists_of_last = keys, lists
+        return {partition: lists.get(_key_of(partition), {}) for partition in chosen}
 
     def _files_of(self, partition: str, listed: Mapping[str, FileInfo]) -> list[DataFile]:
         prefix = f"{partition}/" if partition else ""

@@ -56,6 +56,8 @@ class IndexedFiles:
         self._instants = tuple(instants)
         self._is_merge_on_read = is_merge_on_read
         self._has_noted_active = False
+        self.has_all_listed = True
+        """Whether all files that the index has were of completed commits so far."""
 
     def gather(
         self, files: CommittedFiles, partitions: Collection[str] | None, loaded: Collection[str]
@@ -94,7 +96,9 @@ class IndexedFiles:
         for time, plan in (plans | archived_plans).items():
             files.add_log_compaction(time, plan)
         self._has_noted_active = True
-        files.add_files(file for file in found if files.knows(file.instant_time))
+        committed = [file for file in found if files.knows(file.instant_time)]
+        self.has_all_listed &= len(committed) == len(found)
+        files.add_files(committed)
 
     def _load_archived(self, times: Collection[InstantTime]) -> dict[InstantTime, Instant]:
         if not times:

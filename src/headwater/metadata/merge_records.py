@@ -19,7 +19,7 @@ from headwater.format.metadata.records import (
     FileInfo,
     decode_files,
     encode_files,
-    merge_files,
+    fold_files,
 )
 from headwater.format.metadata.schema import RecordType
 from headwater.metadata.index_keys import ALL_PARTITIONS
@@ -107,7 +107,7 @@ def merge_lists(
     Raises:
         MalformedAvroError: a list is damaged.
     """
-    lists: dict[str, Mapping[str, FileInfo]] = {}
+    lists: dict[str, dict[str, FileInfo]] = {}
     for part in said:
         for key in part.removed.to_pylist():
             lists.pop(key, None)
@@ -115,7 +115,10 @@ def merge_lists(
             if keys is not None and key not in keys:
                 continue
             files = _decoded(value)
-            lists[key] = merge_files(lists[key], files) if key in lists else files
+            if key in lists:
+                fold_files(lists[key], files)
+            else:
+                lists[key] = dict(files)  # What was decoded is remembered as it is.
     # Everything older is in here, so a file that is gone needs no mention any more.
     return {
         key: {name: info for name, info in files.items() if not info.is_deleted}

@@ -15,7 +15,7 @@ needs would be missing in silence. That is told in the log, once a view.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from headwater.config.table import TableConfig
@@ -31,13 +31,16 @@ from headwater.kernel.view.committed_files import CommittedFiles
 from headwater.kernel.view.file_source import FileSource
 from headwater.kernel.view.table_view import TableView, ViewStart, load_view_start
 from headwater.metadata.partition_kinds import PartitionKind
-from headwater.model.files import DataFile
+from headwater.model.files import DataFile, FileSlice
 from headwater.model.instant import InstantTime
 from headwater.seams.cached import cached_property
 from headwater.seams.kept_objects import KeptObjects
 from headwater.seams.storage import Storage, both_at_once
 
 if TYPE_CHECKING:
+    from headwater.format.metadata.records import FileInfo
+    from headwater.kernel.view.kept_slices import KeptSlices
+    from headwater.metadata.files_partition import MetadataFiles
     from headwater.metadata.indexed_files import IndexedFiles
     from headwater.metadata.table import MetadataTable
 
@@ -52,6 +55,7 @@ def view_of(
     as_of: InstantTime | None = None,
     contents: TimelineContents | None = None,
     timeline: Timeline | None = None,
+    is_for_decision: bool = False,
 ) -> IndexedView:
     """Return what a table holds now, or held as of a time, by its indexes unless they are off.
 
@@ -66,6 +70,8 @@ def view_of(
         timeline=timeline,
         uses_indexes=table.metadata_config.is_enabled,
         kept=table.kept_metadata,
+        kept_slices=table.kept_slices,
+        is_for_decision=is_for_decision,
     )
     if view.instant is None:
         table.check_there()
@@ -81,13 +87,16 @@ def load_view(
     timeline: Timeline | None = None,
     uses_indexes: bool = True,
     kept: KeptObjects | None = None,
+    kept_slices: KeptSlices | None = None,
+    is_for_decision: bool = False,
 ) -> IndexedView:
     """List the active timeline and return the view of now, or as of a completion time, inclusive.
 
     Commits and data files are read when they are asked for. `contents` may be shared by the views
     of one table, so that no commit is read twice. `timeline` saves the listing to who has just made
     it. Without `uses_indexes` storage is listed. `kept` is what this process knows of the metadata
-    table's files already.
+    table's files already, and `kept_slices` what it made of them. What is decided on by a slot
+    (`is_for_decision`) is looked for less: see `one_moment`.
 
     Raises:
         NotFoundError: kind BEFORE_FIRST_INSTANT or OUTSIDE_RETENTION; the table cannot be read as
@@ -95,19 +104,42 @@ def load_view(
         CorruptTableError: the timeline breaks the format.
     """
     start = load_view_start(storage, config, as_of=as_of, contents=contents, timeline=timeline)
-    indexes = _Indexes(storage, config, start, kept) if uses_indexes else None
-    return IndexedView(config, start, indexes, start.listed_files(storage, config))
+    listed = start.listed_files(storage, config)
+    if not uses_indexes:
+        return IndexedView(config, start, listed)
+    indexes = _Indexes(storage, config, start, kept, is_for_decision=is_for_decision)
+    return IndexedView(config, start, listed, indexes, kept_slices)
 
 
 class IndexedView(TableView):
     """A view that may have indexes."""
 
     def __init__(
-        self, config: TableConfig, start: ViewStart, indexes: _Indexes | None, listed: FileSource
+        self,
+        config: TableConfig,
+        start: ViewStart,
+        listed: FileSource,
+        indexes: _Indexes | None = None,
+        kept_slices: KeptSlices | None = None,
     ) -> None:
-        source = listed if indexes is None else _IndexElseListing(indexes, start, config, listed)
-        super().__init__(config, start, source)
+        indexed = None if indexes is None else _IndexElseListing(indexes, start, config, listed)
+        super().__init__(config, start, listed if indexed is None else indexed)
         self._indexes = indexes
+        self._indexed = indexed
+        self._kept_slices = kept_slices
+        self._commits = start.commit_instants
+
+    def slices(self, partitions: Collection[str] | None = None) -> list[FileSlice]:
+        if partitions is None or self._kept_slices is None or self._indexed is None:
+            return super().slices(partitions)
+        listed = self._indexed.list_names(partitions)
+        kept = None if listed is None else self._kept_slices.follow(listed, self._commits)
+        if kept is not None:
+            return kept
+        slices = super().slices(partitions)
+        if listed is not None and self._indexed.has_all_listed:
+            self._kept_slices.keep(listed, self._commits, slices)
+        return slices
 
     def load_ahead(self) -> None:
         """Load what every use of the view begins with, all at once, if storage is far away."""
@@ -169,15 +201,26 @@ class _Indexes:
     """The metadata table, opened when it is first needed."""
 
     def __init__(
-        self, storage: Storage, config: TableConfig, start: ViewStart, kept: KeptObjects | None
+        self,
+        storage: Storage,
+        config: TableConfig,
+        start: ViewStart,
+        kept: KeptObjects | None,
+        *,
+        is_for_decision: bool,
     ) -> None:
         self._storage = storage
         self._config = config
         self._start = start
         self._kept = kept
+        self._is_for_decision = is_for_decision
         self._is_trusted = True
         self.config_of_now: TableConfig | None = None
         self.own_timeline: Timeline | None = None
+
+    @property
+    def is_trusted(self) -> bool:
+        return self._is_trusted
 
     @property
     def table(self) -> MetadataTable | None:
@@ -238,7 +281,7 @@ class _Indexes:
         storage = self._storage
 
         def load_journaled() -> tuple[TableConfig, Timeline]:
-            with one_moment(storage):
+            with one_moment(storage, is_for_decision=self._is_for_decision):
                 return both_at_once(storage, self._load_config, lambda: load_own_timeline(storage))
 
         (config, own), files = both_at_once(
@@ -299,15 +342,35 @@ class _IndexElseListing:
                 return
         self._listed.gather(files, partitions, loaded)
 
+    @property
+    def has_all_listed(self) -> bool:
+        """Whether all files came from an index, and were of completed commits."""
+        return self._has_used_index and self._indexes.is_trusted and self._indexed.has_all_listed
+
+    def list_names(self, partitions: Collection[str]) -> dict[str, Mapping[str, FileInfo]] | None:
+        """Return the files of partitions by name; None if there is no index to be trusted."""
+        if self._indexes.table is None:
+            return None
+        try:
+            return self._files.list_names(partitions)
+        except CorruptTableError as error:
+            self._indexes.distrust(error)
+            return None
+
     @cached_property
-    def _indexed(self) -> IndexedFiles:
+    def _files(self) -> MetadataFiles:
         from headwater.metadata.files_partition import MetadataFiles
-        from headwater.metadata.indexed_files import IndexedFiles
 
         table = self._indexes.table
         assert table is not None
+        return MetadataFiles(table)
+
+    @cached_property
+    def _indexed(self) -> IndexedFiles:
+        from headwater.metadata.indexed_files import IndexedFiles
+
         return IndexedFiles(
-            MetadataFiles(table),
+            self._files,
             self._start.reader,
             self._start.timeline,
             self._start.commit_instants,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum, unique
+from functools import cached_property
 from typing import NamedTuple, NewType
 
 from headwater.errors import ErrorKind, InvalidInputError
@@ -44,7 +45,7 @@ class Action(StrEnum):
     SAVEPOINT = "savepoint"
     INDEXING = "indexing"
 
-    @property
+    @cached_property  # It is asked for each of ten thousand instants.
     def completed_name(self) -> Action:
         """The action in the name of the completed file: a compaction completes as a commit."""
         return _COMPLETES_AS.get(self, self)

@@ -28,7 +28,7 @@ class ViewAhead:
         """Load it; leave to who needs it to say what is wrong, if something is."""
         self._timeline = timeline
         try:
-            view = view_of(self._table, timeline=timeline)
+            view = view_of(self._table, timeline=timeline, is_for_decision=True)
             view.load_ahead()
         except HeadwaterError as error:
             # The write has begun, and must come to where it can be given up.

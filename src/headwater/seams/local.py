@@ -262,6 +262,9 @@ class LocalStorage:
             os.close(file)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
+        # Who lost a race need not wait until the disk has what it lost with.
+        if os.path.lexists(self._locate(path)):
+            raise self._taken(path)
         self._write(path, data, self._creating(path))
 
     @contextmanager
@@ -561,8 +564,12 @@ def _sorted_out(found: list[os.DirEntry[str]]) -> _Entries:
     files = [entry.name for entry in found if entry.is_file()]
     folders: list[str] = []
     if len(files) < len(found):
-        folders = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
-    return _Entries([name for name in files if not name.startswith(HIDDEN_PREFIX)], folders)
+        known = set(files)
+        others = (entry for entry in found if entry.name not in known)
+        folders = [entry.name for entry in others if entry.is_dir(follow_symlinks=False)]
+    if HIDDEN_PREFIX in "/".join(files):  # One look instead of ten thousand.
+        files = [name for name in files if not name.startswith(HIDDEN_PREFIX)]
+    return _Entries(files, folders)
 
 
 def _stood_still(before: os.stat_result, after: os.stat_result, now_ns: int) -> bool:

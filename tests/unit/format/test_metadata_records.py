@@ -27,7 +27,7 @@ from headwater.format.metadata.records import (
     encode_files,
     encode_record_locations,
     encode_secondary,
-    merge_files,
+    fold_files,
 )
 from headwater.format.metadata.schema import (
     METADATA_SCHEMA,
@@ -109,7 +109,8 @@ def test_file_maps_merge_by_format_rule_8_6() -> None:
         "e": FileInfo(0, True),
         "f": FileInfo(6),
     }
-    merged = merge_files(old, new)
+    merged = dict(old)
+    fold_files(merged, new)
     assert "a" not in merged
     assert merged["d"].is_deleted
     assert merged["e"].is_deleted

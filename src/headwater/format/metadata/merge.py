@@ -1,6 +1,6 @@
 """Merging records of the metadata table, those of a later instant over older ones (rule 8.6).
 
-Lists of files merge name by name, see `merge_files`. Column and partition statistics: the newer
+Lists of files merge name by name, see `fold_files`. Column and partition statistics: the newer
 replaces the older if either is deleted or the newer is tight; otherwise bounds are widened and
 counts added. All other records replace the older one.
 """

@@ -160,13 +160,12 @@ def _read_map(value: bytes, at: int, files: dict[str, FileInfo]) -> int:
     return at
 
 
-def merge_files(old: Mapping[str, FileInfo], new: Mapping[str, FileInfo]) -> dict[str, FileInfo]:
-    """Fold a newer list into all older ones; what is older must have been folded before.
+def fold_files(merged: dict[str, FileInfo], newer: Mapping[str, FileInfo]) -> None:
+    """Fold a newer list into what all older ones made; it is changed, for it may be long.
 
     A file that grew, as logs of old table versions did, has its largest size.
     """
-    merged = dict(old)
-    for name, info in new.items():
+    for name, info in newer.items():
         before = merged.get(name)
         if info.is_deleted:
             if before is not None and not before.is_deleted:
@@ -177,7 +176,6 @@ def merge_files(old: Mapping[str, FileInfo], new: Mapping[str, FileInfo]) -> dic
             merged[name] = info
         else:
             merged[name] = FileInfo(max(before.size_bytes, info.size_bytes))
-    return merged
 
 
 def encode_record_locations(

@@ -43,6 +43,12 @@ class Paths(Mapping[str, Known]):
                 for name, known in names.items():
                     yield f"{folder}/{name}", known
 
+    def with_data(self) -> Iterator[tuple[str, Known]]:
+        """What is known of paths whose content may not be in a file yet, by path. They are few."""
+        for folder, names in self._folders.items():
+            for name in [name for name, known in names.items() if known.data is not None]:
+                yield f"{folder}/{name}", names[name]
+
     def __getitem__(self, path: str) -> Known:
         folder, _, name = path.rpartition("/")
         try:

@@ -180,13 +180,11 @@ class JournalState:
         """Return the state without the contents that are in files, which a checkpoint says."""
         if up_to <= self.settled:
             return self
-        paths = {
-            path: known
-            if known.data is None or known.slot > up_to or self.areas.is_shared(path)
-            else Known(known.slot, None)
-            for path, known in self.paths.items()
-        }
-        return replace(self, paths=paths_of(paths), settled=up_to)
+        paths = PathsDraft(self.paths)
+        for path, known in self.paths.with_data():
+            if known.slot <= up_to and not self.areas.is_shared(path):
+                paths.put(path, Known(known.slot, None))
+        return replace(self, paths=paths.finish(), settled=up_to)
 
 
 def _forget_instant(paths: PathsDraft, erased: str, areas: Areas) -> None:

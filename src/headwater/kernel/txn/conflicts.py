@@ -42,6 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import pyarrow as pa
 
@@ -64,6 +65,8 @@ _FITTING = frozenset(
 _NAMED_MAX = 3
 """How many file groups an error names."""
 
+_REQUESTED = attrgetter("requested_time")
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -75,8 +78,8 @@ class Snapshot:
     @classmethod
     def of(cls, timeline: Timeline) -> Snapshot:
         return cls(
-            frozenset(i.requested_time for i in timeline.instants if i.is_completed),
-            frozenset(i.requested_time for i in timeline.pending),
+            frozenset(map(_REQUESTED, timeline.completed)),
+            frozenset(map(_REQUESTED, timeline.pending)),
         )
 
     def candidates(self, timeline: Timeline, mine: InstantTime) -> list[Instant]:

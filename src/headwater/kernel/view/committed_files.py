@@ -169,8 +169,9 @@ class CommittedFiles:
         if len(files.bases) == 1 and not files.logs and not pending and group not in self._replaced:
             # Most groups of most tables are no more than this.
             (base,) = files.bases
-            is_visible = as_of is None or self._completions[base.instant_time] <= as_of
-            return (FileSlice(group, base.instant_time, base),) if is_visible else ()
+            done = self._completions[base.instant_time]
+            is_visible = as_of is None or done <= as_of
+            return (FileSlice(group, base.instant_time, base, (), done),) if is_visible else ()
         return build_slices(
             self._visible(group, files.bases, as_of),
             self._visible(group, files.logs, as_of),

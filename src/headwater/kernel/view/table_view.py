@@ -90,7 +90,7 @@ class ViewStart:
     def commit_instants(self) -> tuple[Instant, ...]:
         """The commits of the active timeline up to the moment, by completion time."""
         done = self.timeline.completed_within_open_closed(None, self.instant)
-        return tuple(instant for instant in done if _is_commit(instant))
+        return tuple(each for each in done if each.action.completed_name in COMMIT_ACTIONS)
 
     def listed_files(self, storage: Storage, config: TableConfig) -> ListedFiles:
         """Return the source of files that needs no index."""
