@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from headwater.errors import InvalidInputError
 from headwater.expressions.coercion import is_number, is_text
 
-_TRUE = pa.array(["t", "true", "y", "yes", "1"])
-_FALSE = pa.array(["f", "false", "n", "no", "0"])
+_TRUE = ("t", "true", "y", "yes", "1")
+_FALSE = ("f", "false", "n", "no", "0")
 _ZONED = r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
 _TIME_WITH_ZONE = rf"([0-9]:[0-9]{{2}}(?::[0-9]{{2}}(?:\.[0-9]+)?)?)\s*{_ZONED}"
 """A zone follows a time of day: what ends `2020-01-02` is none."""
@@ -36,8 +36,6 @@ _SPELLINGS_OF_TIMES = (
     (r"([+-])([0-9]):", r"\10\2:"),
 )
 """Spark cuts a fraction behind the microsecond. In a replacement `\\10` is group 1 and a 0."""
-
-_MICROSECOND = pa.scalar(1, pa.duration("us"))
 
 Convert = Callable[[pa.Array], pa.Array]
 
@@ -162,8 +160,8 @@ def _from_text(target: pa.DataType, zone: str) -> Convert:
 
 def _boolean(texts: pa.Array) -> pa.Array:
     lowered = pc.utf8_lower(texts)
-    is_true = pc.is_in(lowered, value_set=_TRUE)
-    known = pc.or_(is_true, pc.is_in(lowered, value_set=_FALSE))
+    is_true = pc.is_in(lowered, value_set=pa.array(_TRUE))
+    known = pc.or_(is_true, pc.is_in(lowered, value_set=pa.array(_FALSE)))
     if not pc.all(pc.or_(known, pc.is_null(texts)), min_count=0).as_py():
         raise pa.ArrowInvalid("a text is no boolean")
     return pc.if_else(pc.is_valid(texts), is_true, pa.scalar(None, pa.bool_()))
@@ -210,8 +208,9 @@ def _in_zone(local: pa.Array, zone: str) -> pa.Array:
     is_left_out = pc.not_equal(before.cast(utc, safe=False), after)
     if not pc.any(is_left_out, min_count=0).as_py():
         return after
-    last_shown = _local(pc.subtract(after, _MICROSECOND), zone)
-    late = pc.subtract(local, pc.add(last_shown, _MICROSECOND))
+    microsecond = pa.scalar(1, pa.duration("us"))
+    last_shown = _local(pc.subtract(after, microsecond), zone)
+    late = pc.subtract(local, pc.add(last_shown, microsecond))
     return pc.if_else(is_left_out, pc.add(after, late), after)
 
 

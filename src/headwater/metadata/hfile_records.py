@@ -36,4 +36,4 @@ def records_of_hfile(file: HFile, held: HFileEntries) -> MetadataRecords:
         raise corrupt(file.path, "it is empty, and every table has a list of its partitions")
     if not types <= record_types(partition):
         raise corrupt(file.path, f"it has records of type {types.pop()}, as no {partition} has")
-    return MetadataRecords(held.keys, values, pa.array([], pa.string()))
+    return MetadataRecords(held.keys, values, pa.nulls(0, pa.string()))

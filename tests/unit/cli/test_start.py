@@ -79,6 +79,19 @@ def test_a_table_is_read_without_what_writes_it(looked_at: str) -> None:
     assert loaded & (HEAVY | SERVERS_AND_SQL | WRITING) == set()
 
 
+def test_a_few_rows_are_read_in_a_program_without_loading_pandas(looked_at: str) -> None:
+    program = (
+        "import sys, headwater as hw; table = hw.open_table(sys.argv[1]);"
+        "print(table.read_arrow().num_rows > 0, *sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, looked_at], capture_output=True, text=True, check=True
+    )
+    has_rows, *loaded = ran.stdout.split()
+    assert has_rows == "True"
+    assert set(loaded) & (HEAVY | {"pandas"}) == set()
+
+
 def test_what_only_looks_is_a_command() -> None:
     assert set(all_commands()) >= LOOKING
 

@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.arrow.few_values import binary_of, text_of
 from headwater.errors import NotFoundError, UnsupportedError
 from headwater.format.avro.vectors import Bytes, Longs, bytes_of, take_spans
 from headwater.format.hfile.blocks import (
@@ -304,10 +305,11 @@ class HFile:
         if not keys or self._index.first_keys[0].as_py() > keys[0]:
             raise self._unfit()
         try:
-            rows = pa.array([key.decode() for key in keys], pa.string())
+            for key in keys:
+                key.decode()
         except UnicodeDecodeError as error:
             raise corrupt(self.path, "a key is no UTF-8") from error
-        return HFileEntries(rows, pa.array([value for _, value in found], pa.binary()))
+        return HFileEntries(text_of(keys), binary_of([value for _, value in found]))
 
     def _read_some(
         self, blocks: Longs, is_meant: Callable[[pa.StringArray], pa.BooleanArray]
@@ -601,7 +603,7 @@ def _index_of_one(data: bytes, key_at: int, path: str) -> _Index:
     end = row_at + int.from_bytes(data[key_at:row_at])
     if len(data) - end not in (0, len(KEY_SUFFIX)):
         raise _impossible_key(path)
-    first_keys = pa.array([data[row_at:end]], pa.binary())
+    first_keys = binary_of([data[row_at:end]])
     return _Index(first_keys, np.array([offset], np.int64), np.array([size], np.int64))
 
 

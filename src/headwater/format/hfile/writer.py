@@ -55,8 +55,7 @@ _LONG = Struct(">q")
 _ROW_LENGTH = Struct(">H")
 _INDEX_ENTRY = Struct(">qi")
 _KEY_VALUE_VERSION = 1
-_KEY_END = pa.scalar(KEY_SUFFIX, pa.large_binary())
-_ENTRY_END = pa.scalar(b"\x00", pa.large_binary())
+_ENTRY_END = b"\x00"
 _ENTRY_HEAD = np.dtype([("key", ">i4"), ("value", ">i4"), ("row", ">u2")])
 
 
@@ -280,9 +279,10 @@ def _encode_entries(
 
 def _tails(values: pa.BinaryArray | pa.DictionaryArray) -> list[pa.Array | pa.Scalar]:
     """Return the pieces behind the rows; where values are few, what is around them is put once."""
+    key_end, entry_end = (pa.scalar(end, pa.large_binary()) for end in (KEY_SUFFIX, _ENTRY_END))
     if not isinstance(values, pa.DictionaryArray):
-        return [_KEY_END, values, _ENTRY_END]
-    whole = join_pieces([_KEY_END, values.dictionary, _ENTRY_END])
+        return [key_end, values, entry_end]
+    whole = join_pieces([key_end, values.dictionary, entry_end])
     return [whole.take(values.indices)]
 
 

@@ -43,9 +43,9 @@ from headwater.format.parquet.columns import (
 from headwater.format.parquet.footer import (
     DAMAGE,
     UNKNOWN_CHECKSUM,
+    check_limits,
     check_row_count,
     checksum_entry,
-    parse_file_end,
     read_file_end,
     stamp_checksum,
 )
@@ -344,11 +344,12 @@ def _check_header(block: LogBlock, instant_time: InstantTime | None, path: str) 
 
 def _decode_parquet(block: LogBlock, columns: Collection[str] | None) -> pa.Table:
     source = pa.BufferReader(pa.py_buffer(block.content))
-    footer = parse_file_end(read_file_end(source))
-    with pq.ParquetFile(source, metadata=footer, page_checksum_verification=True) as file:
+    read_file_end(source)  # Which checks it.
+    with pq.ParquetFile(source, page_checksum_verification=True) as file:
+        check_limits(file.metadata)
         names = [name for name in file.schema_arrow.names if columns is None or name in columns]
         rows = file.read(names, use_threads=len(block.content) >= _THREADS_FROM_BYTES)
-    check_row_count(rows.num_rows, footer.num_rows)
+        check_row_count(rows.num_rows, file.metadata.num_rows)
     text = block.header.get(HeaderKey.SCHEMA)
     if text is None:
         return rows

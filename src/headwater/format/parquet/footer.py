@@ -61,10 +61,19 @@ def parse_file_end(file_end: bytes | bytearray) -> pq.FileMetaData:
         OSError: the same.
     """
     footer = pq.read_metadata(pa.BufferReader(MAGIC + file_end))
+    check_limits(footer)
+    return footer
+
+
+def check_limits(footer: pq.FileMetaData) -> None:
+    """Check what a footer says before memory is taken for it.
+
+    Raises:
+        MalformedParquetError: a row group is too large to be one.
+    """
     rows = max((footer.row_group(at).num_rows for at in range(footer.num_row_groups)), default=0)
     if rows > ROWS_MAX.value:
         raise MalformedParquetError(f"a row group has {rows} rows, more than {ROWS_MAX}")
-    return footer
 
 
 def read_file_end(source: BinaryIO, *, verifies: bool = True) -> bytes:

@@ -113,14 +113,14 @@ class History:
     def slices(self) -> list[FileSlice]:
         """What a view makes of it."""
         made = CommittedFiles()
-        for one in self.commits:
-            done = one.completion_time
+        for commit in self.commits:
+            done = commit.completion_time
             assert done is not None
-            is_compaction = one.action is Action.COMPACTION
-            made.add_instant(one.requested_time, done, is_compaction=is_compaction)
-        for done, group in self.replaced:
-            assert done.completion_time is not None
-            made._replaced.setdefault(group, []).append(done.completion_time)
+            is_compaction = commit.action is Action.COMPACTION
+            made.add_instant(commit.requested_time, done, is_compaction=is_compaction)
+        for replace, group in self.replaced:
+            assert replace.completion_time is not None
+            made._replaced.setdefault(group, []).append(replace.completion_time)
         files = (parse_data_file(path, file.size_bytes) for path, file in self.files.items())
         made.add_files(file for file in files if file is not None)
         as_of = self.commits[-1].completion_time if self.commits else None
