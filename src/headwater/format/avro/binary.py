@@ -5,6 +5,8 @@ A reader takes an offset and returns what it read with the offset behind it.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 
 class MalformedAvroError(ValueError):
     """Bytes that are no Avro, or not the Avro expected. Callers add the path."""
@@ -21,6 +23,14 @@ def append_long(value: int, out: bytearray) -> None:
         out.append(zigzag & 0x7F | 0x80)
         zigzag >>= 7
     out.append(zigzag)
+
+
+@lru_cache(4_096)
+def long_bytes(value: int) -> bytes:
+    """Return the same as bytes: lengths of names and sizes of small files come again and again."""
+    out = bytearray()
+    append_long(value, out)
+    return bytes(out)
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from headwater.errors import InvalidInputError
 from headwater.format.avro.binary import (
     MalformedAvroError,
     append_long,
+    long_bytes,
     read_count,
     read_long,
     read_span,
@@ -96,9 +97,9 @@ def encode_files(files: Mapping[str, FileInfo], record_type: RecordType) -> byte
         append_long(len(files), out)
         for name, (size_bytes, is_deleted) in files.items():
             encoded = name.encode()
-            append_long(len(encoded), out)
+            out += long_bytes(len(encoded))
             out += encoded
-            append_long(size_bytes, out)
+            out += long_bytes(size_bytes)
             out.append(is_deleted)
     out += _NULL
     out += NO_FIELDS[1:]
