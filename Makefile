@@ -28,6 +28,8 @@ BESIDE := --no-print-directory --jobs=2 --output-sync=target
 
 # Unbuffered, because progress is to show when it is made; the slowest tests come at the end.
 PYTEST := $(BIN)/python -u -m pytest --durations=10
+# A single long test may take half an hour on a machine that has other work.
+PATIENT := --timeout=14400
 SUITES := $(BIN)/python scripts/suites.py
 # RECORD=1 makes a suite that passes write down that it did, in docs/suites.json and docs/suites.md.
 RECORDED = $(if $(RECORD),$(SUITES) record $@)
@@ -90,14 +92,14 @@ test-cluster: install java ## all Spark tests on a standalone cluster of two wor
 test-long: test-writers test-indexing chaos test-more test-history ## what takes minutes, and two hours of histories
 
 test-more: install java ## tests with more rows, shapes and examples than make test takes
-	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores --ignore=tests/processes --ignore=tests/console \
+	@$(RECORDED) $(PYTEST) $(PATIENT) -n 2 --dist worksteal -m "long or hypothesis" --hypothesis-profile=long --ignore=tests/spark --ignore=tests/hudi --ignore=tests/stores --ignore=tests/processes --ignore=tests/console \
 	  $(HISTORIES:%=--ignore=%)
 
 # Of each of these a few steps are in make test.
 HISTORIES := tests/unit/test_one_history.py tests/unit/test_bounded_journal.py
 
 test-history: install ## 20,000 steps of random histories on tables of every kind; ten thousand commits without a lock; two hours
-	@$(RECORDED) $(PYTEST) -n 2 --dist worksteal -m long $(HISTORIES)
+	@$(RECORDED) $(PYTEST) $(PATIENT) -n 2 --dist worksteal -m long $(HISTORIES)
 
 # Atheris has wheels for Linux only; where it cannot be had, changes at random do what they can.
 fuzz: install ## damaged bytes for every parser, led by coverage; every single bit of small files
