@@ -67,7 +67,8 @@ class MetadataFiles:
 
     def __init__(self, table: MetadataTable) -> None:
         self._table = table
-        self._lists_of_last: tuple[list[str], dict[str, dict[str, FileInfo]]] | None = None
+        self._last: tuple[Sequence[str], dict[str, dict[str, FileInfo]]] | None = None
+        """What was asked for last: names and files of the same partitions are asked for in turn."""
 
     def list_partitions(self) -> list[str]:
         """Return the partition paths in order.
@@ -88,17 +89,15 @@ class MetadataFiles:
         """
         keys = None if partitions is None else [_key_of(one) for one in sorted(set(partitions))]
         files: list[DataFile] = []
-        last = self._lists_of_last
         # A hundred thousand tuples at once are all kept, and the collector would look at each.
         with collector_paused():
-            lists = last[1] if last is not None and last[0] == keys else self._lists(keys)
-            for key, listed in lists.items():
+            for key, listed in self._lists(keys).items():
                 if key != ALL_PARTITIONS:
                     files += self._files_of(_partition_of(key), listed)
         return files
 
     def list_names(self, partitions: Iterable[str]) -> dict[str, Mapping[str, FileInfo]]:
-        """Return the same by partition and name. Who asks for the files next waits no longer.
+        """Return the same by partition and name.
 
         Raises:
             CorruptTableError: kind CORRUPT_METADATA_TABLE.
@@ -106,7 +105,6 @@ class MetadataFiles:
         chosen = sorted(set(partitions))
         keys = [_key_of(partition) for partition in chosen]
         lists = self._lists(keys)
-        self._lists_of_last = keys, lists
         return {partition: lists.get(_key_of(partition), {}) for partition in chosen}
 
     def _files_of(self, partition: str, listed: Mapping[str, FileInfo]) -> list[DataFile]:
@@ -123,10 +121,15 @@ class MetadataFiles:
         return found
 
     def _lists(self, keys: Sequence[str] | None) -> dict[str, dict[str, FileInfo]]:
+        if self._last is not None and self._last[0] == keys:
+            return self._last[1]
         try:
-            return merge_lists(self._table.told(FILES, keys), keys)
+            lists = merge_lists(self._table.told(FILES, keys), keys)
         except MalformedAvroError as error:
             raise _corrupt(f"A list of files of {self._table.uri} is damaged: {error}") from error
+        # Those of a whole table may be a million.
+        self._last = None if keys is None else (keys, lists)
+        return lists
 
 
 def _entries(partitions: list[str], lists: dict[str, dict[str, FileInfo]]) -> MetadataRecords:

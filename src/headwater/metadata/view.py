@@ -127,18 +127,19 @@ class IndexedView(TableView):
         self._indexes = indexes
         self._indexed = indexed
         self._kept_slices = kept_slices
-        self._commits = start.commit_instants
 
     def slices(self, partitions: Collection[str] | None = None) -> list[FileSlice]:
-        if partitions is None or self._kept_slices is None or self._indexed is None:
+        if self._kept_slices is None or self._indexed is None:
             return super().slices(partitions)
-        listed = self._indexed.list_names(partitions)
-        kept = None if listed is None else self._kept_slices.follow(listed, self._commits)
+        if partitions is None or self._has_loaded(partitions):
+            return super().slices(partitions)
+        listed, commits = self._indexed.list_names(partitions), self._start.commit_instants
+        kept = None if listed is None else self._kept_slices.follow(listed, commits)
         if kept is not None:
             return kept
         slices = super().slices(partitions)
         if listed is not None and self._indexed.has_all_listed:
-            self._kept_slices.keep(listed, self._commits, slices)
+            self._kept_slices.keep(listed, commits, slices)
         return slices
 
     def load_ahead(self) -> None:

@@ -11,6 +11,8 @@ import pytest
 import headwater as hw
 from headwater.metadata.indexed_files import IndexedFiles
 from headwater.metadata.view import view_of
+from headwater.model.plans import CompactionPlan
+from headwater.services.logged_slices import load_logged_slices
 
 SCHEMA = pa.schema([("id", pa.string()), ("value", pa.int64()), ("ts", pa.int64())])
 LATE = {"hoodie.metadata.compact.max.delta.commits": "1000"}
@@ -102,3 +104,30 @@ def test_what_is_no_log_on_top_is_seen(table: hw.Table, change: str, by_another:
         assert kept == anew
         assert [one.base_completion for one in kept] == [one.base_completion for one in anew]
         assert latest(table) == latest(hw.open_table(table.uri))
+
+
+def test_a_view_that_put_no_files_together_knows_when_they_completed(table: hw.Table) -> None:
+    upsert(table, *range(5))
+    view = view_of(table.context)
+    done = {one.requested_time: one.completion_time for one in view.timeline.completed}
+    files = [file for one in view.slices([""]) for file in one.files()]
+    assert files
+    assert [view.completion_time_of(file) for file in files] == [
+        done[f.instant_time] for f in files
+    ]
+
+
+def test_a_plan_of_a_compaction_says_when_the_logs_completed_that_it_leaves(
+    table: hw.Table,
+) -> None:
+    upsert(table, *range(5))
+    table.services.compact()
+    upsert(table, *range(5, 9))
+    view = view_of(table.context)
+    logged = load_logged_slices(view)
+    assert logged.logs_after is not None
+    anew = view_of(hw.open_table(table.uri).context)
+    of_none = CompactionPlan(operations=())
+    said = logged.extra_metadata(view, of_none)
+    assert said == load_logged_slices(anew).extra_metadata(anew, of_none)
+    assert said

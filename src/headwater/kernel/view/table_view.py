@@ -252,6 +252,7 @@ class TableView:
 
     def completion_time_of(self, file: DataFile) -> InstantTime:
         """Return when the commit of a file of this view completed."""
+        self._load([file.partition])
         return self._files.completion_time_of(file.instant_time)
 
     def partitions_changed_after(self, completion_time: InstantTime) -> set[str]:
@@ -464,6 +465,9 @@ class TableView:
         with collector_paused():
             chosen = self._load(partitions)
             return _newest(self._files.slices(chosen, bound, _NO_COMPACTIONS))
+
+    def _has_loaded(self, partitions: Collection[str]) -> bool:
+        return self._is_whole or self._loaded.issuperset(partitions)
 
     def _load(self, partitions: Collection[str] | None) -> Collection[str]:
         """Load what is not loaded yet of some partitions, by default of all; return them."""
