@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.errors import ErrorKind
 from headwater.metadata.indexed_files import IndexedFiles
 from headwater.metadata.view import view_of
 from headwater.model.plans import CompactionPlan
@@ -132,19 +131,3 @@ def test_a_plan_of_a_compaction_says_when_the_logs_completed_that_it_leaves(
     said = logged.extra_metadata(view, of_none)
     assert said == load_logged_slices(anew).extra_metadata(anew, of_none)
     assert said
-
-
-@pytest.mark.parametrize("partitions", [None, [""]])
-def test_a_view_does_not_show_moments_whose_files_were_cleaned(
-    table: hw.Table, partitions: list[str] | None
-) -> None:
-    upsert(table, *range(3))
-    first = view_of(table.context).timeline.completed[0]
-    table.services.compact()
-    upsert(table, 3)
-    table.services.compact()
-    hw.open_table(table.uri, {"hoodie.clean.commits.retained": "1"}).services.clean()
-    view = view_of(hw.open_table(table.uri).context)
-    with pytest.raises(hw.NotFoundError) as caught:
-        view.slices_up_to(first.completion_time or first.requested_time, partitions)
-    assert caught.value.kind is ErrorKind.OUTSIDE_RETENTION

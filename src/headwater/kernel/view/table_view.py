@@ -205,7 +205,6 @@ class TableView:
             NotFoundError: kind OUTSIDE_RETENTION.
         """
         bound = completion_time if self.instant is None else min(self.instant, completion_time)
-        self._load(partitions)  # Where from is known afterwards.
         self._check_retained(bound)
         return self._latest(partitions, bound)
 
