@@ -172,7 +172,8 @@ class _Merge:
             keys = [batch.column(RECORD_KEY).cast(survivors.type) for batch in group]
             found = pc.index_in(pa.chunked_array(keys), value_set=survivors).combine_chunks()
             start = 0
-            for batch in group:
+            while group:  # Whoever takes them lets go of them, one by one.
+                batch = group.pop(0)
                 yield batch, found.slice(start, batch.num_rows)
                 start += batch.num_rows
 

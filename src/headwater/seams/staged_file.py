@@ -116,6 +116,16 @@ def stage_empty(folder: int) -> Iterator[StagedFile]:
         os.close(file)
 
 
+def create_empty(folder: int, name: str) -> bool:
+    """Create an empty file of that name, which needs no staging; False if the name is taken."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        os.close(os.open(name, flags, _FILE_MODE, dir_fd=folder))
+    except FileExistsError:
+        return False
+    return True
+
+
 def _create(folder: int) -> tuple[int, str | None]:
     # The flag is missing on other systems than Linux, and useless without /proc to link through.
     nameless = getattr(os, "O_TMPFILE", None)

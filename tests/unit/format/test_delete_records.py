@@ -253,6 +253,18 @@ def test_damaged_payloads_are_refused_or_decode(
     assert len(found.record_keys) == len(found.partition_paths)
 
 
+@pytest.mark.parametrize("wrapper", ["IntWrapper", "DateWrapper"])
+def test_a_number_that_its_type_does_not_have_is_refused(wrapper: str) -> None:
+    """Records that differ are read one by one, and Avro's numbers have no end of their own."""
+    fits = [("a", "p", (wrapper, {"value": 1})), ("b", "q", (wrapper, {"value": 2}))]
+    payload = by_fastavro(fits)
+    assert decode(payload).record_keys == texts(["a", "b"])
+    at = payload.rindex(b"\x04")  # The 2, in zigzag.
+    too_large = b"\x80\x80\x80\x80\x10"  # 2 ** 31
+    with pytest.raises(MalformedAvroError, match="that its type does not have"):
+        decode(payload[:at] + too_large + payload[at + 1 :])
+
+
 def test_what_cannot_be_written_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="got null"):
         encode_delete_records(pa.array([None], pa.string()), texts([""]), None)

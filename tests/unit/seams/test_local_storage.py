@@ -465,6 +465,17 @@ class TestHiddenNames:
         assert storage.list_names("folder") == ["object"]
         assert [info.path for info in storage.list_tree("")] == ["folder/object"]
 
+    def test_an_empty_object_takes_the_place_of_one_that_is_not(
+        self, storage: LocalStorage
+    ) -> None:
+        storage.put("folder/name", b"1")
+        with pytest.raises(AlreadyExistsError):
+            storage.put_if_absent("folder/name", b"")
+        assert storage.read("folder/name") == b"1"
+        storage.put("folder/name", b"")
+        assert storage.read("folder/name") == b""
+        assert storage.list_names("folder") == ["name"]
+
     def test_the_mark_of_hidden_names_is_refused(self, storage: LocalStorage) -> None:
         with pytest.raises(InvalidInputError, match=HIDDEN_PREFIX):
             storage.put(f"folder/{HIDDEN_PREFIX}abc", b"1")

@@ -419,7 +419,12 @@ def _column_of(values: list[_Value | None]) -> pa.Array:
     arrow = _common_type({value.wrapper.arrow for value in values if value is not None})
     if arrow == _DECIMAL:
         return _decimals([b"" if value is None else value.value for value in values])
-    return pa.array([None if value is None else value.value for value in values], arrow)
+    try:
+        return pa.array([None if value is None else value.value for value in values], arrow)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise MalformedAvroError(
+            f"an ordering value that its type does not have: {error}"
+        ) from error
 
 
 def _decimals(values: list[bytes]) -> pa.Array:
