@@ -256,7 +256,7 @@ def test_damaged_payloads_are_refused_or_decode(
 @pytest.mark.parametrize("wrapper", ["IntWrapper", "DateWrapper"])
 def test_a_number_that_its_type_does_not_have_is_refused(wrapper: str) -> None:
     """Records that differ are read one by one, and Avro's numbers have no end of their own."""
-    fits = [("a", "p", (wrapper, {"value": 1})), ("b", "q", (wrapper, {"value": 2}))]
+    fits: list[Any] = [("a", "p", (wrapper, {"value": 1})), ("b", "q", (wrapper, {"value": 2}))]
     payload = by_fastavro(fits)
     assert decode(payload).record_keys == texts(["a", "b"])
     at = payload.rindex(b"\x04")  # The 2, in zigzag.
