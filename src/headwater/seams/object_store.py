@@ -44,6 +44,7 @@ from headwater.seams.storage_arguments import check_folder, check_path, check_ra
 from headwater.seams.storage_metrics import storage_request, store_of
 from headwater.seams.store_errors import FAILURES, Answer, storage_error
 from headwater.seams.store_settings import REQUESTS_AT_ONCE
+from headwater.seams.store_threads import STORE_THREADS
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutResult, UpdateVersion, WritableFile
@@ -259,6 +260,7 @@ class ObjectStorage:
 
     def _call(self, verb: str, path: str, request: Callable[[], T]) -> T:
         """Make a request; again if its answer was cut off, or the store decided nothing."""
+        STORE_THREADS.use(f"{self._uri}/{path}")
         may_have_landed = False
         with storage_request(self._kind, verb):
             for tried in range(_TRIES_MAX):
@@ -294,6 +296,7 @@ class _Target:
         self._storage.put_if_absent(self._path, data)
 
     def stage(self) -> Callable[[bytes], None]:
+        STORE_THREADS.use(self.where)
         writer = self._writer = obstore.open_writer(
             self._storage._bulk, self._staged, buffer_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
         )
