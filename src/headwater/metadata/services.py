@@ -407,7 +407,7 @@ def _archive(
     chosen = plan_metadata_archive(own, frozenset(left), min(building, default=None))
     if len(chosen) < ARCHIVED_AT_ONCE_MIN:
         return
-    archive_instants(inside, layout, chosen)
+    archive_instants(inside, layout, chosen, have_files=False)
     for instant in chosen:
         if instant.action.completed_name is Action.COMMIT:
             forget_instant(inside, instant.requested_time)

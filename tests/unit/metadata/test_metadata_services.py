@@ -306,6 +306,32 @@ def test_old_files_go_and_the_timeline_stays_short(metadata: MetadataBench) -> N
     assert not times & {file.instant_time for file in files if file is not None}
 
 
+def test_who_dies_while_instants_are_archived_leaves_some_between_others(
+    metadata: MetadataBench,
+) -> None:
+    """They are deleted all at once, for none of them has a file; a few may be left, any of them."""
+    upkeep = metadata.process().upkeep(commits=3)
+    ends: dict[str, bytes] = {}
+    archived: set[str] = set()
+    while len(archived) < 12:
+        metadata.process().commit(added=[A], told={"key": b"%d" % len(ends)})
+        run_metadata_services(upkeep)
+        names = {each for each in metadata.storage.list_names(OWN_TIMELINE) if "_" in each}
+        archived |= ends.keys() - names
+        ends |= {each: metadata.storage.read(f"{OWN_TIMELINE}/{each}") for each in names}
+    files, keys = metadata.files(), metadata.keys()
+    for left in (sorted(archived)[1:2], sorted(archived)[3::3]):
+        for name in left:
+            metadata.storage.put(f"{OWN_TIMELINE}/{name}", ends[name])
+        assert metadata.table().is_behind is None
+        assert (metadata.files(), metadata.keys()) == (files, keys)
+    for _ in range(3 * COMMITS_KEPT):
+        metadata.process().commit(added=[A], told={"key": b"new"})
+        run_metadata_services(upkeep)
+    assert not archived & {*metadata.storage.list_names(OWN_TIMELINE)}
+    assert metadata.table().is_behind is None
+
+
 def test_a_view_survives_some_compactions(metadata: MetadataBench) -> None:
     commit_some(metadata)
     early = metadata.table()

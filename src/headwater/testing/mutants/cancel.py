@@ -135,8 +135,10 @@ class _Impatient(ScheduleRollback):
         return None
 
 
-def _terminal_first(files: Mapping[str, TimelineFile]) -> list[list[str]]:
-    return deletion_waves(files)[::-1]
+def _terminal_first(
+    files: Mapping[str, TimelineFile], *, have_files: bool = True
+) -> list[list[str]]:
+    return deletion_waves(files, have_files=have_files)[::-1]
 
 
 MUTANTS = (

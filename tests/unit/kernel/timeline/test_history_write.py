@@ -117,6 +117,21 @@ def test_all_that_was_pending_is_deleted_first_and_then_the_oldest_instant_first
     assert [name[:17] for name in ends] == sorted(name[:17] for name in ends)
 
 
+def test_instants_without_files_are_deleted_in_two_requests_however_many_there_are(
+    storage: MemoryStorage, terminal: list[Instant], staying: list[Instant]
+) -> None:
+    asked: list[list[str]] = []
+
+    class Asked(CountingStorage):
+        def delete_many(self, paths: Iterable[str]) -> None:
+            asked.append([*paths])
+            super().delete_many(asked[-1])
+
+    archive_instants(Asked(storage), LAYOUT, terminal, have_files=False)
+    assert [len(paths) for paths in asked] == [2 * len(terminal), len(terminal)]
+    assert load_active(storage, LAYOUT.timeline).instants == tuple(staying)
+
+
 def test_a_savepoint_outlives_the_instant_it_protects(
     storage: MemoryStorage, terminal: list[Instant]
 ) -> None:

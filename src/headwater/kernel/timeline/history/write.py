@@ -8,7 +8,9 @@ Archive first, delete after (INV-35):
 4. move the pointer that other engines read;
 5. delete from the active timeline: first what says that they were pending, all at once, then the
    terminal files, the oldest instant first (INV-36), so that no instant looks pending again and
-   none is missing between two others.
+   none is missing between two others: readers that go by names would take its files for those of a
+   failed write. On a store each of these takes its time, and all who write to a table with a
+   journal wait for it; so instants without files go all at once.
 
 An aborted instant has nothing to archive and goes through step 5 only. Readers go the other way:
 active timeline first, archived one after (`completion`).
@@ -78,10 +80,20 @@ _TRIES_MAX = 10
 """How often archival starts over. Others archive every few commits, so ten in a row is a fault."""
 
 
-def archive_instants(storage: Storage, layout: TableLayout, instants: Iterable[Instant]) -> None:
+def archive_instants(
+    storage: Storage,
+    layout: TableLayout,
+    instants: Iterable[Instant],
+    *,
+    have_files: bool = True,
+) -> None:
     """Archive terminal instants and delete them from the active timeline.
 
     Running it again with the same instants finishes what a dead process began.
+
+    Args:
+        have_files: whether there are files left that one of them wrote. If not, nobody misses one
+            that is gone before an older one is, and they are deleted all at once.
 
     Raises:
         InvalidInputError: an instant is pending, is a savepoint, or must stay (`check_archivable`).
@@ -96,7 +108,7 @@ def archive_instants(storage: Storage, layout: TableLayout, instants: Iterable[I
     )
     completed = [instant for instant in chosen if instant.is_completed]
     history = write_history(storage, layout, completed)
-    delete_archived(storage, layout, chosen, history)
+    delete_archived(storage, layout, chosen, history, have_files=have_files)
 
 
 def load_cancelled_among(storage: Storage, instants: Iterable[Instant]) -> frozenset[InstantTime]:
@@ -184,7 +196,12 @@ def write_history(
 
 
 def delete_archived(
-    storage: Storage, layout: TableLayout, instants: Sequence[Instant], history: HistoryTimeline
+    storage: Storage,
+    layout: TableLayout,
+    instants: Sequence[Instant],
+    history: HistoryTimeline,
+    *,
+    have_files: bool = True,
 ) -> None:
     """Delete the files of terminal instants from the active timeline (step 5).
 
@@ -206,14 +223,16 @@ def delete_archived(
     for instant in instants:
         if instant.requested_time in unended:
             raise _not_archivable(instant, "is not archived, so its files must stay")
-    erase_files(storage, deletion_waves(files))
+    erase_files(storage, deletion_waves(files, have_files=have_files))
 
 
-def deletion_waves(files: Mapping[str, TimelineFile]) -> list[list[str]]:
+def deletion_waves(
+    files: Mapping[str, TimelineFile], *, have_files: bool = True
+) -> list[list[str]]:
     """Return in which order files of terminal instants are deleted; see step 5."""
     pending = [path for path, file in files.items() if file.state.is_pending]
     terminal = sorted(files.keys() - pending, key=lambda path: files[path].requested_time)
-    return [pending, *([path] for path in terminal)]
+    return [pending, *([path] for path in terminal)] if have_files else [pending, terminal]
 
 
 def _load_rows(
