@@ -393,10 +393,10 @@ class LocalStorage:
             try:
                 folder = self._open_or_create_folder(folder_path)
                 try:
-                    _remove_checksum(folder, name)
                     if data or not self._create_empty(folder, path):
                         # An empty file has nothing to lose but its name.
                         with stage(folder, data, fsync=self._fsync and bool(data)) as staged:
+                            _remove_checksum(folder, name)
                             publish(staged, folder, name)
                     if is_name_synced:
                         self._sync_folder(folder, path)
@@ -415,10 +415,12 @@ class LocalStorage:
     def _create_empty(self, folder: int, path: str) -> bool:
         """Create an empty file, which is whole as soon as it has its name; False if it is taken.
 
-        Half of what a small commit writes is empty, and staging costs several times as much.
+        Half of what a small commit writes is empty, and staging costs twice as much.
         """
+        name = os.path.basename(path)
+        _remove_checksum(folder, name)
         with self._hold(folder, path, alone=False):
-            return create_empty(folder, os.path.basename(path))
+            return create_empty(folder, name)
 
     def _publish_output(self, staged: StagedFile, folder: int, path: str) -> None:
         """Give the staged file its name. Its writer is gone, so it cannot be written again."""

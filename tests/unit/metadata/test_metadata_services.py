@@ -323,6 +323,8 @@ def test_who_dies_while_instants_are_archived_leaves_some_between_others(
     for left in (sorted(archived)[1:2], sorted(archived)[3::3]):
         for name in left:
             metadata.storage.put(f"{OWN_TIMELINE}/{name}", ends[name])
+        seen = {one.requested_time for one in metadata.table().timeline.instants}
+        assert seen.issuperset(name[:17] for name in left)
         assert metadata.table().is_behind is None
         assert (metadata.files(), metadata.keys()) == (files, keys)
     for _ in range(3 * COMMITS_KEPT):

@@ -476,6 +476,20 @@ class TestHiddenNames:
         assert storage.read("folder/name") == b""
         assert storage.list_names("folder") == ["name"]
 
+    @pytest.mark.parametrize("data", [b"", b"1"])
+    def test_what_hadoop_noted_of_an_earlier_object_is_there_until_the_bytes_are(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+    ) -> None:
+        """Or another engine could note anew meanwhile what does not fit the object that follows."""
+        checksum = tmp_path / "folder" / ".name.crc"
+        checksum.parent.mkdir()
+        checksum.write_bytes(b"crc")
+        synced: list[bool] = []
+        monkeypatch.setattr(os, "fsync", lambda _: synced.append(checksum.exists()))
+        LocalStorage(tmp_path).put("folder/name", data)
+        assert not checksum.exists()
+        assert synced[: len(data)] == [True] * len(data)
+
     def test_the_mark_of_hidden_names_is_refused(self, storage: LocalStorage) -> None:
         with pytest.raises(InvalidInputError, match=HIDDEN_PREFIX):
             storage.put(f"folder/{HIDDEN_PREFIX}abc", b"1")
