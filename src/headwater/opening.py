@@ -87,11 +87,25 @@ def open_context(place: Place, defaults: Mapping[str, str] | None = None) -> Tab
     """
     config = load_table_config(place.storage, place.clock)
     check_options_agree(config, place.options.known)
-    if not config.has_layout_two:
-        _check_not_metadata(config)
-        old = LayoutOneStorage(place.storage, table_layout(config), table=config.name)
-        place = replace(place, storage=old)
     return _checked(_context(place, config, defaults))
+
+
+def reload_context(table: TableContext) -> TableContext:
+    """Return a table with the config that storage holds now.
+
+    Nothing else changes, unless an upgrade has changed meanwhile how the table is reached.
+
+    Raises:
+        HeadwaterError: as `open_context`.
+    """
+    config = table.load_config()
+    if _way_to(config) == _way_to(table.stored_config):
+        return table.with_stored_config(config)
+    stored = table.storage
+    while isinstance(stored, JournaledStorage | LayoutOneStorage):
+        stored = stored.stored
+    reached = _reached(stored, table.clock, table.ids, config)
+    return _checked(replace(table, storage=reached, stored_config=config))
 
 
 def create_context(
@@ -166,13 +180,8 @@ def _folders_of(path: str) -> Iterator[str]:
 
 
 def _context(place: Place, config: TableConfig, defaults: Mapping[str, str] | None) -> TableContext:
-    storage = place.storage
-    if config.is_fenced:
-        layout = table_layout(config)
-        journal = Journal(storage, place.clock, place.ids, Areas(layout.timeline))
-        storage = JournaledStorage(journal, OtherEngines(journal, layout).foresee)
     return TableContext(
-        storage=storage,
+        storage=_reached(place.storage, place.clock, place.ids, config),
         clock=place.clock,
         ids=place.ids,
         stored_config=config,
@@ -180,6 +189,23 @@ def _context(place: Place, config: TableConfig, defaults: Mapping[str, str] | No
         unknown_options=place.options.unknown,
         engine_for=place.engine_for,
     )
+
+
+def _way_to(config: TableConfig) -> tuple[bool, bool]:
+    """Return what of a table's config tells how it is reached."""
+    return config.has_layout_two, config.is_fenced
+
+
+def _reached(storage: Storage, clock: Clock, ids: Ids, config: TableConfig) -> Storage:
+    """Return storage as it shows a table of this config: by its journal, if it has one."""
+    layout = table_layout(config)
+    if not config.has_layout_two:
+        _check_not_metadata(config)
+        return LayoutOneStorage(storage, layout, table=config.name)
+    if not config.is_fenced:
+        return storage
+    journal = Journal(storage, clock, ids, Areas(layout.timeline))
+    return JournaledStorage(journal, OtherEngines(journal, layout).foresee)
 
 
 def _check_not_metadata(config: TableConfig) -> None:

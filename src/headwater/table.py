@@ -24,7 +24,7 @@ from headwater.engine.inline import InlineEngine
 from headwater.errors import ErrorKind, InvalidInputError, NotFoundError
 from headwater.inspect import Inspect
 from headwater.model.operation import Operation
-from headwater.opening import Place, create_context, open_context
+from headwater.opening import Place, create_context, open_context, reload_context
 from headwater.table_text import describe, describe_html
 
 if TYPE_CHECKING:
@@ -490,8 +490,8 @@ class Table:
             return pa.schema([])
 
     def reload(self) -> Self:
-        """Return the table with the config that storage holds now."""
-        return type(self)(self.context.reload())
+        """Return the table with the config that storage holds now, also after an upgrade."""
+        return type(self)(reload_context(self.context))
 
 
 def create_table(

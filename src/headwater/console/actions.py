@@ -106,7 +106,7 @@ class Jobs:
 
     async def _run(self, job: Job, action: Action) -> None:
         try:
-            said = await asyncio.to_thread(action.run, self._table, job.instant)
+            said = await asyncio.to_thread(self._do, action, job.instant)
         except HeadwaterError as error:
             self._note(replace(job, state=JobState.FAILED, said=str(error)))
         except Exception as error:
@@ -114,6 +114,10 @@ class Jobs:
             self._note(replace(job, state=JobState.FAILED, said=f"A bug in Headwater: {error}"))
         else:
             self._note(replace(job, state=JobState.DONE, said=said))
+
+    def _do(self, action: Action, instant: str) -> str:
+        self._table = self._table.reload()  # It may have been upgraded since it was opened.
+        return action.run(self._table, instant)
 
     def _note(self, job: Job) -> None:
         self._jobs[job.number] = job

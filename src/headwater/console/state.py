@@ -76,7 +76,7 @@ def load_look(
     heavy_ms = 0 if before is None else before.heavy_ms
     # A clock that was put back must not put it off.
     is_due = is_stale and not 0 <= now_ms - heavy_ms < heavy_every_ms
-    loader.load_if(is_due, "groups", lambda: _groups(table.reload().inspect.slices()))
+    loader.load_if(is_due, "groups", lambda: _groups(inspect.slices()))
     loader.load_if(is_due, "advice", lambda: _advice(table))
     loader.load_if(is_due, "conflicts", lambda: keyed(inspect.conflicts(), "instant", "outcome"))
     return Look(

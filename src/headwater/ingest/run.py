@@ -264,8 +264,6 @@ def is_passing(error: HeadwaterError) -> bool:
         return error.is_over  # Otherwise it may still land, beside what would be written next.
     if isinstance(error, StorageError):
         return error.retry is not Retry.NEVER
-    if error.kind is ErrorKind.TABLE_SWITCHED:
-        return False  # Not before the tables are opened again.
     # A commit that somebody rolls back is not there any more when it is to be read.
     is_gone = error.kind is ErrorKind.INSTANT_NOT_FOUND
     return is_gone or isinstance(error, ConflictError | FencedError)

@@ -134,6 +134,16 @@ def test_clustering_runs(table: Table, client: ConsoleClient) -> None:
     assert job["state"] == "done", job
 
 
+def test_buttons_work_after_the_table_was_switched(table: Table, client: ConsoleClient) -> None:
+    with client.stream() as stream:
+        stream.next()
+        hw.upgrade_table(table.uri, {"hoodie.write.lock.provider": "filesystem"}, fenced=False)
+        job = client.wait_for_job(client.act("compaction").json["job"])
+        assert job["state"] == "done", job
+        stream.wait_for(lambda now: len(now["instants"]) == 3)
+        assert not client.ask("/api/tables").json["tables"][0]["is_fenced"]
+
+
 def test_a_dead_write_is_rolled_back(table: Table, client: ConsoleClient) -> None:
     command = [sys.executable, str(KILLED_WRITER), table.uri.removeprefix("file://")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.forks import in_a_child
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_storage import MemoryStorage
 from tests.support.server_processes import CannotRunServer, find_java
@@ -664,6 +665,29 @@ class TestZookeeper:
         successor = self.provider(zookeeper).acquire(timeout_ms=SOON_MS)
         assert successor.token > held.token
         assert_fenced(held)
+
+    def test_a_forked_child_has_a_session_of_its_own(self, zookeeper: Bench) -> None:
+        provider = self.provider(zookeeper)
+        mine = self.hold_for_a_moment(provider)
+
+        def use_it() -> tuple[str, int]:
+            with pytest.raises(FencedError) as lost:
+                mine.check()
+            mine.release()
+            with pytest.raises(ConflictError):
+                provider.acquire(timeout_ms=0)
+            own = provider.acquire("another", timeout_ms=SOON_MS)
+            own.check()
+            provider.close()
+            return lost.value.message, own.token
+
+        message, token = in_a_child(use_it)
+        assert "forked" in message
+        assert token > mine.token
+        mine.check()
+        mine.release()
+        # What the child held has ended with its session.
+        provider.acquire("another", timeout_ms=SOON_MS).check()
 
     def test_a_waiter_that_gave_up_has_left_the_queue(self, zookeeper: Bench) -> None:
         holder, waiter = self.provider(zookeeper), self.provider(zookeeper)

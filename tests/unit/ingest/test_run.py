@@ -664,7 +664,7 @@ def test_bad_rows_of_a_table_have_places_that_last(tmp_path: Path) -> None:
     ("error", "goes_on"),
     [
         (ConflictError("lost"), True),
-        (ConflictError("switched", kind=ErrorKind.TABLE_SWITCHED), False),
+        (ConflictError("switched", kind=ErrorKind.TABLE_SWITCHED), True),
         (FencedError("late"), True),
         (StorageError("busy"), True),
         (StorageError("denied", retry=Retry.NEVER), False),
@@ -676,6 +676,17 @@ def test_bad_rows_of_a_table_have_places_that_last(tmp_path: Path) -> None:
 )
 def test_which_errors_pass(error: HeadwaterError, goes_on: bool) -> None:
     assert is_passing(error) is goes_on
+
+
+def test_a_job_goes_on_after_its_target_was_switched(table: Table, landing: Path) -> None:
+    lock = {"hoodie.write.lock.provider": "filesystem"}
+    with opened_job(job_of(table, landing)) as ingestion:
+        for number, fenced in enumerate((False, True)):
+            put(landing, f"{number}.json", row(str(number), number))
+            assert hw.upgrade_table(table.uri, lock, fenced=fenced).properties
+            assert _one_file(ingestion) == 1
+            assert ingestion.target.config.is_fenced is fenced
+    assert rows_in(table) == {"0": 0, "1": 1}
 
 
 def test_many_batches_in_one_process(table: Table, landing: Path) -> None:

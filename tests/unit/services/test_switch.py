@@ -25,6 +25,7 @@ from headwater.errors import ConflictError, ErrorKind, NotFoundError
 from headwater.kernel.journal.journal import Journal
 from headwater.kernel.journal.slots import Listing
 from headwater.kernel.journal.state import Areas
+from headwater.kernel.journal.storage import find_journal
 from headwater.kernel.layout import JOURNAL, TableLayout
 from headwater.kernel.table_config import load_table_config
 from headwater.kernel.txn.index_births import births_of
@@ -118,6 +119,26 @@ def test_who_had_it_open_is_told_and_writes_once_it_is_opened_again(
     assert values_of_hudi_rs(late) == {**expected, "y": 2}
     check_switched_error(lambda: early.delete(trips(("y", "sf", 2))))
     assert values(early) == {**expected, "y": 2}
+
+
+@BOTH
+def test_a_table_that_is_loaded_again_is_reached_as_it_is_by_then(
+    tmp_path: Path, fenced: bool
+) -> None:
+    early = a_trip_table(tmp_path, fenced=not fenced)
+    expected = values(early)
+    assert early.reload().context.txn is early.context.txn  # What it has seen is not forgotten.
+    switch(tmp_path, fenced=fenced)
+    late = early.reload()
+    assert late.config.is_fenced is fenced
+    assert find_journal(late.storage) == ((late.storage if fenced else None), "")
+    late.upsert(trips(("x", "sf", 1)))
+    late.services.clean()
+    switch(tmp_path, fenced=not fenced)
+    last = late.reload()
+    last.upsert(trips(("y", "sf", 2)))
+    assert values(last) == values(open_again(tmp_path)) == {**expected, "x": 1, "y": 2}
+    assert last.inspect.problems(deep=True).num_rows == 0
 
 
 @BOTH

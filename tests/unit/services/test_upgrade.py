@@ -277,6 +277,9 @@ def test_who_opened_the_table_before_its_upgrade_is_told(tmp_path: Path) -> None
         before.read_arrow()
     with pytest.raises(hw.UnsupportedError):
         before.upsert(rows(("a", "x", 4)))
+    again = before.reload()
+    again.upsert(rows(("a", "x", 4)))
+    assert again.read_arrow().num_rows == 2
 
 
 @pytest.mark.parametrize("has_archive", [True, False])

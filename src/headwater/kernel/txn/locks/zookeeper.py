@@ -15,6 +15,9 @@ later stand further back in the queue.
 
 A connection that breaks during the creation of a node leaves the outcome unknown; the uuid in the
 name finds the node again (M4). Nobody but its owner deletes a node, so releasing is always safe.
+
+The threads that keep a session alive do not survive a fork, so a forked child begins one of its own
+when it asks for the first time; its parent's goes on with the parent.
 """
 
 from __future__ import annotations
@@ -89,30 +92,41 @@ class ZookeeperSession:
         self._clock = clock
         self._hosts = hosts
         self._timeout_ms = session_timeout_ms
+        self._connection_timeout_ms = connection_timeout_ms
         self._errors: Any = kazoo.exceptions
         self._lost_state: str = kazoo.protocol.states.KazooState.LOST
-        self._client: Any = kazoo.client.KazooClient(hosts=hosts, timeout=session_timeout_ms / 1000)
-        self._timed_out: type[Exception] = self._client.handler.timeout_exception
+        self._client_class: Any = kazoo.client.KazooClient
+        self._on_lost: list[Callable[[], None]] = []
+        self._mutex = new_mutex()
         self._is_closed = False
+        self._connect()
+
+    def _connect(self) -> None:
+        client = self._client_class(hosts=self._hosts, timeout=self._timeout_ms / 1000)
+        client.add_listener(self._listen)
         with ExitStack() as stack:
-            stack.callback(self.close)
+            stack.callback(_end, client)
             try:
-                self._client.start(timeout=connection_timeout_ms / 1000)
-            except self._timed_out as error:
+                client.start(timeout=self._connection_timeout_ms / 1000)
+            except client.handler.timeout_exception as error:
                 raise StorageError(
-                    f"Could not connect to ZooKeeper at {hosts} within {connection_timeout_ms} ms. "
-                    "Check hoodie.write.lock.zookeeper.url and that the server is reachable."
+                    f"Could not connect to ZooKeeper at {self._hosts} within "
+                    f"{self._connection_timeout_ms} ms. Check hoodie.write.lock.zookeeper.url and "
+                    "that the server is reachable."
                 ) from error
             stack.pop_all()
+        self._client: Any = client
+        self._timed_out: type[Exception] = client.handler.timeout_exception
+        self._connected_in = this_process()
+
+    def _listen(self, state: str) -> None:
+        if state == self._lost_state:
+            for call in self._on_lost:
+                call()
 
     def on_session_lost(self, call: Callable[[], None]) -> None:
         """Call back, on a thread of the client, whenever the session has ended."""
-
-        def listen(state: str) -> None:
-            if state == self._lost_state:
-                call()
-
-        self._client.add_listener(listen)
+        self._on_lost.append(call)
 
     def create(self, folder: str, prefix: str, data: bytes) -> str:
         """Add an ephemeral, numbered node and return its name.
@@ -162,8 +176,8 @@ class ZookeeperSession:
     def close(self) -> None:
         """End the session, and with it every lock it holds. It cannot be used any more."""
         self._is_closed = True
-        self._client.stop()
-        self._client.close()
+        if self._connected_in == this_process():  # Else it is the parent's.
+            _end(self._client)
 
     def _children(self, folder: str) -> list[str]:
         try:
@@ -181,6 +195,9 @@ class ZookeeperSession:
             NotFoundError: the node does not exist.
             StorageError: there was no answer.
         """
+        with self._mutex:
+            if self._connected_in != this_process() and not self._is_closed:
+                self._connect()
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
         while True:
             try:
@@ -207,6 +224,11 @@ class ZookeeperSession:
                     "the permissions of this client.",
                     retry=Retry.NEVER,
                 ) from error
+
+
+def _end(client: Any) -> None:
+    client.stop()
+    client.close()
 
 
 class ZookeeperLockProvider:
@@ -384,7 +406,8 @@ class ZookeeperLock:
     def lose(self, reason: str) -> None:
         """Note that the lock is lost, once."""
         with self._mutex:
-            is_first = self._lost_because is None and not self._is_released
+            is_mine = self._held_by == this_process()
+            is_first = is_mine and self._lost_because is None and not self._is_released
             if is_first:
                 self._lost_because = reason
         if not is_first:
