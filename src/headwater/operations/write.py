@@ -133,9 +133,9 @@ def run_write(
             host=None if given is None else given.driver_host,
             held=None if given is None else given.held(),
         )
-        note_attempt(running.attempt)
         stats: list[WriteStat] = []
         try:
+            note_attempt(running.attempt)
             made = rows.make(running.view) if isinstance(rows, RowsOfTable) else rows
             if made is not None:
                 stats = running.run_tasks(made)
@@ -239,11 +239,11 @@ def _start_write(
         on_dead=ahead.roll_back,
         beside=ahead.load,
     )
-    note_attempt(inflight.attempt)
-    if table.write_config.failed_writes_policy is FailedWritesPolicy.EAGER:
-        ahead.roll_back_failed(inflight.instant_time)
     service: RunningMarkerService | None = None
     try:
+        note_attempt(inflight.attempt)
+        if table.write_config.failed_writes_policy is FailedWritesPolicy.EAGER:
+            ahead.roll_back_failed(inflight.instant_time)
         view = ahead.view or view_of(table)
         plan, rows, touched = prepare_write(table, request, inflight, view, held)
         # Rows that were made of the table's must not be appended to what they have not seen.

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Protocol
+from weakref import WeakMethod
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,25 @@ class Clock(Protocol):
         ...
 
 
+def while_kept(call: Callable[[], bool], otherwise: Callable[[], object]) -> Callable[[], bool]:
+    """Return a call of a method for a timer that does not keep the method's object.
+
+    An interrupt (Ctrl-C, a time-out, a task that is killed) may come at any place, also between the
+    start of a timer and whatever would cancel it. Then nobody has the object any more. Once that is
+    gone `otherwise` is called instead, and the timer ends (N-194).
+    """
+    method = WeakMethod(call)
+
+    def call_if_kept() -> bool:
+        kept = method()
+        if kept is None:
+            otherwise()
+            return False
+        return kept()
+
+    return call_if_kept
+
+
 class SystemClock:
     """The machine's clocks, with a daemon thread per timer."""
 
@@ -68,7 +88,11 @@ class _ThreadTimer:
         self._thread = threading.Thread(
             target=copy_context().run, args=(self._run,), name=name, daemon=True
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self._stopped.set()  # Interrupted while it waited for the thread to begin (N-194).
+            raise
 
     def _run(self) -> None:
         while not self._stopped.wait(self._interval_s):

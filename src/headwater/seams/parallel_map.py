@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from contextvars import copy_context
 from functools import cache
@@ -39,8 +39,8 @@ def parallel_map(
 ) -> list[R]:
     """Return what a call gives for each item, in their order; up to `width` are under way.
 
-    None is under way any more when this returns. If a call raises, those that have not begun are
-    not made, and the error of the first item that has one is raised.
+    None is under way any more when this returns. If a call raises, or the caller is interrupted,
+    those that have not begun are not made, and the error of the first item that has one is raised.
 
     Args:
         helpers: threads that are there already, and may have other work: with these calls must not
@@ -71,9 +71,19 @@ def parallel_map(
         if helpers is None
         else nullcontext(helpers)
     ) as threads:
-        asked = [threads.submit(work) for _ in range(helpers_wanted)]
-        work()  # A thread costs as much as a small call, so this one takes its part.
-        wait([each for each in asked if not each.cancel()])
+        asked: list[Future[None]] = []
+        try:
+            asked.extend(threads.submit(work) for _ in range(helpers_wanted))
+            work()  # A thread costs as much as a small call, so this one takes its part.
+            _wait_for(asked)
+        except BaseException as interrupt:
+            failed[-1] = interrupt  # None begins any more; those under way are waited for.
+            _wait_for(asked)
+            raise
     if failed:
         raise failed[min(failed)]
     return [found[number] for number in range(len(items))]
+
+
+def _wait_for(asked: Iterable[Future[None]]) -> None:
+    wait([each for each in asked if not each.cancel()])

@@ -167,7 +167,7 @@ class FencedTransaction:
                 decided, decision, put = self._decide(step)
                 if self._carry_out(decided, decision, put, beside):
                     return decided
-            except (StorageError, CommitUnknownError) as error:
+            except (StorageError, CommitUnknownError, KeyboardInterrupt, SystemExit) as error:
                 give_up_claim(step, error, self._components.ids)
                 raise
             if self._journaled.pin is not None:
@@ -197,8 +197,8 @@ class FencedTransaction:
             yield
             return
         held = self._components.locks.acquire(timeout_ms=self._queue_timeout_ms)
-        self._is_queued.value = True
         try:
+            self._is_queued.value = True
             yield
         finally:
             self._is_queued.value = None

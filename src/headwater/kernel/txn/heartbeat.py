@@ -6,7 +6,8 @@ again. An observer calls an attempt dead when its object has not changed for the
 observer's *own* monotonic clock (H-26), so no two clocks are ever compared; how old it was when
 the observer first saw it the store says, by its own clock alone (N-75); or at once, when the
 system that both run on says that the owner's process has ended (N-61). A forked child finds its
-parent's heartbeat in its memory; to the child it has lapsed, and the parent goes on.
+parent's heartbeat in its memory; to the child it has lapsed, and the parent goes on. A heartbeat
+that nobody has any more, because an interrupt came before it was kept, beats no more (N-194).
 
 The plain file `.hoodie/.heartbeat/<T>` is kept fresh beside it: stock Hudi's lazy cleaning looks
 at that file's modification time to tell a live writer from a failed one. It is written together
@@ -25,7 +26,7 @@ from headwater.kernel.layout import heartbeat_path
 from headwater.kernel.txn.attempts import Attempt, encode_attempt, load_attempt
 from headwater.kernel.txn.store_age import age_by_store_ms
 from headwater.model.instant import InstantTime
-from headwater.seams.clock import Clock, Timer
+from headwater.seams.clock import Clock, Timer, while_kept
 from headwater.seams.components import Components
 from headwater.seams.given_up import GivenUp
 from headwater.seams.ids import Owner, this_process
@@ -66,14 +67,19 @@ class Heartbeat:
         self._is_lapsed = False
         self._is_finished = False
         self._beats_in = this_process()
-        # Twice as often as promised: with two tolerable misses, a single beat that storage failed
-        # would otherwise leave no time for another before the deadline.
+        give_up = partial(self._given_up.note, claimed.token)
         with about(table=storage.uri, instant=claimed.instant, attempt=claimed.attempt):
-            self._timer: Timer = clock.every_ms(
-                max(1, claimed.interval_ms // 2),
-                self.beat,
-                f"heartbeat-{claimed.instant}-{claimed.attempt}",
-            )
+            try:
+                # Twice as often as promised: with two tolerable misses, a single beat that storage
+                # failed would otherwise leave no time for another before the deadline.
+                self._timer: Timer = clock.every_ms(
+                    max(1, claimed.interval_ms // 2),
+                    while_kept(self.beat, give_up),
+                    f"heartbeat-{claimed.instant}-{claimed.attempt}",
+                )
+            except (KeyboardInterrupt, SystemExit):
+                give_up()
+                raise
 
     @property
     def attempt(self) -> Attempt:

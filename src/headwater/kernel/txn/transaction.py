@@ -182,7 +182,7 @@ class LockTransaction:
         try:
             try:
                 decided = self._decide(step, held)
-            except (StorageError, CommitUnknownError) as error:
+            except (StorageError, CommitUnknownError, KeyboardInterrupt, SystemExit) as error:
                 give_up_claim(step, error, self._components.ids)
                 raise
             if beside is not None:
@@ -225,8 +225,9 @@ class LockTransaction:
         if self._held.value is not None:
             yield self._held.value
             return
-        held = self._held.value = self._acquire()
+        held = self._acquire()
         try:
+            self._held.value = held
             yield held
         finally:
             self._held.value = None
@@ -268,11 +269,16 @@ class LockTransaction:
             put_once(storage, clock, write.path, write.data)
 
 
-def give_up_claim(step: object, error: StorageError | CommitUnknownError, ids: Ids) -> None:
-    """Note that nobody beats for the attempt that a step claimed, if nothing lands later."""
+def give_up_claim(step: object, error: BaseException, ids: Ids) -> None:
+    """Note that nobody beats for the attempt that a step claimed, if nothing lands later.
+
+    Who is interrupted has nothing under way, or what lands later is the attempt, and is given up.
+    """
     claim = getattr(step, "claim", None)
-    is_over = error.is_final if isinstance(error, StorageError) else error.is_over
-    if claim is not None and is_over:
+    may_land = (isinstance(error, StorageError) and not error.is_final) or (
+        isinstance(error, CommitUnknownError) and not error.is_over
+    )
+    if claim is not None and not may_land:
         ids.given_up.note(claim.token)
 
 

@@ -111,12 +111,13 @@ def test_n_168_a_beat_after_one_that_failed_and_landed_is_a_change() -> None:
                 raise StorageError("no answer")
 
     storage, clock = LostReplies(), ManualClock()
-    Heartbeat(storage, clock, CLAIMED, claimed_ms=0)
+    heartbeat = Heartbeat(storage, clock, CLAIMED, claimed_ms=0)
     seen = []
     for _ in range(3):
         clock.advance_ms(CLAIMED.interval_ms // 2)
         seen.append(storage.read(CLAIMED.path))
     assert len(set(seen)) == 3
+    heartbeat.stop()
 
 
 def test_finishing_removes_the_attempt_and_releasing_keeps_its_number() -> None:

@@ -113,7 +113,9 @@ def test_a_stepped_clock_never_repeats_a_time_a_dead_writer_claimed() -> None:
 def test_a_refused_write_leaves_storage_unchanged_and_the_lock_free() -> None:
     site = Site()
     components, txn = site.process("first")
-    request_write(components, txn, Action.COMMIT, site.claim(components), is_single_writer=True)
+    first = request_write(
+        components, txn, Action.COMMIT, site.claim(components), is_single_writer=True
+    )
     second, second_txn = site.process("second")
 
     def contents() -> dict[str, bytes]:
@@ -131,6 +133,7 @@ def test_a_refused_write_leaves_storage_unchanged_and_the_lock_free() -> None:
     assert raised.value.kind is ErrorKind.LIVE_WRITER
     assert contents() == before
     assert second.locks.inspect() is None
+    first.check()
 
 
 def test_a_killed_writer_blocks_the_next_job_only_until_its_heartbeat_has_run_out() -> None:

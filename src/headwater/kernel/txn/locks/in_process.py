@@ -22,6 +22,7 @@ from headwater.seams.mutex import new_mutex
 
 @dataclass(frozen=True, slots=True)
 class InProcessHold:
+    acquisition: str
     owner: str
     token: int
     acquired_ms: int
@@ -35,14 +36,16 @@ class InProcessLocks:
         self._holds: dict[tuple[str, str, str], InProcessHold] = {}
         self._last_token = 0
 
-    def take(self, table: str, key: str, *, owner: str, acquired_ms: int) -> InProcessHold | None:
+    def take(
+        self, table: str, key: str, *, acquisition: str, owner: str, acquired_ms: int
+    ) -> InProcessHold | None:
         """Return a hold with a fresh token, or None if the lock is held."""
         place = this_process(), table, key
         with self._mutex:
             if place in self._holds:
                 return None
             self._last_token += 1
-            hold = InProcessHold(owner, self._last_token, acquired_ms)
+            hold = InProcessHold(acquisition, owner, self._last_token, acquired_ms)
             self._holds[place] = hold
             return hold
 
@@ -50,10 +53,11 @@ class InProcessLocks:
         with self._mutex:
             return self._holds.get((this_process(), table, key))
 
-    def give_up(self, table: str, key: str, hold: InProcessHold) -> None:
+    def give_up(self, table: str, key: str, acquisition: str) -> None:
         place = this_process(), table, key
         with self._mutex:
-            if self._holds.get(place) == hold:
+            hold = self._holds.get(place)
+            if hold is not None and hold.acquisition == acquisition:
                 del self._holds[place]
 
 
@@ -146,7 +150,8 @@ class InProcessLock:
 
     def release(self) -> None:
         """Give the lock up; do nothing when it was released already."""
-        self._provider.locks.give_up(self._provider.table, self._key, self._hold)
+        locks, table = self._provider.locks, self._provider.table
+        locks.give_up(table, self._key, self._hold.acquisition)
 
     def _fenced(self) -> FencedError:
         return lock_lost_error(
@@ -164,12 +169,14 @@ class _Attempt:
     def __init__(self, provider: InProcessLockProvider, key: str) -> None:
         self._provider = provider
         self._key = key
+        self._acquisition = provider.ids.new_uuid()
 
     def take(self) -> InProcessLock | None:
         provider = self._provider
         hold = provider.locks.take(
             provider.table,
             self._key,
+            acquisition=self._acquisition,
             owner=str(provider.ids.owner),
             acquired_ms=provider.clock.now_ms(),
         )
@@ -179,4 +186,5 @@ class _Attempt:
         return self._provider.inspect(self._key)
 
     def abandon(self) -> None:
-        """Leave nothing behind: a try either holds the lock or did nothing."""
+        # A try either holds the lock or did nothing; who is interrupted may not know which.
+        self._provider.locks.give_up(self._provider.table, self._key, self._acquisition)

@@ -12,18 +12,21 @@ deadline and acting (A1); `check` asks the home as well, right before the write 
 3. A renewal with an unknown outcome leaves the deadline where it is; the next one tries again.
 4. `release` stops the timer first, so that no renewal follows the release. A lost lease is not
    released: there is nothing of this holder's left to give up, and the home may be another's.
-5. A forked child finds its parent's lease in its memory. It is not the child's: to it, it is lost.
+5. A lock that nobody has any more, because an interrupt came before it was kept, is given up by the
+   timer when it comes to renew it (N-194).
+6. A forked child finds its parent's lease in its memory. It is not the child's: to it, it is lost.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from headwater.errors import ErrorKind, FencedError, StorageError
 from headwater.kernel.txn.locks.waiting import describe_holder
-from headwater.seams.clock import Clock
+from headwater.seams.clock import Clock, while_kept
 from headwater.seams.ids import this_process
 from headwater.seams.lock import LockInfo
 from headwater.seams.mutex import new_mutex
@@ -121,7 +124,8 @@ class Lease:
         self._lost_because: str | None = None
         self._is_given_up = False
         self._is_released = False
-        self._timer = clock.every_ms(renew_ms, self._renew, f"headwater-lock-{key}")
+        renew = while_kept(self._renew, partial(_give_up_dropped, home, key))
+        self._timer = clock.every_ms(renew_ms, renew, f"headwater-lock-{key}")
 
     @property
     def token(self) -> int:
@@ -155,6 +159,13 @@ class Lease:
             StorageError: whether the lock is free is not known. It is no longer renewed; calling
                 again tries again.
         """
+        try:
+            self._give_up()
+        except (KeyboardInterrupt, SystemExit):
+            self._give_up()  # Or nobody could have it for as long as this process lives (N-194).
+            raise
+
+    def _give_up(self) -> None:
         self._timer.cancel()
         if self._is_released or self.is_lost:
             return
@@ -207,6 +218,15 @@ class Lease:
         return lock_lost_error(
             reason, self._home.holder, key=self._key, place=self._place, token=self._token
         )
+
+
+def _give_up_dropped(home: LeaseHome, key: str) -> None:
+    """Give up a lock that nobody has any more."""
+    log.warning("lock given up, its holder was interrupted before it could key=%s", key)
+    try:
+        home.give_up()
+    except StorageError as error:
+        log.warning("lock not given up, its lease ends it key=%s error=%s", key, error)
 
 
 def lock_lost_error(

@@ -24,6 +24,7 @@ from headwater.kernel.txn.locks.file_system import (
     TAKEOVER_MS,
     FileSystemLockProvider,
 )
+from headwater.kernel.txn.locks.lease import Lease
 from headwater.kernel.txn.locks.lock_file import LockFile, parse_lock_file
 from headwater.seams.clock import Clock
 from headwater.seams.ids import SystemIds
@@ -363,8 +364,10 @@ class TestHolderThatEnded:
     """A lock without expiry, and the system's word that its holder is no more."""
 
     @staticmethod
-    def held_by(storage: MemoryStorage, clock: ManualClock, ids: SystemIds) -> None:
-        FileSystemLockProvider(storage, clock, ids).acquire(timeout_ms=0)
+    def held_by(storage: MemoryStorage, clock: ManualClock, ids: SystemIds) -> Lease:
+        held = FileSystemLockProvider(storage, clock, ids).acquire(timeout_ms=0)
+        assert isinstance(held, Lease)
+        return held
 
     @staticmethod
     def ended_process() -> int:
@@ -387,11 +390,13 @@ class TestHolderThatEnded:
         self, storage: MemoryStorage, clock: ManualClock, process_space: str
     ) -> None:
         dead = replace(SystemIds().owner, pid=self.ended_process(), process_space=process_space)
-        self.held_by(storage, clock, SystemIds(dead))
+        held = self.held_by(storage, clock, SystemIds(dead))
         with pytest.raises(ConflictError):
             a_provider(storage, clock, expire_ms=0).acquire(timeout_ms=100 * HOLDER_ENDED_MS)
+        held.check()
 
     def test_a_live_holder_keeps_it(self, storage: MemoryStorage, clock: ManualClock) -> None:
-        self.held_by(storage, clock, SystemIds())
+        held = self.held_by(storage, clock, SystemIds())
         with pytest.raises(ConflictError):
             a_provider(storage, clock, expire_ms=0).acquire(timeout_ms=100 * HOLDER_ENDED_MS)
+        held.check()

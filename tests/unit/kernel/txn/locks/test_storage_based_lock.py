@@ -84,20 +84,22 @@ def test_release_marks_the_object_and_keeps_it(
 def test_a_renewal_is_valid_for_longer(
     storage: MemoryStorage, clock: ManualClock, provider: StorageBasedLockProvider
 ) -> None:
-    provider.acquire(timeout_ms=0)
+    held = provider.acquire(timeout_ms=0)
     clock.advance_ms(30_000)
     assert content_of(storage)["validUntil"] == clock.now_ms() + VALIDITY_MS
+    held.check()
 
 
 def test_a_wall_clock_set_back_does_not_shorten_the_lease(
     storage: MemoryStorage, clock: ManualClock, provider: StorageBasedLockProvider
 ) -> None:
-    provider.acquire(timeout_ms=0)
+    held = provider.acquire(timeout_ms=0)
     before = content_of(storage)
     clock.step_wall_ms(-2 * VALIDITY_MS)
     clock.advance_ms(30_000)
     after = content_of(storage)
     assert after["write"] == before["write"] + 1
+    held.check()
     assert after["validUntil"] == before["validUntil"]
 
 
@@ -235,10 +237,11 @@ class TestTheStoresClock:
         self, storage: MemoryStorage, clock: ManualClock
     ) -> None:
         behind = self.asking(storage, clock.with_wall_ahead_ms(-10 * VALIDITY_MS))
-        behind.acquire(timeout_ms=0)
+        held = behind.acquire(timeout_ms=0)
         assert content_of(storage)["validUntil"] < clock.now_ms()
         clock.advance_ms(30_000)
         assert content_of(storage)["validUntil"] == clock.now_ms() + VALIDITY_MS
+        held.check()
 
 
 def test_n_92_a_machine_that_slept_asks_the_store_again(clock: ManualClock) -> None:
