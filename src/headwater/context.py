@@ -199,7 +199,7 @@ class TableContext:
             self.layout,
             lock_timeout_ms=self.lock_config.acquire_timeout_ms,
             check_mode=self.check_mode,
-            elsewhere=PendingElsewhere(rule=self.foreign_rule, expiry_ms=self._foreign_expiry_ms),
+            elsewhere=PendingElsewhere(rule=self.foreign_rule, expiry_ms=self.foreign_expiry_ms),
             clock_ahead_ms_max=self.write_config.clock_ahead_ms_max,
             age_ms=age_by_store(self.storage),
             load_markers=load_every_marker,
@@ -262,10 +262,11 @@ class TableContext:
 
         if plan.state is not State.REQUESTED or self.is_ours(plan):
             return 0
-        return load_left_ms(self.storage, self.layout.timeline, plan, self._foreign_expiry_ms)
+        return load_left_ms(self.storage, self.layout.timeline, plan, self.foreign_expiry_ms)
 
     @property
-    def _foreign_expiry_ms(self) -> int:
+    def foreign_expiry_ms(self) -> int:
+        """For how long nothing may be heard of what another engine has begun."""
         from headwater.kernel.txn.foreign import foreign_expiry_ms
 
         return foreign_expiry_ms(

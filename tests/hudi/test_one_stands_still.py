@@ -98,6 +98,11 @@ def is_before_its_look(world: World, own: Collection[InstantTime]) -> bool:
     )
 
 
+def has_more(world: World) -> bool:
+    """Whether anything has completed since the last commit that the world was made with."""
+    return world.table.context.load_timeline().completed[-1].requested_time != world.last
+
+
 @pytest.mark.parametrize("seed", range(CASES))
 def test_hudi_stands_still(gated: tuple[HudiPeer, HudiGate], tmp_path: Path, seed: int) -> None:
     hudi, gate = gated
@@ -130,6 +135,8 @@ def test_we_stand_still(gated: tuple[HudiPeer, HudiGate], tmp_path: Path, seed: 
     stops = before_call(number)
     with StoppedProcess(partial(open_again, world.table), act, stops=stops) as process:
         is_stopped = process.is_stopped_or_done()
+        if pair.theirs == "rollback" and pair.ours in OUR_REWRITES and has_more(world):
+            pytest.skip("Hudi takes a commit back though others are built on it (N-189)")
         theirs = Job(partial(THEIR_OPERATIONS[pair.theirs].do, hudi, world))
         theirs.join()
         told = process.resume() if is_stopped else process.wait()

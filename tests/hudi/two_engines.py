@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -300,8 +300,9 @@ def all_pairs() -> Iterator[Pair]:
 def outcomes(world: World, done: list[Effect], perhaps: list[Effect]) -> list[Rows]:
     """Return what may come of operations that are done, and of some of which nobody knows."""
     found: list[Rows] = []
-    for effects in (done, [*done, *perhaps]):
-        for order in permutations(effects):
+    some = (few for count in range(len(perhaps) + 1) for few in combinations(perhaps, count))
+    for few in some:
+        for order in permutations([*done, *few]):
             after: Rows | None = at_last()
             for effect in order:
                 after = None if after is None else effect(world, after)

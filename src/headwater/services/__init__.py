@@ -41,6 +41,7 @@ from headwater.services.savepoint import (
     Savepoint,
     create_savepoint,
     delete_savepoint,
+    drop_unfinished_savepoints,
     list_savepoints,
 )
 from headwater.services.sweep import sweep_leftovers
@@ -258,10 +259,10 @@ class Services:
         """Delete the data files that no view within retention needs, and what failed jobs left.
 
         Restores and rollbacks that other processes left are finished first. Failed writes and
-        plans are rolled back, as Hudi's lazy policy does it, and plans are
-        cancelled that are due by their cancellation policy, and aborted. Then cleans that other
-        processes left are finished and a new one is made, by `hoodie.clean.policy`; at last the
-        leftovers of instants that have ended are swept.
+        plans are rolled back, as Hudi's lazy policy does it, savepoints that were begun and never
+        made are deleted, and plans are cancelled that are due by their cancellation policy, and
+        aborted. Then cleans that other processes left are finished and a new one is made, by
+        `hoodie.clean.policy`; at last the leftovers of instants that have ended are swept.
 
         Returns:
             The cleans that were done; none if there was nothing to delete.
@@ -275,6 +276,7 @@ class Services:
         finish_restores(self._table, timeline)
         rollback_failed_writes(rollbacks, self._table.txn.watch, timeline=timeline)
         rollback_removable_plans(rollbacks, timeline)
+        drop_unfinished_savepoints(self._table, timeline)
         cancel_and_abort_by_policy(self._table.cancellations, timeline)
         done = run_clean(self._table, config)
         sweep_leftovers(self._table, load_every_marker)

@@ -32,7 +32,7 @@ from headwater.kernel.txn.foreign import is_dead_elsewhere
 from headwater.kernel.txn.heartbeat import HeartbeatWatch
 from headwater.kernel.txn.rollback import Rollbacks, RolledBackWrite
 from headwater.kernel.txn.rollback_plan import pending_rollbacks, target_of
-from headwater.kernel.txn.rollback_steps import check_target
+from headwater.kernel.txn.rollback_steps import check_target, is_protected
 from headwater.kernel.txn.steps import Ended
 from headwater.model.instant import Action, InstantTime
 
@@ -60,6 +60,7 @@ def rollback_failed_writes(
     first_error: HeadwaterError | None = None
     if timeline is None:
         timeline = load_active(rollbacks.components.storage, rollbacks.layout.timeline)
+    _drop_refused(rollbacks, timeline)
     for target in failed_writes(rollbacks, watch, timeline, wait=wait):
         try:
             outcome = rollbacks.roll_back(target)
@@ -77,6 +78,16 @@ def rollback_failed_writes(
     if first_error is not None:
         raise first_error
     return done
+
+
+def _drop_refused(rollbacks: Rollbacks, timeline: Timeline) -> None:
+    """End what other engines requested and may not execute, because the commit has a savepoint."""
+    if not timeline.savepoints:
+        return
+    for rollback in pending_rollbacks(timeline):
+        target, time = target_of(rollbacks.load_plan(rollback)), rollback.requested_time
+        if is_protected(timeline, target) and rollbacks.drop(time):
+            log.info("rollback ended, its target is saved rollback=%s instant=%s", time, target)
 
 
 def rollback_write(

@@ -21,6 +21,7 @@ from headwater.kernel.txn.steps import pending_ingestion
 from headwater.model.instant import Action, Instant
 from headwater.model.service_metadata import SavepointMetadata
 from headwater.seams.storage import ObjectInfo
+from headwater.services.savepoint import unfinished_savepoints
 
 _WRITES = frozenset(
     {Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK, Action.RESTORE}
@@ -49,7 +50,18 @@ def of_timeline(table: TableContext) -> Iterator[Problem]:
                 at_stake="all rows: without this commit nobody knows which files count",
                 advice=ONLY_FROM_COPY,
             )
+    for point in unfinished_savepoints(table, timeline):
+        yield Problem(
+            check="timeline",
+            subject=instant_path(table.layout.timeline, point),
+            problem="the savepoint was begun and never made, and nobody is at work on it",
+            instant=point.requested_time,
+            at_stake="no rows; cleaning and archival spare what nobody can go back to",
+            advice="delete it, as the next clean does by itself, or make it again",
+        )
     for point in timeline.savepoints:
+        if not point.is_completed:
+            continue
         path = instant_path(table.layout.timeline, point)
         try:
             (data,) = reader.load_contents([point])

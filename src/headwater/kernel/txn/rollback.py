@@ -67,6 +67,7 @@ from headwater.kernel.txn.rollback_plan import (
 from headwater.kernel.txn.rollback_steps import (
     AlreadyScheduled,
     CompleteRollback,
+    DropRollback,
     ScheduleRollback,
     check_target,
 )
@@ -197,6 +198,10 @@ class Rollbacks:
         """
         storage = self.components.storage
         return is_dead_elsewhere(self.foreign, storage, self.layout.timeline, begun)
+
+    def drop(self, rollback: InstantTime) -> bool:
+        """End a rollback that its engine has requested and may not execute; say if it was one."""
+        return self.txn.run(DropRollback(rollback)).result
 
     def load_plan(self, rollback: Instant) -> RollbackPlan:
         """Raises:

@@ -2,6 +2,7 @@
 
     ScheduleRollback    declare a failed write dead for good, and say what will be deleted
     CompleteRollback    take the write off the timeline, and complete its rollback
+    DropRollback        end one that another engine requested and may not execute
 
 T is the failed write and R its rollback. A removable plan that failed, or that nobody has begun to
 execute for long enough, is rolled back like a write and leaves the timeline with it (INV-28).
@@ -184,6 +185,43 @@ class CompleteRollback:
         events.append(Completed(found.requested_time, found.action, prefix.next_time, self.content))
         done = found._replace(state=State.COMPLETED, completion_time=prefix.next_time)
         return Decision(tuple(events), done)
+
+
+@dataclass(frozen=True, slots=True)
+class DropRollback:
+    """Take a rollback off the timeline that another engine requested and may not execute.
+
+    Hudi requests the rollback of a commit, and only then looks whether the commit has a savepoint.
+    It leaves what it requested, and every write waits for that to end (N-195). Nothing was taken
+    back yet, for the completed file of a commit is the first that Hudi deletes; should it do so all
+    the same, the commit is a write that failed.
+    """
+
+    rollback: InstantTime
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs(attempt_numbers=(self.rollback,), requests=self._found(timeline))
+
+    def decide(self, prefix: Prefix) -> Decision[bool]:
+        for found in self._found(prefix.timeline):
+            plan = decode_rollback_plan(prefix.requests[self.rollback], path=str(found))
+            is_ours = prefix.newest_attempt_numbers[self.rollback] > 0
+            if not is_ours and is_protected(prefix.timeline, target_of(plan)):
+                return Decision((RolledBack(found.requested_time, found.action),), True)
+        return Decision((), False)
+
+    def _found(self, timeline: Timeline) -> tuple[Instant, ...]:
+        return tuple(i for i in pending_rollbacks(timeline) if i.requested_time == self.rollback)
+
+
+def is_protected(timeline: Timeline, time: InstantTime) -> bool:
+    """Whether an instant has completed and has a savepoint, so that nobody may roll it back."""
+    found = timeline.find(time)
+    return (
+        found is not None
+        and found.is_completed
+        and any(p.requested_time == time and p.is_completed for p in timeline.savepoints)
+    )
 
 
 def check_target(timeline: Timeline, time: InstantTime, rollback: Instant) -> HeadwaterError | None:

@@ -2,6 +2,7 @@
 
     CreateSavepoint    protect a commit: the inflight file, then the completed one
     DeleteSavepoint    protect it no longer
+    DropUnfinished     the same, if it was begun and never made
 
 Whoever cleans, archives or takes back looks for savepoints in the transaction that decides it, and
 these steps look for them. So a commit is protected, or it is refused because one of them was first.
@@ -9,7 +10,7 @@ these steps look for them. So a commit is protected, or it is refused because on
 What a crash leaves behind, by the last write that landed:
 
     CreateSavepoint    inflight file      cleaning and archival respect it already; the same call
-                                          finishes it, or its deletion ends it
+                                          finishes it, its deletion ends it, or the next clean
                        completed file     nothing to repair
     DeleteSavepoint    inflight deleted   the savepoint stands; the same call finishes
                        completed deleted  nothing to repair
@@ -99,6 +100,25 @@ class DeleteSavepoint:
             if plan.savepoint_to_restore_timestamp == self.time:
                 return Refusal(_is_restored_to(savepoint, restore))
         return Decision((SavepointDeleted(savepoint),), None)
+
+
+@dataclass(frozen=True, slots=True)
+class DropUnfinished:
+    """End a savepoint that was begun and never made, and that nobody is making any more.
+
+    Cleaning and archival spare what it protects, and nobody can go back to it (N-196).
+    """
+
+    time: InstantTime
+
+    def needs(self, timeline: Timeline) -> Needs:
+        return Needs()
+
+    def decide(self, prefix: Prefix) -> Decision[bool]:
+        savepoint = find_savepoint(prefix.timeline, self.time)
+        if savepoint is None or savepoint.is_completed:
+            return Decision((), False)
+        return Decision((SavepointDeleted(savepoint),), True)
 
 
 def find_savepoint(timeline: Timeline, time: InstantTime) -> Instant | None:
