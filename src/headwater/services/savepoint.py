@@ -18,13 +18,13 @@ from headwater.errors import CorruptTableError, ErrorKind, NotFoundError
 from headwater.format.timeline.records import decode_record, encode_record
 from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.contents import load_contents
+from headwater.kernel.txn.leftovers import load_unfinished_savepoints
 from headwater.kernel.txn.savepoint_steps import (
     CreateSavepoint,
     DeleteSavepoint,
     DropUnfinished,
     why_not_protectable,
 )
-from headwater.kernel.txn.store_age import age_by_store_ms
 from headwater.kernel.view.retention import check_readable, completed_commits
 from headwater.metadata.view import load_view
 from headwater.model.files import FileSlice
@@ -143,17 +143,10 @@ def drop_unfinished_savepoints(table: TableContext, timeline: Timeline) -> None:
     Raises:
         ConflictError: the lock was not to be had in time.
     """
-    for point in unfinished_savepoints(table, timeline):
+    folder, expiry_ms = table.layout.timeline, table.foreign_expiry_ms
+    for point in load_unfinished_savepoints(table.storage, folder, timeline, expiry_ms):
         if table.txn.run(DropUnfinished(point.requested_time)).result:
             log.info("savepoint was never made and is deleted instant=%s", point.requested_time)
-
-
-def unfinished_savepoints(table: TableContext, timeline: Timeline) -> list[Instant]:
-    """Return the savepoints that were begun, and that nobody is making any more."""
-    begun = [point for point in timeline.savepoints if not point.is_completed]
-    paths = (instant_path(table.layout.timeline, point) for point in begun)
-    ages_ms = (age_by_store_ms(table.storage, path) or 0 for path in paths)
-    return [p for p, age_ms in zip(begun, ages_ms, strict=True) if age_ms > table.foreign_expiry_ms]
 
 
 def list_savepoints(table: TableContext) -> list[Savepoint]:

@@ -6,6 +6,7 @@ ZooKeeper does comes last; what only another provider does is in `tests/unit/ker
 
 from __future__ import annotations
 
+import gc
 import socket
 import subprocess
 import sys
@@ -37,7 +38,7 @@ from headwater.kernel.txn.locks.in_process import InProcessLockProvider, InProce
 from headwater.kernel.txn.locks.lease import Lease, OnLost
 from headwater.kernel.txn.locks.storage_based import StorageBasedLockProvider
 from headwater.kernel.txn.locks.zookeeper import ZookeeperLockProvider
-from headwater.seams.clock import Clock, SystemClock
+from headwater.seams.clock import Clock, SystemClock, Timer
 from headwater.seams.ids import SystemIds
 from headwater.seams.local import LocalStorage
 from headwater.seams.lock import TABLE, HeldLock, LockProvider
@@ -194,6 +195,11 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 def assert_free(provider: LockProvider, key: str = TABLE) -> None:
     assert provider.inspect(key) is None
     provider.acquire(key, timeout_ms=0).release()
+
+
+def assert_held(provider: LockProvider) -> None:
+    with pytest.raises(ConflictError):
+        provider.acquire(timeout_ms=0)
 
 
 def assert_fenced(held: HeldLock) -> FencedError:
@@ -585,6 +591,66 @@ class Cable:
         with suppress(OSError):
             while data := one.recv(65_536):
                 other.sendall(data)
+
+
+class InterruptedClock(ManualClock):
+    """Ctrl-C comes while a timer is started."""
+
+    is_interrupted = True
+
+    def every_ms(self, interval_ms: int, call: Callable[[], bool], name: str) -> Timer:
+        if self.is_interrupted:
+            raise KeyboardInterrupt
+        return super().every_ms(interval_ms, call, name)
+
+
+class TestInterrupts:
+    """N-194: who is interrupted, wherever that is, does not hold a lock until its process ends."""
+
+    def test_one_that_is_being_taken_is_free(self, leases: LeaseBench) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            leases.process(clock=InterruptedClock()).acquire(timeout_ms=0)
+        assert_free(leases.process())
+
+    def test_one_that_was_taken_in_process_is_free(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        bench, take = in_process_bench(), InProcessLocks.take
+
+        def take_and_interrupt(*asked: Any, **named: Any) -> None:
+            take(*asked, **named)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(InProcessLocks, "take", take_and_interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                bench.process().acquire(timeout_ms=0)
+        assert_free(bench.process())
+
+    def test_one_that_nobody_has_is_given_up_by_its_timer(self, leases: LeaseBench) -> None:
+        held = leases.hold()
+        leases.time.advance_ms(RENEW_MS)
+        assert_held(leases.process())
+        del held
+        gc.collect()  # Errors of a store on the way may have kept what they passed through.
+        leases.time.advance_ms(RENEW_MS)
+        assert_free(leases.process())
+        assert leases.time.timer_count == 0
+
+    def test_one_whose_release_is_interrupted_is_free(
+        self, leases: LeaseBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        held = leases.hold()
+        cancel = held._timer.cancel
+
+        def cancel_and_interrupt() -> None:
+            cancel()
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(held._timer, "cancel", cancel_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            held.release()
+        assert_free(leases.process())
+        assert_fenced(held)
 
 
 class TestZookeeper:

@@ -15,7 +15,7 @@ import pytest
 from tests.support.forks import in_a_child
 
 from headwater.seams import ids as ids_seam
-from headwater.seams.clock import SystemClock, Timer
+from headwater.seams.clock import SystemClock, Timer, while_kept
 from headwater.seams.ids import Owner, SystemIds
 
 SOON_S = 300  # How long to wait for what comes at once; reached only by a failure.
@@ -106,6 +106,39 @@ class TestSystemClock:
         assigned.set()
         wait_for_the_end("suicidal")
         assert calls == [1]
+
+    def test_n_194_a_timer_whose_start_is_interrupted_ends(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Ctrl-C comes while the thread is waited for, which is there by then."""
+        start = threading.Thread.start
+
+        def start_and_interrupt(thread: threading.Thread) -> None:
+            start(thread)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start_and_interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                SystemClock().every_ms(1, lambda: True, "interrupted")
+        wait_for_the_end("interrupted")
+
+    def test_n_194_a_timer_ends_with_what_it_works_for(self) -> None:
+        class Job:
+            def __init__(self) -> None:
+                self.timer = SystemClock().every_ms(1, while_kept(self.work, left.set), "kept")
+
+            def work(self) -> bool:
+                worked.set()
+                return True
+
+        worked, left = threading.Event(), threading.Event()
+        job = Job()
+        assert worked.wait(SOON_S)
+        assert not left.is_set()
+        del job
+        assert left.wait(SOON_S)
+        wait_for_the_end("kept")
 
     def test_an_exception_ends_the_timer_and_is_logged(
         self, caplog: pytest.LogCaptureFixture

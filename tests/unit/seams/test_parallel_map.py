@@ -46,6 +46,36 @@ def test_no_call_is_left_under_way_behind_an_error(helpers: ThreadPoolExecutor |
     assert ended == [1]
 
 
+@pytest.mark.parametrize("helpers", [None, waiting_threads()], ids=["own", "waiting"])
+def test_n_194_no_call_is_left_under_way_behind_an_interrupt(
+    helpers: ThreadPoolExecutor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes while the others are waited for, as Ctrl-C mostly does."""
+    together, interrupted = threading.Barrier(2), threading.Event()
+    begun: list[int] = []
+    ended: list[int] = []
+
+    def call(item: int) -> None:
+        begun.append(item)
+        if len(begun) < 3:
+            together.wait(SOON_S)
+        if threading.current_thread() is not caller:
+            interrupted.wait(SOON_S)
+            ended.append(item)
+
+    def interrupt(_: object) -> None:
+        monkeypatch.undo()
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    caller = threading.current_thread()
+    monkeypatch.setattr("headwater.seams.parallel_map.wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        parallel_map(call, [0, 1], width=2, helpers=helpers)
+    assert len(begun) == 2
+    assert len(ended) == 1
+
+
 def test_maps_within_maps_need_no_helper_that_is_free() -> None:
     with ThreadPoolExecutor(1) as busy:
 

@@ -30,6 +30,7 @@ from headwater.kernel.txn.markers import Marker, MarkerKind
 from headwater.kernel.txn.rollback_plan import plan_deletions
 from headwater.model.instant import Action, Instant, InstantTime, State, instant_time_after
 from headwater.model.plans import InstantInfo, RollbackPlan
+from headwater.model.service_metadata import SavepointMetadata
 from headwater.table import Table
 
 pytestmark = pytest.mark.usefixtures("tables_with_a_lock")
@@ -210,6 +211,72 @@ def test_n_186_nothing_is_taken_back_beside_a_live_one(
     left.age_by(EXPIRY_MS + 5_000)
     take_back(table)
     assert not is_pending(left)
+
+
+@pytest.mark.parametrize("has_begun", [False, True], ids=["requested", "inflight"])
+@pytest.mark.parametrize("end", [_clean, lambda table: table.services.rollback_failed_writes()])
+def test_n_195_a_rollback_that_hudi_requested_and_refused_is_ended(
+    bench: Bench, end: Callable[[Table], object], has_begun: bool
+) -> None:
+    """Hudi requests the rollback of a commit before it looks whether that has a savepoint."""
+    table = reopened(bench, {})
+    rows_before = bench.values()
+    commit = load_active(table.storage, TIMELINE).completed[-1]
+    assert commit.completion_time is not None
+    time = instant_time_after(commit.completion_time, 5)
+    plan = RollbackPlan(
+        instant_to_rollback=InstantInfo(
+            commit_time=commit.requested_time, action=str(commit.action)
+        ),
+        rollback_requests=(),
+    )
+    states = [State.REQUESTED, State.INFLIGHT] if has_begun else [State.REQUESTED]
+    for state in states:
+        data = encode_record(plan) if state is State.REQUESTED else b""
+        table.storage.put(f"{TIMELINE}/{file_name(time, Action.ROLLBACK, state)}", data)
+
+    end(table)  # Without a savepoint Hudi may be about to execute it.
+    assert load_active(table.storage, TIMELINE).find(time) is not None
+    point = f"{TIMELINE}/{commit.requested_time}.savepoint.inflight"
+    table.storage.put(point, b"")  # Hudi's own savepoints look at no rollback.
+    end(table)
+    assert load_active(table.storage, TIMELINE).find(time) is not None
+    made = instant_time_after(time, 5)
+    record = SavepointMetadata(
+        savepointed_by="me", savepointed_at=0, comments="", partition_metadata={}
+    )
+    path = f"{TIMELINE}/{commit.requested_time}_{made}.savepoint"
+    table.storage.put(path, encode_record(record))
+
+    with pytest.raises(ConflictError, match=time):
+        table.upsert(rows(("a", "sf", 7)))
+    end(table)
+    assert load_active(table.storage, TIMELINE).find(time) is None
+    table.upsert(rows(("a", "sf", 7)))
+    assert bench.values() == {**rows_before, "a": 7}
+
+
+def test_n_196_a_savepoint_that_was_never_made_is_ended(bench: Bench) -> None:
+    """Its process died, or lost the lock, between the two files."""
+    table = reopened(bench, {})
+    commit = load_active(table.storage, TIMELINE).completed[-1].requested_time
+    point = f"{TIMELINE}/{commit}.savepoint.inflight"
+    table.storage.put(point, b"")
+    table.services.delete_savepoint(commit)
+    assert table.storage.read_many([point]) == [None]
+    table.storage.put(point, b"")
+    table.services.clean()
+    assert table.inspect.problems().num_rows == 0  # Hudi may be making it.
+    file = Path(table.uri) / point
+    then_ns = file.stat().st_mtime_ns - (EXPIRY_MS + 5_000) * 1_000_000
+    os.utime(file, ns=(then_ns, then_ns))
+    (problem,) = table.inspect.problems().to_pylist()
+    assert (problem["subject"], problem["instant"]) == (point, commit)
+    assert "never made" in problem["problem"]
+    table.services.clean()
+    assert not file.exists()
+    assert table.inspect.problems().num_rows == 0
+    assert table.services.savepoint().instant == commit
 
 
 @pytest.mark.parametrize("has_begun", [False, True], ids=["requested", "inflight"])

@@ -16,12 +16,12 @@ from headwater.kernel.timeline.history.archived_files import HistoryFile, load_n
 from headwater.kernel.timeline.history.rows import CONTENT_COLUMNS, INSTANT_COLUMNS, decode_table
 from headwater.kernel.txn.attempts import decode_attempt, list_attempts
 from headwater.kernel.txn.foreign import is_dead_elsewhere
+from headwater.kernel.txn.leftovers import load_unfinished_savepoints
 from headwater.kernel.txn.rollback_plan import pending_rollbacks
 from headwater.kernel.txn.steps import pending_ingestion
 from headwater.model.instant import Action, Instant
 from headwater.model.service_metadata import SavepointMetadata
 from headwater.seams.storage import ObjectInfo
-from headwater.services.savepoint import unfinished_savepoints
 
 _WRITES = frozenset(
     {Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK, Action.RESTORE}
@@ -50,10 +50,11 @@ def of_timeline(table: TableContext) -> Iterator[Problem]:
                 at_stake="all rows: without this commit nobody knows which files count",
                 advice=ONLY_FROM_COPY,
             )
-    for point in unfinished_savepoints(table, timeline):
+    folder, expiry_ms = table.layout.timeline, table.foreign_expiry_ms
+    for point in load_unfinished_savepoints(table.storage, folder, timeline, expiry_ms):
         yield Problem(
             check="timeline",
-            subject=instant_path(table.layout.timeline, point),
+            subject=instant_path(folder, point),
             problem="the savepoint was begun and never made, and nobody is at work on it",
             instant=point.requested_time,
             at_stake="no rows; cleaning and archival spare what nobody can go back to",
@@ -62,7 +63,7 @@ def of_timeline(table: TableContext) -> Iterator[Problem]:
     for point in timeline.savepoints:
         if not point.is_completed:
             continue
-        path = instant_path(table.layout.timeline, point)
+        path = instant_path(folder, point)
         try:
             (data,) = reader.load_contents([point])
             decode_record(SavepointMetadata, data, path=path)

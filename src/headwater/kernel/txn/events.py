@@ -319,8 +319,9 @@ def _writes_of(event: Event, folder: str) -> Iterator[Write]:
             for state in stages if instant.action.is_ingestion else reversed(stages):
                 yield Delete(instant_path(folder, instant, state))
         case SavepointDeleted(savepoint):
-            for state in (State.INFLIGHT, State.COMPLETED):
-                yield Delete(instant_path(folder, savepoint, state))
+            yield Delete(instant_path(folder, savepoint, State.INFLIGHT))
+            if savepoint.is_completed:
+                yield Delete(instant_path(folder, savepoint))
         case CancelRequested(time, content):
             yield Ensure(cancel_path(time), content)
         case Aborted(time, action, content):

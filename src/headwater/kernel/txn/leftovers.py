@@ -1,4 +1,7 @@
-"""What instants leave beside the timeline: attempts, heartbeats, markers and notes of detection."""
+"""What instants leave beside the timeline: attempts, heartbeats, markers and notes of detection.
+
+And on it: savepoints that were begun and never made.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from headwater.kernel.layout import (
     attempt_folder,
     heartbeat_path,
 )
+from headwater.kernel.timeline.active import Timeline, instant_path
 from headwater.kernel.timeline.names import is_instant_time
 from headwater.kernel.txn.markers import delete_markers
-from headwater.model.instant import InstantTime
+from headwater.kernel.txn.store_age import age_by_store_ms
+from headwater.model.instant import Instant, InstantTime
 from headwater.seams.storage import Storage
 
 
@@ -33,6 +38,15 @@ def load_leftovers(storage: Storage) -> dict[InstantTime, list[str]]:
 def load_instants_with_leftovers(storage: Storage) -> set[InstantTime]:
     """Return the instants that anything beside the timeline names."""
     return set(load_leftovers(storage))
+
+
+def load_unfinished_savepoints(
+    storage: Storage, folder: str, timeline: Timeline, expiry_ms: int
+) -> list[Instant]:
+    """Return the savepoints that were begun so long ago that nobody is making them any more."""
+    begun = [point for point in timeline.savepoints if not point.is_completed]
+    ages_ms = [age_by_store_ms(storage, instant_path(folder, point)) or 0 for point in begun]
+    return [point for point, age_ms in zip(begun, ages_ms, strict=True) if age_ms > expiry_ms]
 
 
 def forget_instant(storage: Storage, time: InstantTime) -> None:

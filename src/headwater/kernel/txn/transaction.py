@@ -180,16 +180,15 @@ class LockTransaction:
         held = self._held.value or self._acquire()
         is_kept = held is self._held.value
         try:
-            try:
-                decided = self._decide(step, held)
-            except (StorageError, CommitUnknownError, KeyboardInterrupt, SystemExit) as error:
-                give_up_claim(step, error, self._components.ids)
-                raise
+            decided = self._decide(step, held)
             if beside is not None:
                 afterwards: list[Callable[[], object]] = [partial(beside, decided)]
                 if not is_kept:
                     afterwards.insert(0, partial(release_quietly, held))
                 self._components.storage.at_once(lambda call: call(), afterwards)
+        except (StorageError, CommitUnknownError, KeyboardInterrupt, SystemExit) as error:
+            give_up_claim(step, error, self._components.ids)
+            raise
         finally:
             if not is_kept:
                 release_quietly(held)  # Which does nothing if it is released.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,8 @@ from headwater.kernel.txn.attempts import (
 )
 from headwater.kernel.txn.heartbeat import Heartbeat, HeartbeatWatch
 from headwater.model.instant import InstantTime
+from headwater.seams.clock import Timer
+from headwater.seams.given_up import GivenUp
 from headwater.seams.ids import Owner
 
 TIME = InstantTime("20260101000000000")
@@ -77,6 +80,41 @@ def test_inv_21_a_lapsed_owner_is_fenced_and_never_beats_again() -> None:
     assert not heartbeat.beat()
     heartbeat.release()
     assert storage.read(CLAIMED.path) == before
+
+
+def test_n_194_a_heartbeat_that_nobody_has_any_more_beats_no_more() -> None:
+    """An interrupt may come between its start and the first line that would stop it."""
+    storage, clock, given_up = MemoryStorage(), ManualClock(), GivenUp()
+    storage.put_if_absent(CLAIMED.path, encode_attempt(CLAIMED))
+    heartbeat = Heartbeat(storage, clock, CLAIMED, claimed_ms=0, given_up=given_up)
+    clock.advance_ms(CLAIMED.interval_ms)
+    assert CLAIMED.token not in given_up
+    del heartbeat
+    last = storage.read(CLAIMED.path)
+    clock.advance_ms(CLAIMED.interval_ms)
+    assert storage.read(CLAIMED.path) == last
+    assert clock.timer_count == 0
+    assert CLAIMED.token in given_up  # This process need not wait for itself.
+
+
+def test_n_194_a_heartbeat_whose_start_is_interrupted_is_given_up() -> None:
+    class Interrupted(ManualClock):
+        def every_ms(self, interval_ms: int, call: Callable[[], bool], name: str) -> Timer:
+            raise KeyboardInterrupt
+
+    given_up = GivenUp()
+    with pytest.raises(KeyboardInterrupt):
+        Heartbeat(MemoryStorage(), Interrupted(), CLAIMED, claimed_ms=0, given_up=given_up)
+    assert CLAIMED.token in given_up
+
+
+def test_n_194_a_shared_heartbeat_goes_on_without_its_handle() -> None:
+    storage, clock, heartbeat = claimed_heartbeat()
+    heartbeat.share()
+    del heartbeat
+    before = storage.read(CLAIMED.path)
+    clock.advance_ms(CLAIMED.interval_ms)
+    assert storage.read(CLAIMED.path) != before
 
 
 def test_a_failed_beat_is_tried_again_and_lapses_when_none_gets_through() -> None:
