@@ -269,8 +269,9 @@ class FencedTransaction:
     @contextmanager
     def _taking_turn(self, took_ms: int, asked_before: int) -> Iterator[None]:
         """Have the others wait for this thread's decision."""
-        name = self._turn.value = self._turns.ask(took_ms, asked_before)
+        name = self._turns.ask(took_ms, asked_before)
         try:
+            self._turn.value = name
             yield
         finally:
             self._turn.value = None
