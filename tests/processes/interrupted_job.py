@@ -1,4 +1,4 @@
-"""A job whose every other operation is interrupted somewhere, as by Ctrl-C, and that goes on.
+"""A job whose every other operation is interrupted somewhere, and that goes on.
 
 Arguments: a folder for its table, whether that has a journal, a seed, and how many operations. An
 interrupted operation is done or not, and nothing of it stays at work: no thread, no lock. Run by
@@ -33,6 +33,13 @@ SETTLED_S_MAX = 300.0
 Rows = dict[str, int]
 
 
+class TimedOut(Exception):
+    """What a scheduler raises in a task that takes too long."""
+
+
+INTERRUPTS = (KeyboardInterrupt, TimedOut)
+
+
 class Job:
     def __init__(self, folder: str, *, fenced: bool, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -58,9 +65,10 @@ class Job:
         limit_s = self.took_s.get(name, 0.2)
         is_interrupted = False
         try:
-            with interrupted_after(self.chance.random() * 2 * limit_s):
+            by = self.chance.choice(INTERRUPTS)
+            with interrupted_after(self.chance.random() * 2 * limit_s, by):
                 do()
-        except KeyboardInterrupt:
+        except INTERRUPTS:
             is_interrupted = True
         if is_interrupted:
             self.interrupted += 1
@@ -104,13 +112,13 @@ class Job:
 
 
 @contextmanager
-def interrupted_after(delay_s: float) -> Iterator[None]:
-    """Raise KeyboardInterrupt in the block, once, unless it ends before."""
+def interrupted_after(delay_s: float, by: type[BaseException]) -> Iterator[None]:
+    """Raise something in the block, once, unless it ends before."""
     is_armed = True
 
     def interrupt(_: int, __: FrameType | None) -> None:
         if is_armed:
-            raise KeyboardInterrupt
+            raise by
 
     signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, max(delay_s, 0.001))

@@ -85,7 +85,10 @@ def _drop_refused(rollbacks: Rollbacks, timeline: Timeline) -> None:
     if not timeline.savepoints:
         return
     for rollback in pending_rollbacks(timeline):
-        target, time = target_of(rollbacks.load_plan(rollback)), rollback.requested_time
+        try:
+            target, time = target_of(rollbacks.load_plan(rollback)), rollback.requested_time
+        except NotFoundError:
+            continue  # It has ended since.
         if is_protected(timeline, target) and rollbacks.drop(time):
             log.info("rollback ended, its target is saved rollback=%s instant=%s", time, target)
 

@@ -167,7 +167,7 @@ class FencedTransaction:
                 decided, decision, put = self._decide(step)
                 if self._carry_out(decided, decision, put, beside):
                     return decided
-            except (StorageError, CommitUnknownError, KeyboardInterrupt, SystemExit) as error:
+            except (Exception, KeyboardInterrupt, SystemExit) as error:
                 give_up_claim(step, error, self._components.ids)
                 raise
             if self._journaled.pin is not None:

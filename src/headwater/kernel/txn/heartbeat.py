@@ -77,7 +77,7 @@ class Heartbeat:
                     while_kept(self.beat, give_up),
                     f"heartbeat-{claimed.instant}-{claimed.attempt}",
                 )
-            except (KeyboardInterrupt, SystemExit):
+            except BaseException:
                 give_up()
                 raise
 

@@ -186,7 +186,7 @@ class LockTransaction:
                 if not is_kept:
                     afterwards.insert(0, partial(release_quietly, held))
                 self._components.storage.at_once(lambda call: call(), afterwards)
-        except (StorageError, CommitUnknownError, KeyboardInterrupt, SystemExit) as error:
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
             give_up_claim(step, error, self._components.ids)
             raise
         finally:
@@ -271,13 +271,17 @@ class LockTransaction:
 def give_up_claim(step: object, error: BaseException, ids: Ids) -> None:
     """Note that nobody beats for the attempt that a step claimed, if nothing lands later.
 
-    Who is interrupted has nothing under way, or what lands later is the attempt, and is given up.
+    What is no error of ours is an interrupt, of whatever class (N-194).
     """
     claim = getattr(step, "claim", None)
-    may_land = (isinstance(error, StorageError) and not error.is_final) or (
-        isinstance(error, CommitUnknownError) and not error.is_over
-    )
-    if claim is not None and not may_land:
+    match error:
+        case StorageError():
+            is_over = error.is_final
+        case CommitUnknownError():
+            is_over = error.is_over
+        case _:
+            is_over = not isinstance(error, HeadwaterError)
+    if claim is not None and is_over:
         ids.given_up.note(claim.token)
 
 

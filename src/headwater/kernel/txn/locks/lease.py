@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from headwater.errors import ErrorKind, FencedError, StorageError
+from headwater.errors import ErrorKind, FencedError, HeadwaterError, StorageError
 from headwater.kernel.txn.locks.waiting import describe_holder
 from headwater.seams.clock import Clock, while_kept
 from headwater.seams.ids import this_process
@@ -161,7 +161,9 @@ class Lease:
         """
         try:
             self._give_up()
-        except (KeyboardInterrupt, SystemExit):
+        except HeadwaterError:
+            raise
+        except BaseException:  # An interrupt, of whatever class.
             self._give_up()  # Or nobody could have it for as long as this process lives (N-194).
             raise
 

@@ -93,7 +93,7 @@ def wait_for_lock(
             pause_ms = backoff_ms // 2 + ids.jitter(backoff_ms // 2 + 1)
             clock.sleep_ms(min(pause_ms, patience.undisturbed_ms(clock.monotonic_ms())))
             backoff_ms = min(backoff_ms * 2, pace.max_ms)
-    except (Exception, KeyboardInterrupt, SystemExit):
+    except BaseException:
         # Somebody who loses patience must not stay in a queue, and so in the way of the others.
         _abandon(attempt, key)
         raise
