@@ -635,22 +635,38 @@ class TestInterrupts:
         assert_free(leases.process())
         assert leases.time.timer_count == 0
 
+    @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, TimeoutError])
     def test_one_whose_release_is_interrupted_is_free(
-        self, leases: LeaseBench, monkeypatch: pytest.MonkeyPatch
+        self, leases: LeaseBench, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
     ) -> None:
         held = leases.hold()
-        cancel = held._timer.cancel
-
-        def cancel_and_interrupt() -> None:
-            cancel()
-            monkeypatch.undo()
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(held._timer, "cancel", cancel_and_interrupt)
-        with pytest.raises(KeyboardInterrupt):
+        interrupted_once(monkeypatch, held._timer, "cancel", interrupt)
+        with pytest.raises(interrupt):
             held.release()
         assert_free(leases.process())
         assert_fenced(held)
+
+    def test_one_of_this_process_whose_release_is_interrupted_is_free(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bench = in_process_bench()
+        held = bench.process().acquire(timeout_ms=0)
+        interrupted_once(monkeypatch, InProcessLocks, "give_up", KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            held.release()
+        assert_free(bench.process())
+
+
+def interrupted_once(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, interrupt: type[BaseException]
+) -> None:
+    """Have the next call of something be interrupted before it does anything."""
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.undo()
+        raise interrupt
+
+    monkeypatch.setattr(owner, name, interrupted)
 
 
 class TestZookeeper:
@@ -754,6 +770,16 @@ class TestZookeeper:
         mine.release()
         # What the child held has ended with its session.
         provider.acquire("another", timeout_ms=SOON_MS).check()
+
+    def test_n_194_one_whose_release_is_interrupted_is_free(
+        self, zookeeper: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        provider = self.provider(zookeeper)
+        held = self.hold_for_a_moment(provider)
+        interrupted_once(monkeypatch, provider.session, "delete", KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            held.release()
+        self.provider(zookeeper).acquire(timeout_ms=0).check()
 
     def test_a_waiter_that_gave_up_has_left_the_queue(self, zookeeper: Bench) -> None:
         holder, waiter = self.provider(zookeeper), self.provider(zookeeper)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headwater.errors import FencedError
-from headwater.kernel.txn.locks.lease import HELD_BY_PARENT, lock_lost_error
+from headwater.kernel.txn.locks.lease import HELD_BY_PARENT, give_up_surely, lock_lost_error
 from headwater.kernel.txn.locks.names import quote_lock_key
 from headwater.kernel.txn.locks.waiting import NEAR, live_lock_error, wait_for_lock
 from headwater.seams.clock import Clock
@@ -151,7 +151,7 @@ class InProcessLock:
     def release(self) -> None:
         """Give the lock up; do nothing when it was released already."""
         locks, table = self._provider.locks, self._provider.table
-        locks.give_up(table, self._key, self._hold.acquisition)
+        give_up_surely(lambda: locks.give_up(table, self._key, self._hold.acquisition))
 
     def _fenced(self) -> FencedError:
         return lock_lost_error(

@@ -159,13 +159,7 @@ class Lease:
             StorageError: whether the lock is free is not known. It is no longer renewed; calling
                 again tries again.
         """
-        try:
-            self._give_up()
-        except HeadwaterError:
-            raise
-        except BaseException:  # An interrupt, of whatever class.
-            self._give_up()  # Or nobody could have it for as long as this process lives (N-194).
-            raise
+        give_up_surely(self._give_up)
 
     def _give_up(self) -> None:
         self._timer.cancel()
@@ -220,6 +214,23 @@ class Lease:
         return lock_lost_error(
             reason, self._home.holder, key=self._key, place=self._place, token=self._token
         )
+
+
+def give_up_surely(give_up: Callable[[], None]) -> None:
+    """Give a lock up, once more if an interrupt of whatever class came in between.
+
+    Or nobody could have it for as long as this process lives (N-194).
+
+    Raises:
+        StorageError: as `give_up`.
+    """
+    try:
+        give_up()
+    except HeadwaterError:
+        raise
+    except BaseException:
+        give_up()
+        raise
 
 
 def _give_up_dropped(home: LeaseHome, key: str) -> None:

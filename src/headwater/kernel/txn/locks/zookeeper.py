@@ -37,7 +37,13 @@ from headwater.errors import (
     Retry,
     StorageError,
 )
-from headwater.kernel.txn.locks.lease import HELD_BY_PARENT, AskHolder, OnLost, lock_lost_error
+from headwater.kernel.txn.locks.lease import (
+    HELD_BY_PARENT,
+    AskHolder,
+    OnLost,
+    give_up_surely,
+    lock_lost_error,
+)
 from headwater.kernel.txn.locks.names import quote_lock_key
 from headwater.kernel.txn.locks.waiting import NEAR, live_lock_error, wait_for_lock
 from headwater.seams.clock import Clock
@@ -396,8 +402,10 @@ class ZookeeperLock:
         Raises:
             StorageError: ZooKeeper did not answer. The lock ends with the session.
         """
-        if self._is_released or self._held_by != this_process():
-            return
+        if not self._is_released and self._held_by == this_process():
+            give_up_surely(self._give_up)
+
+    def _give_up(self) -> None:
         self._provider.drop_held(self)
         # The node is this holder's own even after its session ended, so deleting it hurts nobody.
         self._provider.session.delete(self._path)
