@@ -40,6 +40,7 @@ from headwater.kernel.txn.rollback_plan import (
 from headwater.kernel.txn.rollback_steps import (
     AlreadyScheduled,
     CompleteRollback,
+    DropRollback,
     ScheduleRollback,
 )
 from headwater.kernel.txn.steps import Claim, Ended, Started
@@ -209,6 +210,33 @@ def test_a_plan_of_another_engine_that_we_do_not_execute(names: tuple[str, ...])
 
 
 # Records ---------------------------------------------------------------------------------------
+
+
+SAVED = (f"{T}.savepoint.inflight", f"{T}_{R[:-1]}2.savepoint")
+
+
+@pytest.mark.parametrize(
+    ("names", "newest", "is_dropped"),
+    [
+        ((*COMPLETED, *SAVED, *ROLLBACK), None, True),
+        ((*COMPLETED, *SAVED, ROLLBACK[0]), None, True),
+        ((*COMPLETED, *ROLLBACK), None, False),
+        ((*COMPLETED, SAVED[0], *ROLLBACK), None, False),
+        # Its completed file is the first that Hudi takes away: it executes it.
+        ((*WRITE, *SAVED, *ROLLBACK), None, False),
+        ((*SAVED, *ROLLBACK), None, False),
+        ((*COMPLETED, *SAVED, *ROLLBACK), attempt(1, R), False),
+        ((*COMPLETED, *SAVED, *ROLLBACK, f"{R}_{NEXT}.rollback"), None, False),
+        ((*COMPLETED, *SAVED), None, False),
+    ],
+    ids=["saved", "requested", "not saved", "being saved", "begun", "gone", "ours", "done", "away"],
+)
+def test_n_195_what_nobody_may_execute_is_dropped(
+    names: tuple[str, ...], newest: Attempt | None, is_dropped: bool
+) -> None:
+    decided = DropRollback(R).decide(prefix(*names, newest=newest))
+    assert decided.result is is_dropped
+    assert decided.events == ((RolledBack(R, Action.ROLLBACK),) if is_dropped else ())
 
 
 def test_a_plan_names_every_announced_file_once_and_in_order() -> None:
