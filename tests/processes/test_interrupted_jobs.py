@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 JOB = Path(__file__).with_name("interrupted_job.py")
-STEPS = 30
+STEPS = 60
 
 
 @pytest.mark.parametrize("fenced", [True, False], ids=["journal", "lock"])
