@@ -1,7 +1,7 @@
 """A job whose every other operation is interrupted somewhere, and that goes on.
 
-Arguments: a folder for its table, whether that has a journal, a seed, and how many operations. An
-interrupted operation is done or not, and nothing of it stays at work: no thread, no lock. Run by
+Arguments: a folder for its table, whether that has a journal, a seed, how many operations, and
+whether schedulers interrupt too, whose exceptions are ordinary ones. An interrupted operation is done or not, and nothing of it stays at work: no thread, no lock. Run by
 `test_interrupted_jobs.py`.
 """
 
@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -41,7 +41,10 @@ INTERRUPTS = (KeyboardInterrupt, TimedOut)
 
 
 class Job:
-    def __init__(self, folder: str, *, fenced: bool, seed: int) -> None:
+    def __init__(
+        self, folder: str, *, fenced: bool, seed: int, interrupts: Sequence[type[BaseException]]
+    ) -> None:
+        self.interrupts = interrupts
         self.chance = random.Random(seed)
         self.rows: Rows = {}
         self.number = 0
@@ -65,10 +68,12 @@ class Job:
         limit_s = self.took_s.get(name, 0.2)
         is_interrupted = False
         try:
-            by = self.chance.choice(INTERRUPTS)
+            by = self.chance.choice(self.interrupts)
             with interrupted_after(self.chance.random() * 2 * limit_s, by):
                 do()
-        except INTERRUPTS:
+        except BaseException as error:
+            if not is_interrupt(error):
+                raise
             is_interrupted = True
         if is_interrupted:
             self.interrupted += 1
@@ -111,6 +116,16 @@ class Job:
         return dict(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True))
 
 
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is one that was raised in the midst, or came of it.
+
+    Python's own `Thread.start` fails with a KeyError if it is interrupted by an `Exception`.
+    """
+    while error is not None and not isinstance(error, INTERRUPTS):
+        error = error.__context__
+    return error is not None
+
+
 @contextmanager
 def interrupted_after(delay_s: float, by: type[BaseException]) -> Iterator[None]:
     """Raise something in the block, once, unless it ends before."""
@@ -142,8 +157,9 @@ def is_at_work(thread: threading.Thread) -> bool:
     return thread.name.startswith(("heartbeat-", "headwater-lock-"))
 
 
-def main(folder: str, fenced: str, seed: str, steps: str) -> None:
-    job = Job(folder, fenced=fenced == "True", seed=int(seed))
+def main(folder: str, fenced: str, seed: str, steps: str, all_kinds: str) -> None:
+    kinds = INTERRUPTS if all_kinds == "True" else INTERRUPTS[:1]
+    job = Job(folder, fenced=fenced == "True", seed=int(seed), interrupts=kinds)
     job.table.upsert(job.batch())
     job.rows = job.read()
     for _ in range(int(steps)):
