@@ -1,8 +1,8 @@
 """A job whose every other operation is interrupted somewhere, and that goes on.
 
 Arguments: a folder for its table, whether that has a journal, a seed, how many operations, and
-whether schedulers interrupt too, whose exceptions are ordinary ones. An interrupted operation is done or not, and nothing of it stays at work: no thread, no lock. Run by
-`test_interrupted_jobs.py`.
+whether schedulers interrupt too, whose exceptions are ordinary ones. An interrupted operation is
+done or not, and nothing of it stays at work: no thread, no lock. Run by `test_interrupted_jobs.py`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.kernel.layout import HEARTBEATS
+from headwater.kernel.timeline.names import is_instant_time
 from headwater.kernel.txn.attempts import decode_attempt, list_attempts
 from headwater.seams.clock import Clock
 from headwater.seams.storage import ObjectInfo, Storage
@@ -49,7 +50,8 @@ def list_heartbeats(storage: Storage, clock: Clock) -> pa.Table:
     known = {row["instant"] for row in rows}
     for info in storage.list_tree(HEARTBEATS):
         instant = info.path.rpartition("/")[2]
-        if instant not in known:
+        # Hadoop puts checksums beside Hudi's on a local disk.
+        if is_instant_time(instant) and instant not in known:
             rows.append({"instant": instant, **_ages(info, now_ms)})
     rows.sort(key=lambda row: (row["instant"], row.get("attempt") or 0))
     return pa.Table.from_pylist(rows, schema=SCHEMA)

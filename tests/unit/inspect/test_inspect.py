@@ -56,6 +56,14 @@ def test_a_write_shows_its_instant_and_its_heartbeat(table: hw.Table) -> None:
     assert table.inspect.heartbeats().num_rows == 0
 
 
+def test_checksums_that_hadoop_puts_beside_heartbeats_are_none(table: hw.Table) -> None:
+    """They stay when Hudi deletes its heartbeat."""
+    table.storage.put(".hoodie/.heartbeat/.20260101000000000.crc", b"crc")
+    assert table.inspect.heartbeats().num_rows == 0
+    assert table.inspect.plans().num_rows == 0
+    assert table.services.rollback_failed_writes() == []
+
+
 def test_a_heartbeat_of_another_engine_is_shown_too(table: hw.Table) -> None:
     table.storage.put(heartbeat_path(InstantTime("20260101000000000")), b"")
     (heartbeat,) = table.inspect.heartbeats().to_pylist()

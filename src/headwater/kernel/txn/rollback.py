@@ -36,19 +36,14 @@ from functools import partial
 
 from headwater.errors import CorruptTableError, HeadwaterError, UnsupportedError
 from headwater.format.timeline.records import decode_record, encode_record
-from headwater.kernel.layout import (
-    ATTEMPTS,
-    HEARTBEATS,
-    MARKERS,
-    TableLayout,
-)
+from headwater.kernel.layout import TableLayout
 from headwater.kernel.timeline.active import instant_path, load_active
 from headwater.kernel.timeline.contents import load_contents
 from headwater.kernel.txn.attempts import Attempt, load_newest_number
 from headwater.kernel.txn.foreign import ForeignRule, is_dead_elsewhere
 from headwater.kernel.txn.guard import Executed, Returned, claimed, run_guarded, run_started
 from headwater.kernel.txn.heartbeat import Heartbeat
-from headwater.kernel.txn.leftovers import forget_attempts
+from headwater.kernel.txn.leftovers import forget_attempts, load_instants_with_leftovers
 from headwater.kernel.txn.markers import (
     LoadMarkers,
     Marker,
@@ -218,7 +213,7 @@ class Rollbacks:
         Only what a completed rollback on the active timeline answers for is touched.
         """
         storage, folder = self.components.storage, self.layout.timeline
-        named = _instants_with_leftovers(storage)
+        named = load_instants_with_leftovers(storage)
         # Listed afterwards: an instant whose claim was seen is on this timeline, or is gone.
         timeline = load_active(storage, folder)
         gone = {time for time in named if timeline.find(time) is None}
@@ -363,13 +358,3 @@ class _Deletions:
         delete_metadata_logs(self.storage, target_of(self.plan))
         taken_ms = self.clock.monotonic_ms() - began_ms
         return encode_record(rollback_metadata(self.plan, attempt.instant, taken_ms))
-
-
-def _instants_with_leftovers(storage: Storage) -> set[InstantTime]:
-    """Return the instants that any attempt, heartbeat or marker in storage names."""
-    folders = (ATTEMPTS, HEARTBEATS, MARKERS)
-    return {
-        InstantTime(info.path.removeprefix(f"{folder}/").partition("/")[0])
-        for folder, infos in zip(folders, storage.at_once(storage.list_tree, folders), strict=True)
-        for info in infos
-    }
