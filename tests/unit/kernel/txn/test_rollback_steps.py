@@ -209,7 +209,7 @@ def test_a_plan_of_another_engine_that_we_do_not_execute(names: tuple[str, ...])
     assert isinstance(error, UnsupportedError)
 
 
-# Records ---------------------------------------------------------------------------------------
+# Dropping --------------------------------------------------------------------------------------
 
 
 SAVED = (f"{T}.savepoint.inflight", f"{T}_{R[:-1]}2.savepoint")
@@ -237,6 +237,9 @@ def test_n_195_what_nobody_may_execute_is_dropped(
     decided = DropRollback(R).decide(prefix(*names, newest=newest))
     assert decided.result is is_dropped
     assert decided.events == ((RolledBack(R, Action.ROLLBACK),) if is_dropped else ())
+
+
+# Records ---------------------------------------------------------------------------------------
 
 
 def test_a_plan_names_every_announced_file_once_and_in_order() -> None:

@@ -124,7 +124,7 @@ class Lease:
         self._lost_because: str | None = None
         self._is_given_up = False
         self._is_released = False
-        renew = while_kept(self._renew, partial(_give_up_dropped, home, key))
+        renew = while_kept(self._renew, partial(_give_up_dropped, home, place))
         self._timer = clock.every_ms(renew_ms, renew, f"headwater-lock-{key}")
 
     @property
@@ -233,13 +233,13 @@ def give_up_surely(give_up: Callable[[], None]) -> None:
         raise
 
 
-def _give_up_dropped(home: LeaseHome, key: str) -> None:
+def _give_up_dropped(home: LeaseHome, place: str) -> None:
     """Give up a lock that nobody has any more."""
-    log.warning("lock given up, its holder was interrupted before it could key=%s", key)
+    log.warning("lock given up, its holder was interrupted before it could place=%s", place)
     try:
         home.give_up()
     except StorageError as error:
-        log.warning("lock not given up, its lease ends it key=%s error=%s", key, error)
+        log.warning("lock not given up, its lease ends it place=%s error=%s", place, error)
 
 
 def lock_lost_error(
